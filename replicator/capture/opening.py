@@ -39,7 +39,9 @@ def bring_in_line(tables: TrackedTables, selected: Sequence[TableId], *, is_new_
             tables.put(table_life.added(table))
 
 
-def named_in_source(parts: Parts, tables: TrackedTables, wanted: Sequence[TableId]) -> tuple[TableId, ...]:
+def named_in_source(
+    parts: Parts, tables: TrackedTables, wanted: Sequence[TableId], *, is_new_position: bool
+) -> tuple[TableId, ...]:
     """Find tracked tables that have another name in the source than they had, before the log is asked.
 
     Runs in the control thread, while the loop waits. What the log has behind its last sealed position may tell of more names.
@@ -48,6 +50,7 @@ def named_in_source(parts: Parts, tables: TrackedTables, wanted: Sequence[TableI
         parts: What the capture works with.
         tables: As they were sealed.
         wanted: The tables of the source that the configuration selects.
+        is_new_position: The log is not read from the last sealed position on.
 
     Returns:
         The names of the tables that are to be tracked. Those that the source does not have are among them, if the configuration selects
@@ -56,6 +59,9 @@ def named_in_source(parts: Parts, tables: TrackedTables, wanted: Sequence[TableI
     names, settings = parts.names, parts.settings
     known = [f for f in tables.all(*table_life.REPLICATED) if settings.selects(f.table)]
     unnamed = [f for f in known if names.source(f.table) != f.table or is_back(parts, f)]
+    if parts.select is not None and not is_new_position:
+        # The log may tell that they got their names back. If it does not, the names are asked for once it has caught up.
+        unnamed = [f for f in unnamed if is_back(parts, f) or not _has_target(f)]
     taken = parts.source.existing([f.table for f in unnamed if f.table in wanted])
     for tracked in unnamed:
         if tracked.table in taken:

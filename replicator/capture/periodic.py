@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
+from replicator.capture.marks import MarkBoard
 from replicator.capture.names import NamedSource
 from replicator.capture.parts import Parts
+from replicator.capture.renaming import Selection
 from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.tables import TrackedTables
 from replicator.capture.tracker import CatalogTracker
@@ -71,17 +73,20 @@ class PeriodicWork:
     tables: TrackedTables
     tracker: CatalogTracker
     snapshots: SnapshotRunner
+    marks: MarkBoard[Any]
     measures: Measures = field(default_factory=Measures)
     added: tuple[TableId, ...] = ()
     _announced: str | None = None
     _seeing: _Seeing | None = None
-    _selecting: Future[tuple[Sequence[TableId], Visibility | None]] | None = None
+    _selecting: Future[Selection] | None = None
+    _selected: Selection | None = None
+    """Waits for its mark."""
     _measuring: Future[LogStatus] | None = None
     _clocks: _Clocks = field(init=False)
 
     def __post_init__(self) -> None:
-        """The log was opened with what the catalogue said just before."""
-        self._clocks = _Clocks(compared=self.parts.clock())
+        """The log was opened with what the catalogue said just before, except of names that tables have given up."""
+        self._clocks = _Clocks(compared=-math.inf if self.tracker.renaming.unnamed() else self.parts.clock())
 
     def run_due(self) -> None:
         """Begin what is due, and take in what is done."""
@@ -94,6 +99,11 @@ class PeriodicWork:
             self._clocks.swept = now
             self._sweep()
 
+    def take_mark(self, selection: Selection) -> None:
+        """The log has caught up with an answer about the configuration's patterns, and no transaction is open."""
+        self._selected = None
+        self.added = self._new(self.tracker.renaming.take_selected(selection))
+
     def announce(self, transaction: str) -> None:
         """The log says that this transaction has altered tables: the catalogue is compared soon, and until it shows what that has done."""
         self._announced = transaction
@@ -105,6 +115,9 @@ class PeriodicWork:
     def note_report(self) -> None:
         """It was reported."""
         self._clocks.reported = self.parts.clock()
+
+    def _new(self, wanted: Sequence[TableId]) -> tuple[TableId, ...]:
+        return tuple(table for table in wanted if table not in self.parts.selected)
 
     def _captured(self) -> Mapping[TableId, TableSchema]:
         return {tracked.table: tracked.target_schema for tracked in self.tables.all(*table_life.CAPTURED)}
@@ -120,14 +133,15 @@ class PeriodicWork:
             was_asked = self.tracker.compare()
             if seeing is not None:
                 self._seeing = _Seeing(self._announced if was_asked else None, seeing)
-            if parts.select is not None and self._selecting is None:
+            if parts.select is not None and self._selecting is None and self._selected is None:
                 self._selecting = parts.control.submit(
                     _select, parts.source, parts.select, self.tracker.renaming.unnamed()
                 )
         if self._selecting is not None and self._selecting.done():
-            (selected, seen), self._selecting = self._selecting.result(), None
-            wanted = self.tracker.renaming.take_selected(selected, seen)
-            self.added = tuple(table for table in wanted if table not in parts.selected)
+            selection, self._selecting = self._selecting.result(), None
+            if selection.taken or self._new(self.tracker.renaming.wanted(selection)):
+                self._selected = selection
+                self.marks.expect(parts.write_mark(), selection)
         if self._seeing is not None and self._seeing.future.done():
             done, self._seeing = self._seeing, None
             if done.has_seen() and done.transaction == self._announced:
@@ -153,13 +167,13 @@ class PeriodicWork:
             self.tables.adopt(table_life.failed(tracked.record, record.error))
 
 
-def _select(
-    source: NamedSource, select: Callable[[], Sequence[TableId]], unnamed: Sequence[TableId]
-) -> tuple[Sequence[TableId], Visibility | None]:
-    """In the control thread: what the configuration selects by now, and what was seen before it was asked."""
+def _select(source: NamedSource, select: Callable[[], Sequence[TableId]], unnamed: Sequence[TableId]) -> Selection:
+    """In the control thread: what the configuration selects by now."""
     seen: Visibility | None = None
     with suppress(TransientError):
         seen = source.visibility()
     selected = select()
-    there = source.existing([table for table in unnamed if table in selected])
-    return [table for table in selected if table not in unnamed or table in there], seen
+    taken = source.existing([table for table in unnamed if table in selected])
+    return Selection(
+        selected=[table for table in selected if table not in unnamed or table in taken], taken=taken, seen=seen
+    )

@@ -35,6 +35,7 @@ from replicator.capture.names import NamedSource, SourceNames
 from replicator.capture.opening import bring_in_line, check, named_in_source, tracked_schemas
 from replicator.capture.parts import Parts
 from replicator.capture.periodic import PeriodicWork
+from replicator.capture.renaming import Selection
 from replicator.capture.requests import PositionMark, Requests
 from replicator.capture.running import AtMark, ChunkAtMark
 from replicator.capture.sealing import Sealer, Unsealed
@@ -183,7 +184,7 @@ class Capture:
         tables = TrackedTables(
             self._parts.writer, self._parts.store.tables(self._parts.lease.replicator), self._parts.now
         )
-        selected = self._select(tables)
+        selected = self._select(tables, is_new_position=is_new_position)
         bring_in_line(tables, selected, is_new_position=is_new_position and last is not None)
         if is_new_position:
             self._parts.store.set_preparation(self._parts.lease, Preparation.INTENT)
@@ -228,7 +229,7 @@ class Capture:
         session = _Session(self._parts, control, reader, tables, offset, ring, decoded=set(schemas))
         return session, replace(answer, found=found)
 
-    def _select(self, tables: TrackedTables) -> Sequence[TableId]:
+    def _select(self, tables: TrackedTables, *, is_new_position: bool) -> Sequence[TableId]:
         """Find the tables under the names that they have in the source, and say which are to be tracked."""
         parts, wanted = self._parts, self._wanted
         parts.names.load(tracked.record for tracked in tables.all())
@@ -236,7 +237,8 @@ class Capture:
             # In the course of this process some may have turned out to be others that were renamed.
             selected = tuple(table for table in parts.selected if parts.names.owns(table))
         else:
-            selected = parts.control.submit(named_in_source, parts, tables, wanted).result()
+            asked = parts.control.submit(named_in_source, parts, tables, wanted, is_new_position=is_new_position)
+            selected = asked.result()
         self._parts, self._wanted = replace(parts, selected=selected), None
         return selected
 
@@ -254,7 +256,7 @@ class Capture:
         return call.result()
 
 
-Waiting = StartingMark | ComparisonMark | PositionMark | AtMark
+Waiting = StartingMark | ComparisonMark | Selection | PositionMark | AtMark
 """What waits for a mark."""
 
 
@@ -293,7 +295,9 @@ class _Session:
             settings=settings, clock=clock, submit=submit, control=control, unsealed=Unsealed(position=offset),
         )  # fmt: skip
         self._requests = Requests(parts=parts, tables=tables, tracker=self._tracker, marks=self._marks)
-        self._periodic = PeriodicWork(parts=parts, tables=tables, tracker=self._tracker, snapshots=self._snapshots)
+        self._periodic = PeriodicWork(
+            parts=parts, tables=tables, tracker=self._tracker, snapshots=self._snapshots, marks=self._marks
+        )
         self._alive = KeepAlive(reader, settings.keep_alive_s)
 
     @property
@@ -385,6 +389,8 @@ class _Session:
         match due:
             case StartingMark() | ComparisonMark():
                 self._tracker.take_mark(due)
+            case Selection():
+                self._periodic.take_mark(due)
             case PositionMark():
                 self._sealer.unsealed.positions.append(due.request)
             case ChunkAtMark() | TableRead():

@@ -64,6 +64,22 @@ def is_unknown(record: TableRecord) -> bool:
     return table_life.waits(record) and not table_life.has_begun(record)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What the source was asked about the configuration's patterns. It waits for a mark: the log may bring the names that it saw.
+
+    Attributes:
+        selected: The tables that the configuration selects, under the names that they have in the source. Those that were `unnamed` only
+            if they are `taken`.
+        taken: The names of tables that were `unnamed` when it was asked, and that existed.
+        seen: Taken before it was asked.
+    """
+
+    selected: Sequence[TableId]
+    taken: frozenset[TableId]
+    seen: Visibility | None
+
+
 @dataclass(slots=True, kw_only=True)
 class Renaming:
     """Called by the loop's thread alone.
@@ -114,22 +130,23 @@ class Renaming:
         tracked = self.tables.all(*table_life.REPLICATED)
         return [f.table for f in tracked if self.names.source(f.table) != f.table or table_life.is_dropped(f.record)]
 
-    def take_selected(self, selected: Sequence[TableId], seen: Visibility | None) -> Sequence[TableId]:
-        """Take in which tables of the source the configuration selects by now.
-
-        Args:
-            selected: Under the names that they have in the source. Of those that are `unnamed` only such as exist.
-            seen: Taken before it was asked.
+    def take_selected(self, selection: Selection) -> Sequence[TableId]:
+        """Take in which tables of the source the configuration selected, once the log has caught up with the answer.
 
         Returns:
             Those that are to be tracked, under the names by which they are.
         """
         for table in self.unnamed():
             tracked = self.tables.get(table)
-            if tracked is not None and table in selected and not self.alterations.hides(table, seen):
+            is_taken = table in selection.taken and not self.alterations.hides(table, selection.seen)
+            if tracked is not None and is_taken:
                 # Its name exists, and not for its table: another one has it.
                 self.rebind(tracked, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=table), None)
-        return [table for table in map(self.names.tracked, selected) if table is not None]
+        return self.wanted(selection)
+
+    def wanted(self, selection: Selection) -> Sequence[TableId]:
+        """Those that are to be tracked, under the names by which they are now."""
+        return [table for table in map(self.names.tracked, selection.selected) if table is not None]
 
     def rebind(self, tracked: TrackedTable, event: DDLEvent, number: int | None) -> None:
         """Another table has the name: from here on the tracked one is that."""

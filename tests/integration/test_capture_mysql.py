@@ -402,6 +402,23 @@ def test_a_truncate_needs_no_snapshot_and_hides_no_other_storage(mysql_database:
     assert_equal(captured, mysql_database, "t")
 
 
+@pytest.mark.parametrize("is_logged", [True, False], ids=["in the log", "not in the log"])
+def test_the_expression_of_a_virtual_column_changes(mysql_database: MysqlDatabase, make: Make, is_logged: bool) -> None:
+    mysql_database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a int, g bigint AS (a + 1) VIRTUAL)", "INSERT INTO t (id, a) VALUES (1, 1)"
+    )
+    captured = make(mysql_database, "t")
+    captured.settings = replace(captured.settings, compare_every_s=0.1)
+    table = TableId(mysql_database.name, "t")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SET SESSION sql_log_bin = {int(is_logged)}")
+            cursor.execute("ALTER TABLE t MODIFY g bigint AS (a + 2) VIRTUAL")
+        mysql_database.execute("INSERT INTO t (id, a) VALUES (2, 1)")
+        running.wait_until(lambda: captured.rows(table) == {(1, 1, 3): 1, (2, 1, 3): 1}, "its rows are read again")
+
+
 # --- connections and servers ----------------------------------------------------------------------------------------
 
 

@@ -146,7 +146,9 @@ class CatalogTable:
     def identity(self) -> TableIdentity:
         """No number of the server survives a rebuild: another storage may be another object."""
         storage = ":".join(map(str, self.storage)) or str(self.created)
-        return TableIdentity(storage=storage, parts={"engine": self.engine}, altered=self.created)
+        # An expression changes what a virtual column has, and no storage.
+        expressions = {c.name: c.expression for c in self.columns if c.is_virtual}
+        return TableIdentity(storage=storage, parts={"engine": self.engine}, columns=expressions, altered=self.created)
 
     @property
     def description(self) -> TableDescription:
