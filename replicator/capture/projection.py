@@ -140,9 +140,10 @@ def _fitting(values: pa.Array, column: Column, table: TableId) -> pa.Array:
     try:
         cast = pc.cast(values, column.type)
         back = pc.cast(cast, values.type)
+        same = pc.fill_null(pc.equal(back, values), fill_value=True)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        # Lists are among what cannot be compared.
         raise _does_not_fit(column, table) from error
-    same = pc.fill_null(pc.equal(back, values), fill_value=True)
     if pa.types.is_floating(values.type):
         same = pc.or_(same, pc.fill_null(pc.and_(pc.is_nan(back), pc.is_nan(values)), fill_value=False))
     if cast.null_count != values.null_count or not pc.all(same).as_py():

@@ -130,6 +130,9 @@ def test_rows_without_a_key_are_compared_as_the_target_has_them() -> None:
         (pa.int64(), "timestamp[us]", 0, False),
         (pa.timestamp("us"), "timestamp[us, tz=UTC]", datetime(2024, 2, 29), False),  # noqa: DTZ001 - it has none
         (pa.time64("us"), "int64", time(1), False),
+        (pa.list_(pa.date32()), "list<int32>", [date(2024, 2, 29)], False),
+        (pa.list_(pa.int32()), "list<int32>", [1], True),
+        (pa.list_(pa.int64()), "string", [1], False),
         (pa.date32(), "string", date(2024, 2, 29), True),
         (pa.date32(), "timestamp[us]", date(2024, 2, 29), True),
     ],
