@@ -129,7 +129,7 @@ def altered(tmp_path: Path, origin: Database) -> Iterator[Rig]:
     ("kind", "seed", "steps"),
     [
         ("postgresql", 1, 60),
-        ("mariadb", 2, 60),
+        pytest.param("mariadb", 2, 60, marks=pytest.mark.slow),
         pytest.param("mysql", 3, 60, marks=pytest.mark.slow),
         *(
             pytest.param(k, s, 150, marks=pytest.mark.soak)

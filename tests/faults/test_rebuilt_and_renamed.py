@@ -100,7 +100,8 @@ def test_readers_see_the_old_table_or_the_new_one_while_its_rebuilding_is_killed
     assert list((rebuilt.lake / "_replicator" / "building").rglob("*")) == []
 
 
-@pytest.mark.parametrize("kind", ["postgresql", pytest.param("mariadb", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_rows_get_the_value_of_a_new_column_once_although_that_is_killed(
     rebuilt: Rig, origin: Database, kind: str
 ) -> None:
