@@ -179,7 +179,6 @@ def stops_equal(rig: Rig, process: subprocess.Popen[str], target_tables: TargetT
     assert "internal_error" not in rig.output()
 
 
-@pytest.mark.slow
 def test_a_cluster_replicates_and_looks_after_tables_though_an_executor_is_killed(
     cluster: SparkCluster, rig: Rig, target_tables: TargetTables
 ) -> None:
