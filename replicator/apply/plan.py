@@ -103,7 +103,13 @@ Unit = BatchUnit | EventUnit | AdvanceUnit | BeginUnit
 
 
 def next_unit(
-    items: Sequence[Item], *, incarnation: int, is_whole: bool, limits: BatchLimits, append_below: int = APPEND_NOTHING
+    items: Sequence[Item],
+    *,
+    incarnation: int,
+    is_whole: bool,
+    limits: BatchLimits,
+    append_below: int = APPEND_NOTHING,
+    barriers: Sequence[int] = (),
 ) -> Unit | More | None:
     """Choose what to do next with a table.
 
@@ -117,6 +123,7 @@ def next_unit(
         is_whole: The journal has nothing after `items` yet.
         limits: Of a batch.
         append_below: See `append_bound`.
+        barriers: Numbers that no unit passes, unless nothing of the table comes before them. No file has numbers on both sides of one.
 
     Returns:
         The unit; None if there is nothing to do; MORE if that depends on what comes after `items`.
@@ -126,23 +133,26 @@ def next_unit(
     """
     if (begin := _newest_beginning(items, incarnation)) is not None:
         return BeginUnit(entry=begin)
-    own = [item for item in items if item.incarnation == incarnation]
+    every = [item for item in items if item.incarnation == incarnation]
+    own = _before_barrier(every, barriers)
+    is_cut = len(own) < len(every)
     quiet = _quiet_run(own, 0)
     if quiet == len(own):
-        if not is_whole:
+        if not (is_whole or is_cut):
             return MORE
-        return _advance(own) if own else None
+        following = first_number(every[len(own)]) if is_cut else None
+        return AdvanceUnit(last=last_number(own[-1]), passed=_passed(own), following=following) if own else None
     item = own[quiet]
     if isinstance(item, EventEntry):
         end = quiet + 1
     else:
-        chosen = _batch_end(own, quiet, is_whole=is_whole, limits=limits, append_below=append_below)
+        chosen = _batch_end(own, quiet, is_whole=is_whole or is_cut, limits=limits, append_below=append_below)
         if chosen is None:
             return MORE
         end = chosen
     behind = end + _quiet_run(own, end)
     passed = _passed(own[:behind])
-    last, following = last_number(own[behind - 1]), _following(own, behind, is_whole=is_whole)
+    last, following = last_number(own[behind - 1]), _following(every, behind, is_whole=is_whole)
     if isinstance(item, EventEntry):
         return EventUnit(entry=item, last=last, passed=passed, following=following)
     files = [file for file in own[quiet:end] if isinstance(file, SegmentFile)]
@@ -239,8 +249,10 @@ def _quiet_run(own: Sequence[Item], start: int) -> int:
     return end - start
 
 
-def _advance(own: Sequence[Item]) -> AdvanceUnit:
-    return AdvanceUnit(last=last_number(own[-1]), passed=_passed(own), following=None)
+def _before_barrier(own: Sequence[Item], barriers: Sequence[int]) -> Sequence[Item]:
+    """The items before the first barrier that lies between two of them; all if none does."""
+    between = [barrier for barrier in barriers if own and last_number(own[0]) <= barrier < last_number(own[-1])]
+    return [item for item in own if last_number(item) <= min(between)] if between else own
 
 
 def _passed(items: Sequence[Item]) -> Passed:

@@ -46,9 +46,8 @@ from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchFile, TargetTabl
 from replicator.state import table_life
 from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, TargetCopy
 
-_SMALLER_PER_CRASH = 10
+_SMALLER_PER_CRASH, _TIMES_SMALLER_MAX = 10, 3
 """An engine that is killed for its memory may be able to apply smaller batches."""
-_TIMES_SMALLER_MAX = 3
 _log = get_logger(__name__)
 
 
@@ -240,7 +239,12 @@ class TableApplier:
         if any(isinstance(item, SegmentFile) and item.snapshot_rows == item.rows for item in items):
             bound = append_bound(self._context.record_of(self._table), incarnation)
         limits = self._limits_now()
-        return next_unit(items, incarnation=incarnation, is_whole=is_whole, limits=limits, append_below=bound)
+        barriers = self._context.store.barriers(
+            self._context.name
+        )  # behind the feed, as what follows a barrier is sealed later
+        return next_unit(
+            items, incarnation=incarnation, is_whole=is_whole, limits=limits, append_below=bound, barriers=barriers
+        )
 
     def _limits_now(self) -> BatchLimits:
         limits, rows_max = self._smaller(), self._context.advice.rows_max(self._table)
@@ -378,14 +382,8 @@ class TableApplier:
             return False
         self._limits = smaller
         self.forget_claim()  # it may have been committed all the same
-        _log.warning(
-            "batch_size_reduced",
-            table=str(self._table),
-            code=error.code,
-            reason=error.message,
-            rows=smaller.rows,
-            bytes=smaller.bytes,
-        )
+        now = {"rows": smaller.rows, "bytes": smaller.bytes}
+        _log.warning("batch_size_reduced", table=str(self._table), code=error.code, reason=error.message, **now)
         return True
 
     def _merge(self, table: TargetTable, unit: BatchUnit) -> None:

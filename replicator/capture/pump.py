@@ -36,7 +36,7 @@ from replicator.capture.opening import bring_in_line, check, named_in_source, tr
 from replicator.capture.parts import Parts
 from replicator.capture.periodic import PeriodicWork
 from replicator.capture.renaming import Selection
-from replicator.capture.requests import PositionMark, Requests
+from replicator.capture.requests import BarrierMark, PositionMark, Requests
 from replicator.capture.running import AtMark, ChunkAtMark
 from replicator.capture.sealing import Sealer, Unsealed
 from replicator.capture.seen import Alterations
@@ -256,7 +256,7 @@ class Capture:
         return call.result()
 
 
-Waiting = StartingMark | ComparisonMark | Selection | PositionMark | AtMark
+Waiting = StartingMark | ComparisonMark | Selection | PositionMark | BarrierMark | AtMark
 """What waits for a mark."""
 
 
@@ -393,6 +393,8 @@ class _Session:
                 self._periodic.take_mark(due)
             case PositionMark():
                 self._sealer.unsealed.positions.append(due.request)
+            case BarrierMark():
+                self._sealer.commit(barriers=[due.request])
             case ChunkAtMark() | TableRead():
                 asked = self._snapshots.take_mark(due)
                 if asked is not None:

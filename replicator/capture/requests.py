@@ -22,6 +22,13 @@ class PositionMark:
     request: int
 
 
+@dataclass(frozen=True, slots=True)
+class BarrierMark:
+    """The mark behind which a commit ends, for a request for a barrier."""
+
+    request: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Requests:
     """The requests of one open log. Called by the loop's thread alone.
@@ -55,6 +62,9 @@ class Requests:
                 self.wants_restart = True
             case RequestKind.POSITION:
                 self.marks.expect(self.parts.write_mark(), PositionMark(request.id))
+            case RequestKind.BARRIER:
+                if "position" not in request.payload:
+                    self.marks.expect(self.parts.write_mark(), BarrierMark(request.id))
             case RequestKind.SNAPSHOT | RequestKind.RECREATE:
                 self._begin_snapshots(request)
             case RequestKind.ACCEPT:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -138,8 +138,8 @@ class Sealer:
         elif self.tracker.is_settling:
             self._prune()
 
-    def commit(self) -> None:
-        """Files, index row, acknowledgement: in that order."""
+    def commit(self, *, barriers: Sequence[int] = ()) -> None:
+        """Files, index row, acknowledgement: in that order. `barriers`: requests for barriers, which are here."""
         unsealed = self.unsealed
         assert not unsealed.is_open, "no position inside a transaction is durable"
         self._prune()
@@ -152,6 +152,7 @@ class Sealer:
             tables=self.tables.take_changed(),
             history=self.tables.take_history(),
             done_requests=[*self.tracker.done_requests, *positions],
+            barriers=barriers,
         )
         crash_point("capture.after_seal")
         unsealed.offset, unsealed.positions, unsealed.since = None, [], None

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from replicator import config
-from replicator.cli import changes, show
+from replicator.cli import changes, show, verified
 from replicator.cli.ddl import ddl
 from replicator.cli.demo import DemoCommand
 from replicator.config import LoadedConfig
@@ -26,8 +26,10 @@ from replicator.runtime.home import Home
 from replicator.runtime.serve import serve as serve_all
 from replicator.runtime.supervisor import End, RunOutcome
 from replicator.service import assess, history, lifecycle, plan, status
+from replicator.service import verify as verification
 from replicator.service.logs import log_lines
 from replicator.state.store import StateStore
+from replicator.verify import Verdict
 
 
 class _Command(click.Group):
@@ -297,6 +299,49 @@ def snapshot(name: str, tables: tuple[str, ...], restart: bool, recreate: bool) 
     click.echo(
         f"Requested a new snapshot of {', '.join(map(str, chosen)) or 'every table'}. To watch it: replicator status {name}"
     )
+
+
+@main.command()
+@click.argument("name")
+@click.argument("tables", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/verify.schema.json).")
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write a report to this file: .json or .md.",
+)
+@click.option("--show-values", is_flag=True, help="Show the values of rows that differ, not only their keys.")
+def verify(name: str, tables: tuple[str, ...], as_json: bool, report: Path | None, show_values: bool) -> None:
+    """Compare TABLES, or all tables, with the source, at one position of its log. Changes continue meanwhile.
+
+    Exits 0 if all are equal, 3 if one differs, 1 if one could not be compared.
+    """
+    registry, home = Registry.discover(), Home.from_environment()
+    if report is not None:
+        verification.check_report(report)
+
+    def tell(verdict: Verdict) -> None:
+        if not as_json:
+            one = verification.document(name, [verdict], with_values=show_values)
+            verified.table(verdict, one.tables[0])
+
+    verdicts = verification.verify(
+        _open(home),
+        home,
+        registry,
+        name,
+        tables,
+        with_values=show_values,
+        tell=tell,
+        log=lambda line: click.echo(line, err=True),
+    )
+    document = verification.document(name, verdicts, with_values=show_values)
+    if as_json:
+        verified.document(document)
+    if report is not None:
+        text = document.model_dump_json(indent=2) if report.suffix == ".json" else verified.markdown(document)
+        report.write_text(text, encoding="utf-8")
+    sys.exit(verification.exit_code(verdicts))
 
 
 @main.command(name="history")

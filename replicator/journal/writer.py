@@ -182,6 +182,7 @@ class JournalWriter:
         tables: Sequence[TableRecord] = (),
         history: Sequence[HistoryEntry] = (),
         done_requests: Sequence[int] = (),
+        barriers: Sequence[int] = (),
     ) -> Sequence[Segment]:
         """Make everything since the last commit durable and visible together.
 
@@ -192,6 +193,7 @@ class JournalWriter:
             tables: Records of tables that changed.
             history: Changes of tables' definitions.
             done_requests: Ids of requests that are done with this.
+            barriers: Ids of requests for a barrier that end here.
 
         Returns:
             What was sealed; at least one segment, which may be empty.
@@ -217,6 +219,7 @@ class JournalWriter:
                     tables=tables,
                     history=history,
                     done_requests=done_requests,
+                    barriers=barriers,
                 )
             except FencedError:
                 raise

@@ -79,6 +79,9 @@ class RequestKind(StrEnum):
     """The target follows the change at which each of `tables` stopped."""
     POSITION = "position"
     """To be closed by the commit that covers everything committed at the source by now."""
+    BARRIER = "barrier"
+    """Likewise, but it stays: the commit ends there, and writes its `position` (the last sequence number) and its `ring` into the request.
+    Until the process that asked removes it, no batch passes it."""
     DELETE = "delete"
     """Delete the replicator: `drop_target`, `force`."""
 

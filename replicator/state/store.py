@@ -225,11 +225,13 @@ class StateStore:
         tables: Sequence[TableRecord] = (),
         history: Sequence[HistoryEntry] = (),
         done_requests: Sequence[int] = (),
+        barriers: Sequence[int] = (),
     ) -> None:
         """Append segments to the index: the commit point of capture.
 
         In one transaction: check the epoch, check that numbers and ids follow the newest segment's, insert segments, files, events and
-        schemas, upsert table records, append to the history, close requests. A newest segment that is empty makes room for the new ones.
+        schemas, upsert table records, append to the history, close requests, and say of those for a barrier where they end. A newest
+        segment that is empty makes room for the new ones.
 
         Raises:
             FencedError: The epoch is over.
@@ -243,6 +245,9 @@ class StateStore:
             if done_requests:
                 done = (REQUESTS.c.replicator == name) & REQUESTS.c.id.in_(done_requests)
                 connection.execute(delete(REQUESTS).where(done))
+            for barrier in barriers:
+                found = {"position": segments[-1].last, "ring": list(segments[-1].ring)}
+                connection.execute(update(REQUESTS).where(REQUESTS.c.id == barrier).values(payload=found))
 
     def last_segment(self, name: str) -> Segment | None:
         """The newest segment: it carries the offset, the ring and the numbering."""
@@ -354,6 +359,16 @@ class StateStore:
         with self._database.read() as connection:
             query = select(REQUESTS).where(REQUESTS.c.replicator == name).order_by(REQUESTS.c.id)
             return [read_request(row) for row in connection.execute(query)]
+
+    def barriers(self, name: str) -> Sequence[int]:
+        """The sequence numbers of the barriers that are asked for and found (`RequestKind.BARRIER`)."""
+        requests = self.requests(name)
+        return [r.payload["position"] for r in requests if r.kind is RequestKind.BARRIER and "position" in r.payload]
+
+    def remove_request(self, id_: int) -> None:
+        """Withdraw a request, or let go of a barrier. Replay: does nothing."""
+        with self._database.write() as connection:
+            connection.execute(delete(REQUESTS).where(REQUESTS.c.id == id_))
 
     def put_report(self, name: str, report: Report) -> None:
         """Replace what a process says of itself; stamped with the store's time."""

@@ -1,4 +1,4 @@
-"""`docs/history.schema.json` and `docs/plan.schema.json` describe what `history --json` and `plan --ddl --json` print."""
+"""The schemas of `docs/` describe what `history --json`, `plan --ddl --json` and `verify --json` print."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from click.testing import CliRunner
 from pydantic import BaseModel
 
 from replicator.cli.main import main
-from replicator.service import history_document, plan_document
+from replicator.service import history_document, plan_document, verify_document
 from replicator.service.history_document import HISTORY_VERSION
 from replicator.service.history_schema import history_schema_text
 from replicator.service.plan_document import PLAN_VERSION
 from replicator.service.plan_schema import plan_schema_text
+from replicator.service.verify_document import VERSION
+from replicator.service.verify_schema import verify_schema_text
 from replicator.state.records import Decision
 from replicator.state.store import StateStore
 
 FILE = Path(__file__).parents[2] / "docs" / "history.schema.json"
 PLAN = FILE.with_name("plan.schema.json")
+VERIFY = FILE.with_name("verify.schema.json")
 SCHEMA = json.loads(FILE.read_text(encoding="utf-8"))
 MODELS = [
     model
-    for module in (history_document, plan_document)
+    for module in (history_document, plan_document, verify_document)
     for model in vars(module).values()
     if isinstance(model, type) and issubclass(model, BaseModel) and model.__module__ == module.__name__
 ]
@@ -41,6 +44,26 @@ def test_the_schema_of_plans_is_what_the_models_say() -> None:
     schema = json.loads(PLAN.read_text(encoding="utf-8"))
     assert schema["properties"]["version"]["const"] == PLAN_VERSION == 1
     assert schema["$id"] == "urn:replicator:plan:1"
+
+
+def test_the_schema_of_verifications_is_what_the_models_say() -> None:
+    """Names and results are fixed: others read them."""
+    assert VERIFY.read_text(encoding="utf-8") == verify_schema_text(), "run `make docs`"
+    schema = json.loads(VERIFY.read_text(encoding="utf-8"))
+    assert schema["properties"]["version"]["const"] == VERSION == 1
+    table = schema["$defs"]["VerifiedTableDocument"]["properties"]
+    assert table["result"]["enum"] == ["equal", "different", "not_verified"]
+    assert {
+        "table",
+        "result",
+        "reason",
+        "position",
+        "rows_source",
+        "rows_target",
+        "counts",
+        "differences",
+        "truncated",
+    } <= set(table)
 
 
 def test_version_1_has_these_decisions_and_outcomes() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -54,11 +55,13 @@ from replicator.plugins.source import (
     Visibility,
     WholeRead,
 )
+from replicator.plugins.verification import SourceState, SupportsSourceVerification
 from replicator.testing.memory.database import MemoryDatabase, Slot, Snapshot
 from replicator.testing.memory.faults import Faults
 from replicator.testing.memory.log import Change, LogMark, LogTransaction, Row
 from replicator.testing.memory.statements import rehearse
 from replicator.testing.memory.transaction import Table
+from replicator.testing.memory.verification import MemorySourceState, RowsState
 
 _ROW_BYTES = 64
 _WHOLE_READ_ROWS = 1000
@@ -83,7 +86,7 @@ class MemoryVisibility(Visibility):
         return pa.array([int(s) for s in seen], pa.int8())
 
 
-class MemorySource(DeltaSource[MemorySourceConfig], SupportsRehearsal):
+class MemorySource(DeltaSource[MemorySourceConfig], SupportsRehearsal, SupportsSourceVerification):
     """Reads a `MemoryDatabase`. Operations that `faults` can script: the names of the methods, and `pull`, `acknowledge`, `keep_alive`.
 
     `open_log.table` is reached for each table for which the log is opened, `decode` for each of them whose changes a pull hands out.
@@ -234,6 +237,15 @@ class MemorySource(DeltaSource[MemorySourceConfig], SupportsRehearsal):
             batches=self._batches(schema, rows),
             identity=lambda: self._identity_if(schema.table, before),
         )
+
+    @contextmanager
+    def open_state(self, schema: TableSchema, columns: Collection[str]) -> Iterator[SourceState]:
+        self.faults.hit("open_state", schema.table)
+        with self.database.changed:
+            before = self._object(schema).identity()
+            rows, snapshot = self.database.read(schema.table)
+        state, find = RowsState.of(schema, columns, rows), partial(self._identity_if, schema.table, before)
+        yield MemorySourceState(rows_state=state, snapshot=MemoryVisibility(snapshot), find=find)
 
     def close(self) -> None:
         with self.database.changed:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from replicator.model.alteration import widens
-from replicator.model.errors import FatalError, Problem
+from replicator.model.errors import FatalError, Problem, TableError
 from replicator.model.events import DMLOperation
 from replicator.model.merged import Merged
 from replicator.model.reports import EngineReport
@@ -19,8 +20,10 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.folding import Change, Key, read_changes
 from replicator.plugins.kit.ledger import Held, LedgerTarget, fenced, last_applied, not_ours
 from replicator.plugins.target import EMPTY_LEDGER, Audit, Batch, Ledger, TargetContext, TargetTable
+from replicator.plugins.verification import SupportsTargetVerification, TableState
 from replicator.testing.memory.faults import Faults
 from replicator.testing.memory.log import State, altered_row, state_of
+from replicator.testing.memory.verification import RowsState
 
 
 class MemoryTargetConfig(BaseModel):
@@ -129,7 +132,7 @@ class MemoryWarehouse:
             return list(self.tables[table].history) if table in self.tables else []
 
 
-class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held]):
+class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held], SupportsTargetVerification):
     """Writes a `MemoryWarehouse`. Operations that `faults` can script: the names of the methods."""
 
     type_name: ClassVar[str] = "memory"
@@ -249,6 +252,25 @@ class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held]):
             kept.restore(stored)
 
         return {} if self._commit("apply_batch", held, batch.last, act) else None
+
+    @contextmanager
+    def open_state(
+        self, table: TargetTable, schema: TableSchema, *, columns: Mapping[str, str], at: int
+    ) -> Iterator[TableState]:
+        self.faults.hit("open_state", table.table)
+        with self.warehouse.lock:
+            stored = self.warehouse.tables[table.table]
+            past = [entry for entry in stored.history if entry.incarnation == table.incarnation and entry.ledger <= at]
+            if not past or stored.schema is None:
+                raise TableError("The table was not there.", code="state_not_readable", table=str(table.table))
+            names = [column.name for column in stored.schema.columns]
+            if stored.ledger <= at:
+                # With what others have done to it since.
+                rows = stored.live()
+            else:
+                rows = [dict(zip(names, values, strict=True)) for values, n in past[-1].state.items() for _ in range(n)]
+            found = [{name: row[other] for name, other in columns.items()} for row in rows]
+        yield RowsState.of(schema, list(columns), found)
 
     def audit(self, table: TargetTable, since: str | None) -> Audit:
         self.faults.hit("audit", table.table)

@@ -9,7 +9,7 @@ metadata lock.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +22,7 @@ from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds, TableReads, joined, verify_shape
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, WholeRead
+from replicator.plugins.verification import SourceState
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.catalogue import CatalogTable, system_versioned, virtual_column
 from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
@@ -31,6 +32,7 @@ from replicator_source_mysql.discovery import read_tables
 from replicator_source_mysql.errors import PACKET_TOO_LARGE
 from replicator_source_mysql.textrows import Rows, text_rows
 from replicator_source_mysql.values import decoded, key_proof, verify_told_apart
+from replicator_source_mysql.verification import MysqlState, StateQueries
 
 _BLOCK_ROWS: Final = 50_000
 _BLOCK_BYTES: Final = 32 << 20
@@ -96,12 +98,20 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
             yield WholeRead(visibility=visibility, batches=itertools.chain(first, batches), identity=run.identity)
 
     @contextmanager
-    def _read(self, schema: TableSchema, doing: str, *, is_whole: bool = False) -> Iterator[_Run]:
+    def open_state(self, schema: TableSchema, columns: Collection[str]) -> Iterator[SourceState]:
+        """See `SupportsSourceVerification.open_state`. The connection is the state's until it is let go of."""
+        with self._read(schema, "reading a state", is_whole=True, is_exact=not schema.key) as run:
+            yield run.state(columns)
+
+    @contextmanager
+    def _read(
+        self, schema: TableSchema, doing: str, *, is_whole: bool = False, is_exact: bool = True
+    ) -> Iterator[_Run]:
         """Give a run; whatever ends it early leaves nothing behind on the server."""
         run: _Run | None = None
         try:
             with self.reading(schema, doing) as (connection, table, plan):
-                run = _Run(self, connection, table, plan, is_whole=is_whole)
+                run = _Run(self, connection, table, plan, is_whole=is_whole, is_exact=is_exact)
                 run.view.begin()
                 yield run
                 run.view.end()
@@ -154,7 +164,14 @@ class _Run:
     """One read that runs: what it sees, its rows, and whether the table stayed the same."""
 
     def __init__(
-        self, reader: TableReader, connection: Connection, table: CatalogTable, plan: ReadPlan, *, is_whole: bool
+        self,
+        reader: TableReader,
+        connection: Connection,
+        table: CatalogTable,
+        plan: ReadPlan,
+        *,
+        is_whole: bool,
+        is_exact: bool,
     ) -> None:
         self.plan = plan
         self.has_ended = False
@@ -165,8 +182,14 @@ class _Run:
         self._connection = connection
         self._table = table
         self.view = reader.coordinates(connection).read_view(
-            connection, reader.watch_session, table.table, is_whole=is_whole
+            connection, reader.watch_session, table.table, is_whole=is_whole, is_exact=is_exact
         )
+
+    def state(self, columns: Collection[str]) -> MysqlState:
+        """What answers from the snapshot that has begun."""
+        fails = self._reader.unrepresentable == "fail"
+        queries = StateQueries.of(self._table, self.plan, columns, fails=fails)
+        return MysqlState(self._connection, self._reader.watch_session, self.view, queries)
 
     def bounded(self, query: str) -> str:
         """The statement with a bound on its time."""

@@ -7,8 +7,9 @@ leave nothing there. Positions, marks and what reads see are the matter of the l
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import ClassVar
 
@@ -35,6 +36,7 @@ from replicator.plugins.source import (
     Visibility,
     WholeRead,
 )
+from replicator.plugins.verification import SourceState, SupportsSourceVerification
 from replicator_source_mysql import assessment, discovery, table_assessment
 from replicator_source_mysql.cascades import Cascades, Edge, read_edges
 from replicator_source_mysql.catalogue import CatalogTable
@@ -52,11 +54,11 @@ from replicator_source_mysql.snapshot import TableReader
 from replicator_source_mysql.xids import prepared_xids_if_allowed
 
 
-class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal):
+class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal, SupportsSourceVerification):
     """The databases of one server: MySQL 8.0 or later, or MariaDB 10.5 or later.
 
     Connections: one each for control, chunks, the watch for waiting locks, the log, and the end of the log; all are
-    opened when first needed.
+    opened when first needed. Each state that is verified has another one.
     """
 
     type_name: ClassVar[str] = "mysql"
@@ -71,6 +73,7 @@ class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal):
         self._ends = Session(config, self._same)
         reading = Session(config, self._same, is_bounded=False, is_reading=True)
         self._sessions = (self._control, self._watch, self._ends, reading)
+        self._verifying: set[Session] = set()
         self._board = AwaitedMarks()
         # Marks of two objects are never the same.
         self._mark_prefix = secrets.token_hex(8)
@@ -238,8 +241,21 @@ class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal):
         return self._reader.read_whole(schema)
 
     @override
+    @contextmanager
+    def open_state(self, schema: TableSchema, columns: Collection[str]) -> Iterator[SourceState]:
+        # A snapshot takes a connection of its own.
+        session = Session(self.config, self._same, is_bounded=False, is_reading=True)
+        self._verifying.add(session)
+        try:
+            with replace(self._reader, session=session, _tables={}).open_state(schema, columns) as state:
+                yield state
+        finally:
+            self._verifying.discard(session)
+            session.close()
+
+    @override
     def close(self) -> None:
-        for session in self._sessions:
+        for session in (*self._sessions, *self._verifying):
             session.close()
 
     # -- steps -----------------------------------------------------------------------------------------------------------

@@ -72,10 +72,10 @@ def chunk_query(plan: ReadPlan, request: ChunkRequest) -> str:
 def _script(plan: ReadPlan, tail: str, prologue: str = "") -> str:
     # The first SELECT takes the lock. COPY takes its snapshot before it waits for the table, so without that a read behind
     # a rewriting ALTER TABLE would find every row too new and return nothing.
-    source = f"{'' if plan.is_partitioned else 'ONLY '}{sql.Identifier(plan.table.namespace, plan.table.name).as_string(None)} AS t"
+    source = table_source(plan)
     fingerprint = fingerprint_query(plan.table, plan.publication)
     expressions = ", ".join(
-        f"{mapping.select('t.' + _quote(column.name))} AS c{position}"
+        f"{mapping.select('t.' + quoted(column.name))} AS c{position}"
         for position, (column, mapping) in enumerate(zip(plan.columns, plan.mappings, strict=True))
     )
     nulls = ", NULL" * len(plan.columns)
@@ -87,6 +87,17 @@ def _script(plan: ReadPlan, tail: str, prologue: str = "") -> str:
         f"BEGIN ISOLATION LEVEL READ COMMITTED, READ ONLY; {prologue}SELECT FROM {source} LIMIT 0; {fingerprint};"
         f" COPY ({query}) TO STDOUT (FORMAT binary); {fingerprint}; COMMIT"
     )
+
+
+def table_source(plan: ReadPlan) -> str:
+    """What stands behind FROM: the table as `t`."""
+    name = sql.Identifier(plan.table.namespace, plan.table.name).as_string(None)
+    return f"{'' if plan.is_partitioned else 'ONLY '}{name} AS t"
+
+
+def published_rows(plan: ReadPlan) -> str:
+    """What stands behind FROM for all rows of the table `t` that are replicated."""
+    return table_source(plan) + _where(_filter(plan))
 
 
 def _filter(plan: ReadPlan) -> list[str]:
@@ -152,7 +163,7 @@ def _compare(part: KeyPart, operator: str, value: str) -> str:
 
 def _operand(part: KeyPart) -> str:
     collation = f" COLLATE {part.collation}" if part.collation else ""
-    return f"t.{_quote(part.column)}{collation}"
+    return f"t.{quoted(part.column)}{collation}"
 
 
 def _ordering(part: KeyPart) -> str:
@@ -166,5 +177,6 @@ def _literals(plan: ReadPlan, cursor: Cursor) -> list[str]:
     ]
 
 
-def _quote(name: str) -> str:
+def quoted(name: str) -> str:
+    """A name as SQL writes it."""
     return sql.Identifier(name).as_string(None)

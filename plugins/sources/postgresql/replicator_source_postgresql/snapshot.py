@@ -95,16 +95,47 @@ ORDER BY l.pid LIMIT 1
 
 
 @dataclass(slots=True, kw_only=True)
-class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
-    """Reads chunks and whole tables over one connection, which has `CHUNK_SETTINGS`.
+class PublishedReads(TableReads[Connection, CatalogTable, ReadPlan]):
+    """A base for reads of replicated tables over one connection.
 
     Attributes:
         publication: Through which the tables are replicated: its row filter applies to reads too.
-        bounds: Of chunks; a block of rows may go over.
     """
 
     publication: str
     unrepresentable: Literal["fail", "null"]
+
+    @override
+    def find(self, connection: Connection, table: TableId) -> CatalogTable | None:
+        return read_tables(connection, [table], self.publication).get(table)
+
+    @override
+    def plan(self, table: CatalogTable, schema: TableSchema) -> ReadPlan:
+        return read_plan(table, schema, self.publication)
+
+    @override
+    def number(self, connection: Connection) -> int:
+        return connection.info.backend_pid
+
+    @override
+    def find_waiting(self, connection: Connection, reader: int, table: TableId) -> int | None:
+        row = connection.execute(_WAITING_QUERY, {"pid": reader}).fetchone()
+        return None if row is None else int(row[0])
+
+    @override
+    def end(self, connection: Connection, reader: int, *, is_statement: bool) -> None:
+        how = b"SELECT pg_cancel_backend(%s)" if is_statement else b"SELECT pg_terminate_backend(%s)"
+        connection.execute(how, (reader,))
+
+
+@dataclass(slots=True, kw_only=True)
+class TableReader(PublishedReads):
+    """Reads chunks and whole tables over one connection, which has `CHUNK_SETTINGS`.
+
+    Attributes:
+        bounds: Of chunks; a block of rows may go over.
+    """
+
     bounds: ChunkBounds
 
     def read_chunk(self, request: ChunkRequest) -> Chunk:
@@ -139,28 +170,6 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
             run = _Run(connection, ours, table, schema, self.unrepresentable)
             run.start(script(ours))
             yield run
-
-    @override
-    def find(self, connection: Connection, table: TableId) -> CatalogTable | None:
-        return read_tables(connection, [table], self.publication).get(table)
-
-    @override
-    def plan(self, table: CatalogTable, schema: TableSchema) -> ReadPlan:
-        return read_plan(table, schema, self.publication)
-
-    @override
-    def number(self, connection: Connection) -> int:
-        return connection.info.backend_pid
-
-    @override
-    def find_waiting(self, connection: Connection, reader: int, table: TableId) -> int | None:
-        row = connection.execute(_WAITING_QUERY, {"pid": reader}).fetchone()
-        return None if row is None else int(row[0])
-
-    @override
-    def end(self, connection: Connection, reader: int, *, is_statement: bool) -> None:
-        how = b"SELECT pg_cancel_backend(%s)" if is_statement else b"SELECT pg_terminate_backend(%s)"
-        connection.execute(how, (reader,))
 
 
 class _Run:
@@ -261,10 +270,13 @@ class _Run:
 
     def _fingerprint(self, rows: Sequence[Row]) -> str:
         if not rows or rows[0][0] is None:
-            raise SchemaConflictError(
-                "the table no longer exists.", code="table_not_found", table=str(self._table.table)
-            )
+            raise no_table(self._table.table)
         return rows[0][0].decode()
+
+
+def no_table(table: TableId) -> SchemaConflictError:
+    """The error of a table that is not there any more."""
+    return SchemaConflictError("the table no longer exists.", code="table_not_found", table=str(table))
 
 
 def read_plan(table: CatalogTable, schema: TableSchema, publication: str) -> ReadPlan:

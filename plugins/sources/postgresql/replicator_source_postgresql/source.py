@@ -33,6 +33,7 @@ from replicator.plugins.source import (
     Visibility,
     WholeRead,
 )
+from replicator.plugins.verification import SourceState, SupportsSourceVerification
 from replicator_source_postgresql import (
     assessment,
     continuity,
@@ -52,6 +53,7 @@ from replicator_source_postgresql.lsn import lsn_from_text
 from replicator_source_postgresql.position import Position
 from replicator_source_postgresql.rawtexts import is_raw
 from replicator_source_postgresql.snapshot import CHUNK_SETTINGS, PgVisibility, TableReader
+from replicator_source_postgresql.verification import STATE_SETTINGS, StateReader
 
 VERSION_WITH_MESSAGES = 140000
 VERSION_EARLY_KEEPALIVES = 150000
@@ -61,10 +63,10 @@ _PREPARATIONS_MAX: Final = 20
 """So often the publication is brought in line with a catalogue that changes meanwhile."""
 
 
-class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal):
+class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, SupportsSourceVerification):
     """One database of a PostgreSQL server, 13 or later.
 
-    Connections: one each for control, chunks, marks, the watch for waiting locks, the log and the types that its messages
+    Connections: one each for control, chunks, states, marks, the watch for waiting locks, the log and the types that its messages
     name; all are opened when first needed, and lead to one running server. One more, for a moment, with each `check`.
     """
 
@@ -97,8 +99,9 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal):
         self._replication = self._session({"lock_timeout": "0", "statement_timeout": "0"}, replication="database")
         self._probe = self._session(bounds)
         reading = self._session({**bounds, **CHUNK_SETTINGS})
+        verifying = self._session({**bounds, **STATE_SETTINGS})
         self._sessions = (
-            self._control, self._watch, self._log_catalogue, self._marking, self._replication, self._probe, reading
+            self._control, self._watch, self._log_catalogue, self._marking, self._replication, self._probe, reading, verifying
         )  # fmt: skip
         self._reader = TableReader(
             session=reading,
@@ -106,6 +109,13 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal):
             publication=self._publication_name,
             unrepresentable=config.unrepresentable,
             bounds=ChunkBounds(config.chunk_bytes_max),
+            watch_every_s=config.yield_after.total_seconds(),
+        )
+        self._states = StateReader(
+            session=verifying,
+            watch_session=self._watch,
+            publication=self._publication_name,
+            unrepresentable=config.unrepresentable,
             watch_every_s=config.yield_after.total_seconds(),
         )
 
@@ -330,6 +340,10 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal):
     @override
     def read_whole(self, schema: TableSchema) -> AbstractContextManager[WholeRead]:
         return self._reader.read_whole(schema)
+
+    @override
+    def open_state(self, schema: TableSchema, columns: Collection[str]) -> AbstractContextManager[SourceState]:
+        return self._states.open_state(schema, columns)
 
     def rehearse(self, statement: str) -> Sequence[DDLEvent]:
         """See `SupportsRehearsal`."""

@@ -165,13 +165,7 @@ class PgType:
         """The expression by which a chunk (binary COPY) reads the column."""
         if self.from_binary is not None:
             return quoted_name
-        argument = self.info.output_argument
-        if argument is None and self.info.base is not None:
-            # Polymorphic output functions (enum_out, …) do not take domains on every version.
-            base = _base(self.info)
-            argument = f"{_quote(base.namespace)}.{_quote(base.name)}"
-        value = quoted_name if argument is None else f"{quoted_name}::{argument}"
-        return f"pg_catalog.textin({self.info.output}({value}))"
+        return output_text(self.info, quoted_name)
 
     def decode_chunk(self, values: pa.Array, unrepresentable: Unrepresentable) -> pa.Array:
         """Decode values as binary COPY of `select` sends them.
@@ -200,6 +194,17 @@ class PgType:
             code="unrepresentable_value",
             action="Fix the values, or set `unrepresentable: null` if they may become NULL; then run `replicator snapshot NAME TABLE`.",
         )
+
+
+def output_text(info: TypeInfo, value: str) -> str:
+    """The expression for the text that the type's output function writes."""
+    argument = info.output_argument
+    if argument is None and info.base is not None:
+        # Polymorphic output functions (enum_out, …) do not take domains on every version.
+        base = base_of(info)
+        argument = f"{_quote(base.namespace)}.{_quote(base.name)}"
+    operand = value if argument is None else f"{value}::{argument}"
+    return f"pg_catalog.textin({info.output}({operand}))"
 
 
 def column_type(type_oid: int, typmod: int, type_info: TypeInfo) -> PgType | None:
@@ -319,7 +324,8 @@ def _pg_type(
     )
 
 
-def _base(info: TypeInfo) -> TypeInfo:
+def base_of(info: TypeInfo) -> TypeInfo:
+    """What a domain is made of in the end; another type itself."""
     while info.base is not None:
         info = info.base
     return info

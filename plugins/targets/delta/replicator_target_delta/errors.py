@@ -18,7 +18,7 @@ from replicator.model.errors import (
     TargetUnavailableError,
     ThrottledError,
 )
-from replicator.plugins.target import Batch
+from replicator.plugins.target import Batch, TargetTable
 from replicator.spark.session import local_folder, spark_error
 from replicator_target_delta.tablelog import DamagedLogError
 
@@ -90,6 +90,16 @@ _SHAPE: Final = re.compile(
     r"DATATYPE_MISMATCH|CAST_OVERFLOW|CAST_INVALID_INPUT|NUMERIC_VALUE_OUT_OF_RANGE|ARITHMETIC_OVERFLOW|UNRESOLVED_COLUMN|DELTA_FAILED_TO_MERGE"
     r"|DELTA_MERGE_UNRESOLVED|DELTA_SCHEMA|DELTA_METADATA_MISMATCH|DELTA_VIOLATE_CONSTRAINT|DELTA_UNSUPPORTED|PARQUET_COLUMN_DATA_TYPE_MISMATCH"
 )
+
+
+def not_readable(table: TargetTable, why: str) -> TableError:
+    """The error for a state of a table that is to be compared, and is not there any more or not understood."""
+    return TableError(
+        f"The state to compare cannot be read. {why}.",
+        code="state_not_readable",
+        table=str(table.table),
+        action="Run the command again.",
+    )
 
 
 @contextmanager

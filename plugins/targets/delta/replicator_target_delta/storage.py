@@ -59,6 +59,11 @@ class Storage:
         self._base: str
         self._fs, self._base = pafs.FileSystem.from_uri(uri) if _URI.match(uri) else (pafs.LocalFileSystem(), uri)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is this host's file system: other programs find the files under the same paths."""
+        return isinstance(self._fs, pafs.LocalFileSystem)
+
     def table_path(self, table: TableId) -> str:
         """Where the table stands, as Spark is told."""
         return f"{self.root}/{path_part(table.namespace)}/{path_part(table.name)}"

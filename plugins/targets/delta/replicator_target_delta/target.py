@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
@@ -27,6 +27,7 @@ from replicator.plugins.target import (
     TargetContext,
     TargetTable,
 )
+from replicator.plugins.verification import SupportsTargetVerification, TableState
 from replicator_target_delta import building, ddl, history, maintenance, spark_engine, types, upkeep
 from replicator_target_delta.check import existing_problems, folder_problems, occupied, path_problems
 from replicator_target_delta.comments import comment_notices
@@ -59,7 +60,7 @@ _ROWS_MIN: Final = 10_000
 _log = get_logger("target.delta")
 
 
-class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
+class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVerification):
     """Tables of a Delta lake, each at `<path>/<namespace>/<table>`.
 
     Every change of a table is one commit of its log, and each such commit carries the ledger. A crash before it
@@ -126,6 +127,14 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         """The table's newest transaction identifier of ours, by two or three small files of its log."""
         with translated(str(table.table)):
             return building.newest(self._storage, table)
+
+    def open_state(
+        self, table: TargetTable, schema: TableSchema, *, columns: Mapping[str, str], at: int
+    ) -> AbstractContextManager[TableState]:
+        """Read the newest version that had the ledger there, or below."""
+        from replicator_target_delta.verification import open_state  # loads DuckDB
+
+        return open_state(self._storage, table, schema, columns, at)
 
     # -- with Spark ---------------------------------------------------------------------------------------------------
 

@@ -168,13 +168,15 @@ class Coordinates(ABC):
         """What a read would see that began now."""
 
     @abstractmethod
-    def read_view(self, connection: Connection, watch: Session, table: TableId, *, is_whole: bool) -> ReadView:
+    def read_view(
+        self, connection: Connection, watch: Session, table: TableId, *, is_whole: bool, is_exact: bool = True
+    ) -> ReadView:
         """What a read of a table over this connection sees.
 
         Args:
             connection: The read's own.
             watch: Another session, for questions while the read runs.
             table: The table.
-            is_whole: All of it is read in one statement, whose first row may be long in coming, and a change that is neither
-                seen nor unseen cannot be left to the log; else it is a chunk.
+            is_whole: All of it is read in one snapshot, whose first row may be long in coming; else it is a chunk.
+            is_exact: Of a whole table: a change that is neither seen nor unseen cannot be left to the log.
         """

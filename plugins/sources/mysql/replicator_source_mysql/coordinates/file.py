@@ -115,9 +115,11 @@ class FileCoordinates(Coordinates):
         return FileVisibility(before=begin.position, after=ordered_end_of_log(connection).position)
 
     @override
-    def read_view(self, connection: Connection, watch: Session, table: TableId, *, is_whole: bool) -> ReadView:
+    def read_view(
+        self, connection: Connection, watch: Session, table: TableId, *, is_whole: bool, is_exact: bool = True
+    ) -> ReadView:
         if is_whole:
-            return _SnapshotView(connection, self._watermark, table)
+            return _SnapshotView(connection, self._watermark, table, is_exact=is_exact)
         return _StatementView(connection, watch, self._watermark)
 
 
@@ -291,14 +293,15 @@ class _StatementView(ReadView):
 class _SnapshotView(SnapshotView):
     """A consistent snapshot, opened in a moment in which nothing that touches this table is being committed."""
 
-    def __init__(self, connection: Connection, watermark: TableId, table: TableId) -> None:
+    def __init__(self, connection: Connection, watermark: TableId, table: TableId, *, is_exact: bool) -> None:
         super().__init__(connection)
+        self._is_exact = is_exact
         self._watermark = watermark
         self._table = table
 
     @override
     def begin(self) -> None:
-        """Find such a moment.
+        """Find such a moment; if it need not be exact, what was being committed is unknown.
 
         Raises:
             TableError: There was none.
@@ -310,6 +313,8 @@ class _SnapshotView(SnapshotView):
             seen = seen_but_for_others(
                 self._connection, self._table, watermark=self._watermark, before=before, after=after
             )
+            if seen is None and not self._is_exact:
+                seen = before
             if seen is not None:
                 self._visibility = FileVisibility(before=seen.position, after=after.position)
                 return

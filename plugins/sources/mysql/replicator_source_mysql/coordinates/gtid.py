@@ -112,7 +112,9 @@ class GtidCoordinates(Coordinates):
         return self._visibility(before, after)
 
     @override
-    def read_view(self, connection: Connection, watch: Session, table: TableId, *, is_whole: bool) -> ReadView:
+    def read_view(
+        self, connection: Connection, watch: Session, table: TableId, *, is_whole: bool, is_exact: bool = True
+    ) -> ReadView:
         return _SnapshotView(self, connection) if is_whole else _StatementView(self, connection, watch)
 
     def _visibility(self, before: GtidSet, after: GtidSet) -> GtidVisibility:

@@ -108,7 +108,9 @@ class MariadbCoordinates(Coordinates):
         return replace(visibility, running=running, begun=frozenset(_xa_commits(connection)))
 
     @override
-    def read_view(self, connection: Connection, watch: Session, table: TableId, *, is_whole: bool) -> ReadView:
+    def read_view(
+        self, connection: Connection, watch: Session, table: TableId, *, is_whole: bool, is_exact: bool = True
+    ) -> ReadView:
         return _SnapshotView(self, connection)
 
     def _begin_snapshot(self, connection: Connection) -> MariadbVisibility:

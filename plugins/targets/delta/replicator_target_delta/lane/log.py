@@ -16,7 +16,7 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -231,12 +231,12 @@ class DeltaLakeLogReader:
         commits = {int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))}
         if not commits:
             raise EngineNeededError("there is no Delta log with JSON commits")
-        start, files = _newest_checkpoint(names)
+        start, files = newest_checkpoint(names)
         if start > max(commits):
             raise EngineNeededError("the newest version is a checkpoint")
         if start < 0 and 0 not in commits:
             raise EngineNeededError("the log has no checkpoint that can be read")
-        self.state.play(_checkpoint_actions(self._storage, [f"{self._folder}/{name}" for name in files]))
+        self.state.play(checkpoint_actions(self._storage, [f"{self._folder}/{name}" for name in files]))
         self.state.version = start
         self._follow()
         if self.state.version < max(commits):
@@ -256,7 +256,7 @@ class DeltaLakeLogReader:
             self.state.digest = _digest(data)
 
 
-def _newest_checkpoint(names: Iterable[str]) -> tuple[int, list[str]]:
+def newest_checkpoint(names: Iterable[str]) -> tuple[int, list[str]]:
     """The version of the newest complete checkpoint and its files; -1 if there is none.
 
     Raises:
@@ -276,12 +276,15 @@ def _newest_checkpoint(names: Iterable[str]) -> tuple[int, list[str]]:
     return version, sorted(complete.get((version, count), []))
 
 
-def _checkpoint_actions(storage: Storage, paths: Iterable[str]) -> Iterator[Mapping[str, Any]]:
+def checkpoint_actions(
+    storage: Storage, paths: Iterable[str], wanted: Sequence[str] | None = None
+) -> Iterator[Mapping[str, Any]]:
+    """The actions of a checkpoint, with these kinds of them or fields of these; without `wanted` everything but removed files."""
     for path in paths:
         with storage.open_input(path) as source:
             file = pq.ParquetFile(source)
             # Also kinds that this code does not know: `play` refuses them, if there is one.
-            columns = [name for name in file.schema_arrow.names if name != "remove"]
+            columns = wanted or [name for name in file.schema_arrow.names if name != "remove"]
             for batch in file.iter_batches(columns=columns):
                 for row in batch.to_pylist(maps_as_pydicts="strict"):
                     # Every action has a column; all others are null.

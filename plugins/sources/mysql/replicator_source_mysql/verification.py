@@ -1,0 +1,227 @@
+"""States of tables for `replicator verify`: checksums and hashes of rows, computed by the server in one consistent snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+import pyarrow as pa
+import pymysql
+from typing_extensions import override
+
+from replicator.model.errors import TableError, UnsupportedTypeError
+from replicator.model.identity import TableIdentity
+from replicator.plugins.source import Visibility
+from replicator.plugins.verification import ROWS_SCHEMA, Checksum, SourceState, order_of
+from replicator_source_mysql.canonicalsql import (
+    OUT_OF_RANGE,
+    column_text,
+    digest,
+    is_refused,
+    joined_text,
+    never_null,
+)
+from replicator_source_mysql.catalogue import CatalogColumn, CatalogTable
+from replicator_source_mysql.chunksql import ReadPlan
+from replicator_source_mysql.connection import Connection, Session, literal, quoted_table, rows_of
+from replicator_source_mysql.coordinates.base import ReadView
+from replicator_source_mysql.discovery import read_tables
+from replicator_source_mysql.errors import PACKET_TOO_LARGE, RAISE_PACKET, number_of
+from replicator_source_mysql.textrows import Rows, text_rows
+
+_SILENCE_S: Final = 24 * 3600.0
+_BLOCK_ROWS: Final = 100_000
+_BLOCK_BYTES: Final = 16 << 20
+# One sum has those of both halves: the low one takes 20 digits, and as many more as the number of rows has.
+_HALF: Final = 10**30
+_MODULUS: Final = 1 << 64
+_HASH: Final = "@replicator_hash"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateQueries:
+    """The statements that answer for a table.
+
+    Attributes:
+        table: As the catalogue has it.
+        columns: Those that are compared, in the order of the row text.
+        key: The key's, in key order.
+        fails: Values that cannot be represented are errors; else they are NULL.
+    """
+
+    table: CatalogTable
+    columns: Sequence[CatalogColumn]
+    key: Sequence[CatalogColumn]
+    fails: bool
+
+    @classmethod
+    def of(cls, table: CatalogTable, plan: ReadPlan, columns: Collection[str], *, fails: bool) -> StateQueries:
+        """Of a table that is read by a plan."""
+        by_name = {column.name: column for column in table.replicable}
+        return cls(
+            table=table,
+            columns=[by_name[name] for name in order_of(list(columns), plan.schema)],
+            key=[by_name[name] for name in plan.schema.key],
+            fails=fails,
+        )
+
+    def checksums(self, digits: int) -> str:
+        """Group, number of rows, and the sum of both halves of their hashes.
+
+        The hash is computed once for a row: IF evaluates its condition first, which leaves it in a variable.
+        """
+        high, low = (f"CAST(CONV(SUBSTR({_HASH}, {start}, 16), 16, 10) AS UNSIGNED)" for start in (1, 17))
+        # Whether it is NULL MariaDB would know beforehand, and then evaluate nothing.
+        value = f"IF(LENGTH({_HASH} := {never_null(self._hash)}) > 0, {high} * {_HALF} + {low}, NULL)"
+        if not digits:
+            return f"SELECT '', COUNT(*), SUM({value}) {self._from}"
+        return f"SELECT SQL_SMALL_RESULT LEFT({self._id}, {digits}) AS `group`, COUNT(*), SUM({value}) {self._from} GROUP BY `group`"
+
+    def rows(self, groups: Collection[str]) -> str:
+        """Id and hash of each row."""
+        digits = len(next(iter(groups)))
+        where = f" WHERE LEFT({self._id}, {digits}) IN ({_literals(groups)})" if digits else ""
+        return f"SELECT {self._id}, {never_null(self._hash)} {self._from}{where}"
+
+    def texts(self, ids: Collection[str]) -> str:
+        """Id and canonical forms, of each column, of each row."""
+        key = {column.name for column in self.key}
+        texts = [self._text(column, is_key=column.name in key, proves_text=True) for column in self.columns]
+        return f"SELECT {self._id}, {', '.join(texts)} {self._from} WHERE {self._id} IN ({_literals(ids)})"
+
+    def refused(self) -> tuple[Sequence[CatalogColumn], str]:
+        """Columns, and a statement that counts all rows and each column's values that cannot be represented."""
+        found = {c.name: condition for c in self.columns if (condition := is_refused(c)) is not None}
+        sums = [f"COALESCE(SUM({condition}), 0)" for condition in found.values()]
+        return [c for c in self.columns if c.name in found], f"SELECT {', '.join(['COUNT(*)', *sums])} {self._from}"
+
+    @property
+    def _from(self) -> str:
+        return f"FROM {quoted_table(self.table.table)}"
+
+    @property
+    def _hash(self) -> str:
+        return digest(joined_text([self._text(column, is_key=False) for column in self.columns]))
+
+    @property
+    def _id(self) -> str:
+        """Keys are short: no text of one is longer than max_allowed_packet."""
+        if not self.key:
+            return never_null(self._hash)
+        return digest(joined_text([self._text(column, is_key=True) for column in self.key]))
+
+    def _text(self, column: CatalogColumn, *, is_key: bool, proves_text: bool = False) -> str:
+        fails = self.fails or column in self.key
+        # Text that is none is not equal to anything in the target, but NULL is.
+        return column_text(column, is_key=is_key, fails=fails, proves_text=proves_text or not fails)
+
+
+class MysqlState(SourceState):
+    """One consistent snapshot, which lives as long as the state.
+
+    Args:
+        connection: In the snapshot.
+        watch: Another session.
+        view: Has begun.
+        queries: Of the table.
+    """
+
+    def __init__(self, connection: Connection, watch: Session, view: ReadView, queries: StateQueries) -> None:
+        self._connection = connection
+        self._watch = watch
+        self._view = view
+        self._queries = queries
+        with connection.cursor() as cursor:
+            # Its type must be known to statements that set and use it.
+            cursor.execute(f"SET {_HASH} = ''")
+
+    @property
+    @override
+    def visibility(self) -> Visibility:
+        return self._view.visibility()
+
+    @override
+    def checksums(self, digits: int) -> Mapping[str, Checksum]:
+        found = {}
+        for rows in self._answer(self._queries.checksums(digits)):
+            columns = [rows.next_column().cast(pa.string()).to_pylist() for _ in range(3)]
+            for group, count, both in zip(*columns, strict=True):
+                if int(count):
+                    high, low = divmod(int(both), _HALF)
+                    found[group] = Checksum(rows=int(count), high=high % _MODULUS, low=low % _MODULUS)
+        return found
+
+    @override
+    def rows(self, groups: Collection[str]) -> pa.Table:
+        if not groups:
+            return ROWS_SCHEMA.empty_table()
+        batches = [
+            pa.RecordBatch.from_arrays([rows.next_column().cast(pa.string()) for _ in ROWS_SCHEMA], schema=ROWS_SCHEMA)
+            for rows in self._answer(self._queries.rows(groups))
+        ]
+        return pa.Table.from_batches(batches, schema=ROWS_SCHEMA)
+
+    @override
+    def texts(self, ids: Collection[str]) -> Mapping[str, Mapping[str, str | None]]:
+        found: dict[str, Mapping[str, str | None]] = {}
+        names = [column.name for column in self._queries.columns]
+        for rows in self._answer(self._queries.texts(ids)) if ids else ():
+            of_row, *columns = [rows.next_column().cast(pa.string()).to_pylist() for _ in range(len(names) + 1)]
+            for id_, *texts in zip(of_row, *columns, strict=True):
+                found[id_] = dict(zip(names, texts, strict=True))
+        return found
+
+    @override
+    def identity(self) -> TableIdentity | None:
+        # The snapshot shows MySQL's catalogue as it was.
+        before = self._queries.table
+        with self._watch.use("reading the catalogue") as connection:
+            after = read_tables(connection, [before.table]).get(before.table)
+        is_same = (
+            after is not None
+            and after.identity == before.identity
+            and after.columns == before.columns
+            and after.key == before.key
+        )
+        return before.identity if is_same else None
+
+    def _answer(self, query: str) -> Iterator[Rows]:
+        with self._explained():
+            yield from text_rows(
+                self._connection, query, rows_max=_BLOCK_ROWS, bytes_max=_BLOCK_BYTES, silence_s=_SILENCE_S
+            )
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say what was refused, if a statement ended with the error of a value that cannot be represented."""
+        try:
+            yield
+        except pymysql.MySQLError as error:
+            if number_of(error) != OUT_OF_RANGE:
+                raise
+            self._explain(error)
+
+    def _explain(self, error: pymysql.MySQLError) -> NoReturn:
+        columns, query = self._queries.refused()
+        ((total, *counts),) = rows_of(self._connection, query)
+        table = str(self._queries.table.table)
+        for column, count in zip(columns, counts, strict=True):
+            if count:
+                raise UnsupportedTypeError(
+                    f"column {column.name}: {count} of {total} values are impossible dates, or invalid text in their character set.",
+                    code="unrepresentable_value",
+                    table=table,
+                    action="Fix the values, exclude the table, or set `source.unrepresentable: null`.",
+                ) from error
+        raise TableError(
+            "a text that the server computed of a row is longer than its max_allowed_packet.",
+            code=PACKET_TOO_LARGE,
+            table=table,
+            action=RAISE_PACKET,
+        ) from error
+
+
+def _literals(texts: Collection[str]) -> str:
+    return ", ".join(map(literal, texts))

@@ -1,0 +1,136 @@
+"""The canonical form of values (`replicator.plugins.verification`) in DuckDB's SQL. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from replicator.plugins.kit.canonical import DIGEST_DIGITS, TEXT_BYTES_MAX
+from replicator_target_delta.lane.values import stored_type
+
+_NAMES: Final = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "VARCHAR",
+    pa.binary(): "BLOB",
+    pa.date32(): "DATE",
+    pa.timestamp("us"): "TIMESTAMP",
+    pa.timestamp("us", tz="UTC"): "TIMESTAMPTZ",
+}
+_TIME: Final = r"\d\d:\d\d:\d\d\.\d{6}"
+_LOW: Final = (1 << 64) - 1
+_COMMA: Final = "','"
+
+
+def quoted(name: str) -> str:
+    """An identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A string."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def type_name(stored: pa.DataType) -> str:
+    """DuckDB's type for a type of a data file."""
+    if pa.types.is_list(stored):
+        return f"{type_name(stored.value_type)}[]"
+    return f"DECIMAL({stored.precision}, {stored.scale})" if pa.types.is_decimal(stored) else _NAMES[stored]
+
+
+def joined(columns: Sequence[tuple[str, pa.DataType]], *, is_key: bool) -> str:
+    """The row text or the key text of columns: expressions and the types that the source's columns have."""
+    return f"concat({', '.join(f'{part}' for x, kind in columns for part in (*_parts(x, kind, is_key), _COMMA))})"
+
+
+def value(x: str, kind: pa.DataType, *, is_key: bool) -> str:
+    """The canonical form of one value."""
+    parts = _parts(x, kind, is_key)
+    return parts[0] if len(parts) == 1 else " || ".join(parts)
+
+
+def digest(text: str) -> str:
+    """The digest of a text, or of bytes."""
+    return f"left(sha256({text}), {DIGEST_DIGITS})"
+
+
+def sums(texts: str) -> str:
+    """The statement for checksums: group, rows, and the sums of both halves of the hashes.
+
+    The quickest of what was tried: bits become a number whose first byte is the highest, and sums of 64 bits have 128.
+
+    Args:
+        texts: A query with the columns `g`, the group, and `t`, the row text.
+    """
+    numbers = f"SELECT g, unhex({digest('t')})::BIT::UHUGEINT AS n FROM ({texts})"
+    halves = f"sum((n >> 64)::UBIGINT), sum((n & {_LOW}::UHUGEINT)::UBIGINT)"
+    return f"SELECT g, count(*), {halves} FROM ({numbers}) GROUP BY g"
+
+
+def _parts(x: str, kind: pa.DataType, is_key: bool) -> Sequence[str]:
+    """Expressions that, one after another, are the canonical form of `x`; all of them NULL, if `x` is."""
+    if pa.types.is_string(kind):
+        if is_key:
+            return [f"strlen({x})", f"':' || {x}"]
+        whole = f"strlen({x}) <= {TEXT_BYTES_MAX}"
+        return [f"strlen({x})", f"CASE WHEN {whole} THEN ':' || {x} ELSE '#' || {digest(x)} END"]
+    if pa.types.is_binary(kind):
+        return [f"octet_length({x})", f"'$' || lower(hex({x}))" if is_key else f"'#' || {digest(x)}"]
+    return [_text(x, kind)]
+
+
+def _text(x: str, kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        element = f"{x}_e".replace('"', "").replace(".", "_")
+        inner = f"list_transform({x}, lambda {element}: {joined([(element, kind.value_type)], is_key=False)})"
+        return f"CASE WHEN {x} IS NOT NULL THEN concat('[', array_to_string({inner}, ''), ']') END"
+    if pa.types.is_boolean(kind):
+        return f"{x}::TINYINT::VARCHAR"
+    if pa.types.is_decimal(kind) and stored_type(kind) != pa.string():
+        return _fraction(x) if kind.precision == kind.scale else f"{x}::VARCHAR"
+    if pa.types.is_floating(kind):
+        return _floating(f"{x}::DOUBLE")
+    if pa.types.is_date(kind):
+        return f"({x} - DATE '1970-01-01')::VARCHAR"
+    if pa.types.is_time(kind):
+        return _time(x)
+    if pa.types.is_timestamp(kind):
+        return f"epoch_us({x})::VARCHAR"
+    # Whole numbers, and decimals that are stored as text.
+    return f"{x}::VARCHAR"
+
+
+def _fraction(x: str) -> str:
+    """DuckDB writes no digit before the point of such a decimal."""
+    return f"CASE WHEN {x} < 0 THEN '-0' || substr({x}::VARCHAR, 2) ELSE '0' || {x}::VARCHAR END"
+
+
+def _floating(x: str) -> str:
+    """DuckDB writes the shortest digits that read back as the same number: `0.001`, `1500.0`, `1.5e+16`."""
+    plain = f"abs({x})::VARCHAR"
+    digits = f"rtrim(ltrim(replace(split_part({plain}, 'e', 1), '.', ''), '0'), '0')"
+    return f"""CASE
+        WHEN isfinite({x}) AND {x} <> 0 THEN
+            CASE WHEN {x} < 0 THEN '-' ELSE '' END || {digits} || 'e' || CASE
+                WHEN contains({plain}, 'e') THEN split_part({plain}, 'e', 2)::INTEGER
+                WHEN abs({x}) >= 1 THEN strpos({plain}, '.') - 2
+                ELSE strlen(ltrim(substr({plain}, 3), '0')) - strlen({plain}) + 1
+            END
+        WHEN {x} = 0 THEN '0'
+        WHEN isnan({x}) THEN 'nan'
+        ELSE {x}::VARCHAR END"""
+
+
+def _time(x: str) -> str:
+    """It is stored as HH:MM:SS.ffffff. What is no such text is equal to nothing."""
+    hours, minutes, seconds, rest = (f"TRY_CAST(substr({x}, {at}) AS BIGINT)" for at in ("1, 2", "4, 2", "7, 2", "10"))
+    number = f"((({hours} * 60 + {minutes}) * 60 + {seconds}) * 1000000 + {rest})::VARCHAR"
+    return f"CASE WHEN regexp_full_match({x}, {literal(_TIME)}) THEN {number} ELSE '?' || {x} END"

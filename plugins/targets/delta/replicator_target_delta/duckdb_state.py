@@ -1,0 +1,270 @@
+"""One version of a table, read by DuckDB's SQL.
+
+Which files there are, and which of their rows are deleted, the log says (`version`). Values are DuckDB's alone: it reads the files, and
+computes texts and checksums in bounded memory.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from replicator.model.events import IS_DELETED
+from replicator.model.schema import TableSchema
+from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.target import TargetTable
+from replicator.plugins.verification import ROWS_SCHEMA, Checksum, TableState, order_of
+from replicator_target_delta import canonical_sql as sql
+from replicator_target_delta.errors import not_readable
+from replicator_target_delta.lakefiles import LakeFiles
+from replicator_target_delta.lane import vectors
+from replicator_target_delta.lane.values import stored_type
+from replicator_target_delta.lane.vectors import Descriptor
+from replicator_target_delta.storage import Storage
+from replicator_target_delta.types import json_type
+from replicator_target_delta.version import Version
+
+_MEMORY: Final = "256MB"
+_THREADS_MAX: Final = 4
+_FILES_AT_ONCE: Final = 8
+_SOFT: Final = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A column: what the query calls it, how the files call it, its type in the source."""
+
+    alias: str
+    physical: str
+    type: pa.DataType
+
+
+@dataclass(slots=True)
+class _Group:
+    """Data files that have the columns in the same types: what selects these, and the table of their deleted rows, if there are any."""
+
+    columns: str
+    paths: list[str] = field(default_factory=list)
+    deleted: str | None = None
+
+
+@contextmanager
+def duckdb_state(
+    storage: Storage, path: str, version: Version, table: TargetTable, schema: TableSchema, columns: Mapping[str, str]
+) -> Iterator[TableState]:
+    """A version of the table at `path`, for as long as the context.
+
+    Raises:
+        EngineNeededError: It is not understood here.
+        TableError: `state_not_readable`.
+    """
+    _check_columns({field["name"]: field["type"] for field in version.fields}, table, schema, columns)
+    names, physical = order_of(list(columns), schema), version.physical
+    reads = [_Read(f"c{i}", physical[columns[name]], schema.column(name).type) for i, name in enumerate(names)]
+    is_soft = table.options.deletes == "soft"
+    needed = [*reads, _Read(_SOFT, physical[IS_DELETED], pa.bool_())] if is_soft else reads
+    with (
+        tempfile.TemporaryDirectory(prefix="replicator-verify-") as folder,
+        closing(_connect(folder, storage)) as connection,
+    ):
+        groups = _grouped(connection, storage, path, version.vectors(), needed)
+        yield DuckDBState(connection, groups, dict(zip(names, reads, strict=True)), schema.key, table, is_soft=is_soft)
+
+
+def _check_columns(
+    found: Mapping[str, Any], table: TargetTable, schema: TableSchema, columns: Mapping[str, str]
+) -> None:
+    """Check that a version has the columns that are compared, in the types that they should have.
+
+    Args:
+        found: The types of its columns, as Delta's log spells them.
+        table: The table.
+        schema: The shape of the source's rows.
+        columns: As in `open_state`.
+
+    Raises:
+        TableError: `state_not_readable`.
+    """
+    for name, there in columns.items():
+        if there not in found:
+            raise not_readable(table, f"The table had no column {there} then")
+        if found[there] != json_type(schema.column(name).type):
+            raise not_readable(table, f"The column {there} had another type then")
+
+
+class DuckDBState(TableState):
+    """Answers from a connection to DuckDB, which only this state uses."""
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        groups: Sequence[_Group],
+        columns: Mapping[str, _Read],
+        key: Sequence[str],
+        table: TargetTable,
+        *,
+        is_soft: bool,
+    ) -> None:
+        self._connection = connection
+        self._groups = groups
+        self._columns = columns
+        self._key = key
+        self._is_soft = is_soft
+        self._table = table
+        row = sql.joined([(c.alias, c.type) for c in columns.values()], is_key=False)
+        of_key = [columns[name] for name in key]
+        self._row = row
+        self._key_text = sql.joined([(c.alias, c.type) for c in of_key], is_key=True) if key else row
+
+    def checksums(self, digits: int) -> Mapping[str, Checksum]:
+        """One pass over the files; in bounded memory."""
+        group = f"left({sql.digest(self._key_text)}, {digits})" if digits else "''"
+        statement = sql.sums(self._select([f"{group} AS g", f"{self._row} AS t"]))
+        return {
+            group: Checksum(rows, high % (1 << 64), low % (1 << 64))
+            for group, rows, high, low in self._run(statement).fetchall()
+        }
+
+    def rows(self, groups: Collection[str]) -> pa.Table:
+        """One pass over the files."""
+        if not groups:
+            return ROWS_SCHEMA.empty_table()
+        texts = [f"{sql.digest(self._key_text)} AS id", f"{sql.digest(self._row)} AS hash"]
+        digits = len(next(iter(groups)))
+        statement = (
+            f"SELECT id, hash FROM ({self._select(texts)}) WHERE substr(id, 1, {digits}) IN (SELECT unnest($groups))"
+        )
+        found = self._run(statement, groups=sorted(groups)).to_arrow_table()
+        return pa.table([found.column("id"), found.column("hash")], schema=ROWS_SCHEMA)
+
+    def texts(self, ids: Collection[str]) -> Mapping[str, Mapping[str, str | None]]:
+        """One pass over the files."""
+        values = [
+            f"{sql.value(column.alias, column.type, is_key=name in self._key)} AS v{number}"
+            for number, (name, column) in enumerate(self._columns.items())
+        ]
+        statement = (
+            f"SELECT * FROM ({self._select([f'{sql.digest(self._key_text)} AS id', *values])})"
+            " WHERE id IN (SELECT unnest($ids))"
+        )
+        found = self._run(statement, ids=sorted(ids)).fetchall()
+        return {id_: dict(zip(self._columns, of_row, strict=True)) for id_, *of_row in found}
+
+    def _select(self, texts: Sequence[str]) -> str:
+        """A query for these texts of every row."""
+        parts = [self._select_from(number, group, texts) for number, group in enumerate(self._groups)]
+        return " UNION ALL ".join(parts)
+
+    def _select_from(self, number: int, group: _Group, texts: Sequence[str]) -> str:
+        source = f"read_parquet($files{number}, hive_partitioning = false) AS f"
+        if not group.paths:
+            source = "(SELECT 0 WHERE false)"
+        elif group.deleted is not None:
+            source += f" ANTI JOIN {group.deleted} AS d ON d.file = f.file_index AND d.row = f.file_row_number"
+        where = f" WHERE {_SOFT} IS NOT TRUE" if self._is_soft else ""
+        return f"SELECT {', '.join(texts)} FROM (SELECT {group.columns} FROM {source}){where}"
+
+    def _run(self, statement: str, **parameters: Any) -> duckdb.DuckDBPyConnection:
+        for number, group in enumerate(self._groups):
+            if group.paths:
+                parameters[f"files{number}"] = group.paths
+        try:
+            return self._connection.execute(statement, parameters)
+        except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+            # A file that VACUUM has removed, or rows that are too large.
+            raise not_readable(self._table, f"DuckDB says: {error}") from error
+
+
+def _connect(folder: str, storage: Storage) -> duckdb.DuckDBPyConnection:
+    config: dict[str, Any] = {
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "memory_limit": _MEMORY,
+        "preserve_insertion_order": "false",
+        "temp_directory": folder,
+        "threads": min(_THREADS_MAX, os.cpu_count() or 1),
+    }
+    connection = duckdb.connect(":memory:", config=config)
+    if not storage.is_local:
+        connection.register_filesystem(LakeFiles(storage))
+    return connection
+
+
+def _grouped(
+    connection: duckdb.DuckDBPyConnection,
+    storage: Storage,
+    table: str,
+    files: Mapping[str, Descriptor | None],
+    columns: Sequence[_Read],
+) -> Sequence[_Group]:
+    """The files by the types that they have the columns in; those with deleted rows apart."""
+
+    def selected(found: Sequence[pa.DataType | None]) -> str:
+        return ", ".join(f"{_as_stored(c, type_)} AS {c.alias}" for c, type_ in zip(columns, found, strict=True))
+
+    def types(name: str) -> Sequence[pa.DataType | None]:
+        try:
+            with storage.open_input(f"{table}/{name}") as source:
+                found = pq.ParquetFile(source).schema_arrow
+        except FileNotFoundError as error:
+            raise EngineNeededError(f"its file {name} is missing") from error
+        there = set(found.names)
+        return [found.field(c.physical).type if c.physical in there else None for c in columns]
+
+    groups: dict[str, _Group] = {}
+    with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="delta-verify") as executor:
+        for (name, vector), found in zip(files.items(), executor.map(types, files), strict=True):
+            mark = f"{vector is not None} {found}"
+            group = groups.get(mark) or groups.setdefault(mark, _Group(selected(found)))
+            if vector is not None:
+                group.deleted = group.deleted or f"deleted{len(groups)}"
+                _note_deleted(connection, group, vectors.numbers(vectors.read(vector, storage, table)))
+            path = f"{table}/{name}"
+            group.paths.append(glob.escape(path) if storage.is_local else LakeFiles.path_of(path))
+    return list(groups.values()) or [_Group(selected([None for _ in columns]))]
+
+
+def _note_deleted(connection: duckdb.DuckDBPyConnection, group: _Group, rows: Any) -> None:
+    """Put the rows of the group's next file that are deleted into its table."""
+    connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS {group.deleted} (file UBIGINT, row BIGINT)")
+    connection.register("numbers", pa.table({"row": rows}))
+    connection.execute(f"INSERT INTO {group.deleted} SELECT {len(group.paths)}, row FROM numbers")
+    connection.unregister("numbers")
+
+
+def _as_stored(read: _Read, found: pa.DataType | None) -> str:
+    """A column of a file in the type that the table has it in; files that were there before it got a wider one have the older.
+
+    Raises:
+        EngineNeededError: The file has it in no type that may become it.
+    """
+    wanted, name = stored_type(read.type), f"f.{sql.quoted(read.physical)}"
+    if found is None:
+        return f"NULL::{sql.type_name(wanted)}"
+    if _is_same(found, wanted):
+        return name
+    is_number = all(
+        pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_decimal(t) for t in (found, wanted)
+    )
+    if is_number or (pa.types.is_date(found) and wanted == pa.timestamp("us")):
+        return f"{name}::{sql.type_name(wanted)}"
+    raise EngineNeededError(f"a data file has a column as {found}")
+
+
+def _is_same(found: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_list(found) and pa.types.is_list(wanted):
+        return _is_same(found.value_type, wanted.value_type)
+    if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
+        # Spark may write a moment as INT96, which has no time zone.
+        return bool(found.unit == "ns" or found == wanted)
+    return bool(found == wanted)

@@ -1,0 +1,38 @@
+"""Opens the state of a table that is verified: a version of its log, read by DuckDB's SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+from replicator.model.schema import TableSchema
+from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.target import TargetTable
+from replicator.plugins.verification import TableState
+from replicator_target_delta.building import path_of
+from replicator_target_delta.duckdb_state import duckdb_state
+from replicator_target_delta.errors import not_readable, translated
+from replicator_target_delta.ledger import exists
+from replicator_target_delta.storage import Storage
+from replicator_target_delta.tablelog import read_log
+from replicator_target_delta.version import number_at, read_version
+
+
+@contextmanager
+def open_state(
+    storage: Storage, table: TargetTable, schema: TableSchema, columns: Mapping[str, str], at: int
+) -> Iterator[TableState]:
+    """As `SupportsTargetVerification.open_state`."""
+    with ExitStack() as stack:
+        with translated(str(table.table)):
+            path = storage.table_path(table.table)
+            path = path_of(storage, table, read_log(storage, path))
+            number = number_at(storage, path, table, at)
+            try:
+                version = read_version(storage, path, number)
+                if not exists(table, version.properties):
+                    raise not_readable(table, "The table did not exist then")
+                state = stack.enter_context(duckdb_state(storage, path, version, table, schema, columns))
+            except EngineNeededError as why:
+                raise not_readable(table, f"It is not understood without Spark: {why}") from why
+        yield state

@@ -1,0 +1,91 @@
+"""What `verify` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import click
+from rich.text import Text
+
+from replicator.cli.changes import one_line
+from replicator.cli.show import counted, terminal
+from replicator.service.verify_document import DifferenceDocument, VerifiedTableDocument, VerifyDocument
+from replicator.verify import Result, Verdict
+
+_STYLES: Final = {Result.EQUAL: "green", Result.DIFFERENT: "red", Result.NOT_VERIFIED: "yellow"}
+_SHOWN: Final = 20
+
+
+def table(verdict: Verdict, document: VerifiedTableDocument) -> None:
+    """One table's verdict."""
+    console = terminal()
+    result = verdict.result.value.replace("_", " ")
+    at = f"  {counted(verdict.rows_source or 0, 'row')} at {verdict.position}" if verdict.position is not None else ""
+    console.print(
+        Text.assemble((str(verdict.table), "bold"), "  ", (result, _STYLES[verdict.result]), at), soft_wrap=True
+    )
+    for line in _details(document):
+        console.print(Text(f"    {line}"), soft_wrap=True)
+
+
+def document(found: VerifyDocument) -> None:
+    """Print a document (`docs/verify.schema.json`)."""
+    click.echo(found.model_dump_json(indent=2))
+
+
+def markdown(found: VerifyDocument) -> str:
+    """A document for people to keep."""
+    lines = [
+        f"# Verification of {found.name}",
+        "",
+        "| table | result | position | rows in source | rows in target | missing | extra | different |",
+    ]
+    lines.append("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for one in found.tables:
+        counts = one.counts
+        cells = (
+            one.table,
+            one.result,
+            one.position,
+            one.rows_source,
+            one.rows_target,
+            counts.missing,
+            counts.extra,
+            counts.different,
+        )
+        lines.append(
+            f"| {' | '.join('' if cell is None else str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+        )
+    for one in found.tables:
+        if details := _details(one, limit=len(one.differences)):
+            lines += ["", f"## {one.table}", "", *(f"- {line}" for line in details)]
+    return "\n".join(lines) + "\n"
+
+
+def _details(one: VerifiedTableDocument, *, limit: int = _SHOWN) -> Sequence[str]:
+    lines = []
+    if one.reason:
+        lines.append(one_line(one.reason))
+    if one.action:
+        lines.append(f"→ {one.action}")
+    if one.not_compared:
+        lines.append(f"not compared: {', '.join(one.not_compared)}")
+    if one.result == "different":
+        counts = one.counts
+        lines.append(f"rows in source {one.rows_source}, in target {one.rows_target}")
+        lines.append(f"missing {counts.missing}, extra {counts.extra}, different {counts.different}")
+    lines += [_difference(difference) for difference in one.differences[:limit]]
+    if len(one.differences) > limit or one.truncated:
+        lines.append("… (more: --json, --report)")
+    return lines
+
+
+def _difference(one: DifferenceDocument) -> str:
+    key = ", ".join(f"{name}={value}" for name, value in one.key.items())
+    text = f"{one.kind}: {key}"
+    if one.columns:
+        text += f"; columns: {', '.join(one.columns)}"
+    if one.source or one.target:
+        text += f"; source: {one.source}; target: {one.target}"
+    return one_line(text)

@@ -1,0 +1,141 @@
+"""What sources and targets may be able to do besides: say what a table holds, in checksums, so that `replicator verify` can compare it.
+
+Each side computes its checksums by its own SQL, never by the decoders of this project: a value that is decoded wrongly must not look
+equal. So both sides write values in the same canonical form.
+
+**The canonical form.** By a column's type (`Column.type`), NULL is nothing, and otherwise
+
+- boolean: `0` or `1`;
+- integer: its digits, with `-` before them if it is negative;
+- decimal: its digits with exactly `scale` digits behind the point; without a point if that is 0. Never `-0`;
+- float32, float64: of the value as a float64 its shortest decimal digits that read back as the same value: `[-]digits` `e` `exponent`,
+  for ±d.ddd·10^exponent, without point and without zeros at the end: 1500.0 is `15e3`, 0.1 is `1e-1`. Zero is `0` (also if it is negative),
+  the rest `nan`, `inf`, `-inf`;
+- date32: days since 1970-01-01, as an integer;
+- time64: microseconds since midnight; timestamps: microseconds since 1970-01-01 00:00:00 (of UTC, if they have a time zone), as an integer;
+- string: the number of its bytes in UTF-8, `:`, the string; from 257 bytes on: the number, `#`, the digest of its bytes;
+- binary: the number of its bytes, `#`, their digest. In a key text: the number, `$`, and all bytes as hex digits;
+- list: `[`, each element's canonical form followed by a comma, `]`: `[1,,3,]` has a NULL in the middle, `[]` no element.
+
+A digest is the first 32 hex digits of SHA-256, which every database has (MySQL 9.7 has no MD5). Hex digits are lower-case. A **row text**
+has the columns that are compared in the order of `TableSchema.columns`, each followed by a comma. A **key text** has the key columns in key
+order, likewise; strings in it are whole, whatever their length. A row's **id** is the digest of its key text, and in a table without a
+key of its row text; its **hash** is the digest of its row text.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from replicator.model.identity import TableIdentity
+from replicator.model.schema import TableSchema
+from replicator.plugins.source import Visibility
+from replicator.plugins.target import TargetTable
+
+ROWS_SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("hash", pa.string(), nullable=False)])
+"""Of `TableState.rows`: 32 lower-case hex digits each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """Of a group of rows. Additive: those of two disjoint groups add up to that of both.
+
+    Attributes:
+        rows: How many there are.
+        high: Sum of the first 16 hex digits of the rows' hashes as unsigned numbers, modulo 2^64.
+        low: The same of the last 16.
+    """
+
+    rows: int
+    high: int
+    low: int
+
+
+class TableState(ABC):
+    """One state of a table: everything that is asked of it is answered from the same state. Used from one thread."""
+
+    @abstractmethod
+    def checksums(self, digits: int) -> Mapping[str, Checksum]:
+        """The checksums of the table's rows, grouped by the first `digits` (0 to 4) hex digits of their ids.
+
+        Groups without rows may be left out. With 0 there is one group, `""`. Computed where the data is: only groups come back.
+        """
+
+    @abstractmethod
+    def rows(self, groups: Collection[str]) -> pa.Table:
+        """Id and hash (`ROWS_SCHEMA`) of every row of these groups, in any order. All groups have equally many digits."""
+
+    @abstractmethod
+    def texts(self, ids: Collection[str]) -> Mapping[str, Mapping[str, str | None]]:
+        """By the ids of at most 1,000 rows: the canonical form of each column, by the source's column names.
+
+        Of key columns as in the key text; rows that do not exist are not in the answer. Of rows with the same id, any of them.
+        """
+
+
+class SourceState(TableState):
+    """A state of a source's table."""
+
+    @property
+    @abstractmethod
+    def visibility(self) -> Visibility:
+        """Which transactions it has."""
+
+    @abstractmethod
+    def identity(self) -> TableIdentity | None:
+        """As `Chunk.identity`, about everything that was read of this state. None: the table changed meanwhile, and all of it is void."""
+
+
+class SupportsSourceVerification(ABC):
+    """A source whose tables can be verified."""
+
+    @abstractmethod
+    def open_state(self, schema: TableSchema, columns: Collection[str]) -> AbstractContextManager[SourceState]:
+        """Begin to read one state of a table; it is let go of at the end of the context.
+
+        Reads like `SourceChunks.read_whole`: no lock beyond those of its own SELECTs, gives way to waiting DDL, with the same filters (row
+        filters of a publication), and values that cannot be represented are those that a snapshot would have.
+
+        Args:
+            schema: The shape that the host knows.
+            columns: The names of the columns that are compared; the key's are always among them.
+
+        Raises:
+            As `SourceChunks.read_chunk`.
+        """
+
+
+class SupportsTargetVerification(ABC):
+    """A target whose tables can be verified."""
+
+    @abstractmethod
+    def open_state(
+        self, table: TargetTable, schema: TableSchema, *, columns: Mapping[str, str], at: int
+    ) -> AbstractContextManager[TableState]:
+        """Begin to read the state of a table whose ledger had reached `at`, and nothing beyond it; let go of at the end of the context.
+
+        Once it is open, later batches and other changes do not change what it gives. The ledger stood at `at` or below, and whatever came
+        next took it above. Rows that are marked as deleted are not there. Claims
+        nothing and changes nothing: another process continues with the table meanwhile.
+
+        Args:
+            table: Its epoch is not looked at.
+            schema: The shape of the source's rows there.
+            columns: By the source's names of the columns that are compared: their names in the target. Others (kept ones, ours) are not
+                read.
+            at: A sequence number.
+
+        Raises:
+            TableError: `state_not_readable`: this state cannot be read, now or any more. The message says why.
+        """
+
+
+def order_of(columns: Sequence[str], schema: TableSchema) -> Sequence[str]:
+    """Those of a schema's column names that are compared, in the order of the row text."""
+    wanted = set(columns)
+    return [column.name for column in schema.columns if column.name in wanted]

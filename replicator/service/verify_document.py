@@ -1,0 +1,62 @@
+"""The document that `verify --json` prints. `docs/verify.schema.json` is generated from it (`verify_schema.py`)."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from pydantic import Field, NonNegativeInt
+
+from replicator.model.status import StatusModel
+
+VERSION: Final = 1
+
+
+class CountsDocument(StatusModel):
+    """How many rows differ. Always all of them."""
+
+    missing: NonNegativeInt = Field(description="Rows that the target does not have.")
+    extra: NonNegativeInt = Field(description="Rows that the source does not have.")
+    different: NonNegativeInt = Field(description="Rows with other values.")
+
+
+class DifferenceDocument(StatusModel):
+    """A row that differs."""
+
+    key: dict[str, str | None] = Field(
+        description="Its key: each column's value as text. Of a table without a key: all columns."
+    )
+    kind: Literal["missing", "extra", "different"] = Field(description="As in the counts.")
+    columns: tuple[str, ...] = Field(description="The columns that differ, if the row is on both sides.")
+    source: dict[str, str | None] | None = Field(description="With --show-values: the source's values; otherwise null.")
+    target: dict[str, str | None] | None = Field(description="With --show-values: the target's values; otherwise null.")
+
+
+class VerifiedTableDocument(StatusModel):
+    """What was found out about a table."""
+
+    table: str = Field(description="schema.table, as in the status.")
+    result: Literal["equal", "different", "not_verified"] = Field(description="How both sides compare.")
+    reason: str | None = Field(description="Why the table was not verified; otherwise null.")
+    action: str | None = Field(description="What to do about that, where there is something.")
+    position: int | None = Field(
+        description="The sequence number at which both sides were compared; null if they were not."
+    )
+    rows_source: NonNegativeInt | None = Field(description="Rows in the source there.")
+    rows_target: NonNegativeInt | None = Field(description="Rows in the target there.")
+    counts: CountsDocument = Field(description="How many rows differ.")
+    differences: tuple[DifferenceDocument, ...] = Field(description="At most 1,000 of them.")
+    truncated: bool = Field(description="Whether there are more differences than these.")
+    not_compared: tuple[str, ...] = Field(
+        description="Columns that were not compared: those that the target keeps although the source dropped them, and those of "
+        "which a policy ignores a change."
+    )
+
+
+class VerifyDocument(StatusModel):
+    """What `verify` found."""
+
+    version: Literal[1] = Field(description="Version of this document.")
+    name: str = Field(description="Name of the replicator.")
+    tables: tuple[VerifiedTableDocument, ...] = Field(
+        description="The tables, in the order in which they were verified."
+    )

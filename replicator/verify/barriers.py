@@ -1,0 +1,109 @@
+"""Barriers in the journal: the capture that runs writes them, apply does not pass them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from replicator.model.schema import TableId
+from replicator.state.records import RequestKind, SegmentFile
+from replicator.state.store import StateStore
+
+_FORGOTTEN_BY_S: Final = 86_400.0
+
+
+class NotVerifiedError(Exception):
+    """A table cannot be compared. `action` is what a person can do about it."""
+
+    def __init__(self, reason: str, action: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.action = reason, action
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Barrier:
+    """A barrier in the journal: everything that was committed at the source when it was asked for has a number up to `position`.
+
+    Attributes:
+        ring: Ids of transactions up to there that a read might not have seen then.
+        request: Id of the request for it.
+    """
+
+    position: int
+    ring: tuple[str, ...]
+    request: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Barriers:
+    """Finds barriers.
+
+    Attributes:
+        check: Raises NotVerifiedError if nothing works on the replicator any more.
+        wait: Waits for a moment.
+        forgotten_by_s: A barrier that was asked for so long ago is one of a verification that was killed.
+    """
+
+    store: StateStore
+    name: str
+    check: Callable[[], None]
+    wait: Callable[[], object]
+    forgotten_by_s: float = _FORGOTTEN_BY_S
+
+    @contextmanager
+    def held(self) -> Iterator[Barrier]:
+        """A barrier that is behind everything committed by now, and that no batch passes inside the context, unless it is lifted before."""
+        asked = self.store.add_request(self.name, RequestKind.BARRIER, {})
+        try:
+            yield self._found(asked)
+        finally:
+            self.store.remove_request(asked)
+
+    def lift(self, barrier: Barrier) -> None:
+        """Let batches pass."""
+        self.store.remove_request(barrier.request)
+
+    def reach(self, table: TableId, position: int) -> None:
+        """Wait until apply has nothing left of a table up to a position."""
+        while not self._is_applied(table, position):
+            self.check()
+            self.wait()
+
+    def forget_old(self) -> None:
+        """Remove what verifications left that were killed."""
+        now = self.store.now()
+        for request in self.store.requests(self.name):
+            if (
+                request.kind is RequestKind.BARRIER
+                and (now - request.created_at).total_seconds() >= self.forgotten_by_s
+            ):
+                self.store.remove_request(request.id)
+
+    def _found(self, asked: int) -> Barrier:
+        while True:
+            payload = next((r.payload for r in self.store.requests(self.name) if r.id == asked), None)
+            if payload is None:
+                raise NotVerifiedError("the verification took too long, and another one has ended it")
+            if "position" in payload:
+                return Barrier(position=payload["position"], ring=_ids(payload["ring"]), request=asked)
+            self.check()
+            self.wait()
+
+    def _is_applied(self, table: TableId, position: int) -> bool:
+        applied = self.store.applied(self.name).get(table)
+        if applied is None:
+            return False
+        if applied.has_failed:
+            raise NotVerifiedError("the table has failed", f"To see why: replicator status {self.name}")
+        left = self.store.feed(self.name, table, applied.last_applied, 1)
+        return not left or _first(left[0]) > position
+
+
+def _first(item: object) -> int:
+    return item.first if isinstance(item, SegmentFile) else item.sequence_num  # type: ignore[attr-defined]
+
+
+def _ids(ring: Sequence[str]) -> tuple[str, ...]:
+    return tuple(text.rpartition("@")[0] for text in ring)

@@ -1,0 +1,136 @@
+"""What verification says of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+import pyarrow as pa
+
+from replicator.model.schema import TableId
+
+DIFFERENCES_MAX: Final = 1_000
+"""Of one table, so many are described; all are counted."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Result(StrEnum):
+    """How a table compares."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    NOT_VERIFIED = "not_verified"
+
+
+class Kind(StrEnum):
+    """How a row differs: it is not in the target, not in the source, or has other values."""
+
+    MISSING = "missing"
+    EXTRA = "extra"
+    DIFFERENT = "different"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A row that is not the same on both sides.
+
+    Attributes:
+        key: Its key, by column; of a table without a key all its columns.
+        columns: Those that differ, of a row that is on both sides.
+        source, target: The values of these columns; of a row on one side only, of all its columns. Empty unless values are asked for.
+    """
+
+    key: Mapping[str, str | None]
+    kind: Kind
+    columns: tuple[str, ...] = ()
+    source: Mapping[str, str | None] = field(default_factory=dict)
+    target: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many rows differ, in each way."""
+
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        """Both together."""
+        return Counts(
+            missing=self.missing + other.missing,
+            extra=self.extra + other.extra,
+            different=self.different + other.different,
+        )
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.missing + self.extra + self.different
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What was found out about one table.
+
+    Attributes:
+        reason: Why it was not verified.
+        action: What a person can do about that.
+        position: The sequence number at which the two sides were compared; None if they were not.
+        differences: At most `DIFFERENCES_MAX`.
+        not_compared: Columns that only one side has, or has in another type, by policy.
+    """
+
+    table: TableId
+    result: Result
+    reason: str | None = None
+    action: str | None = None
+    position: int | None = None
+    rows_source: int | None = None
+    rows_target: int | None = None
+    counts: Counts = field(default_factory=Counts)
+    differences: tuple[Difference, ...] = ()
+    not_compared: tuple[str, ...] = ()
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether there are more differences than are described."""
+        return self.counts.total > len(self.differences)
+
+
+def shown(text: str | None, kind: pa.DataType) -> str | None:
+    """A value in its canonical form as a person reads it. None for NULL."""
+    if text is None:
+        return None
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        for mark in (":", "$"):
+            size, found, rest = text.partition(mark)
+            if found and size.isdecimal():
+                return rest
+        size, _, digest = text.partition("#")
+        return f"{size} bytes, SHA-256 begins with {digest}"
+    if pa.types.is_date(kind):
+        return _day(int(text))
+    if pa.types.is_timestamp(kind):
+        return _moment(int(text), kind)
+    if pa.types.is_time(kind):
+        return str((_EPOCH + timedelta(microseconds=int(text))).time())
+    return text
+
+
+def _day(days: int) -> str:
+    try:
+        return str(date(1970, 1, 1) + timedelta(days=days))
+    except OverflowError:
+        return f"{days} days after 1970-01-01"
+
+
+def _moment(microseconds: int, kind: pa.TimestampType) -> str:
+    try:
+        moment = _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return f"{microseconds} µs after 1970-01-01"
+    return str(moment if kind.tz else moment.replace(tzinfo=None))

@@ -1,0 +1,78 @@
+"""`replicator verify`, from real databases to Delta tables: while rows change, and of a target that somebody changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from replicator.testing.waiting import wait_until
+from replicator_testbed.demo.shop import ShopWriter
+from replicator_testbed.demo.sources import Shop
+from replicator_testbed.rig import Rig, is_streaming
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KINDS = ["postgresql", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("mariadb", "mysql"))]
+
+
+def verified(rig: Rig, *arguments: str, check: int) -> Any:
+    """The document of `verify --json`, by table."""
+    done = rig.command("verify", rig.name, *arguments, "--json", check=check)
+    document = json.loads(done.stdout)
+    assert (document["version"], document["name"]) == (1, rig.name)
+    return {table["table"].partition(".")[2]: table for table in document["tables"]}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_sides_are_equal_while_rows_change(rig: Rig, writer: ShopWriter, kind: str) -> None:
+    process = rig.start()
+    rig.wait_for_status(is_streaming, process)
+    for _ in range(2):
+        # Of the table without a key, each merge costs seconds of Spark: it is verified where nothing else is to be applied.
+        found = verified(rig, rig.full_name("customers"), check=0)
+        assert {name: table["result"] for name, table in found.items()} == {"customers": "equal"}, kind
+        assert all(table["rows_source"] == table["rows_target"] > 0 for table in found.values())
+    before = writer.transactions
+    wait_until(lambda: writer.transactions > before, "the writer continues")
+    assert rig.stop(process) == 0, rig.output()
+
+
+def test_what_somebody_changed_in_the_target_is_found(
+    rig: Rig, shop: Shop, spark: SparkSession, tmp_path: Path
+) -> None:
+    rig.may_alarm = True
+    rig.catch_up()
+    customers = f"delta.`{rig.lake / rig.database.namespace / 'customers'}`"
+    views = f"delta.`{rig.lake / rig.database.namespace / 'page_views'}`"
+    names = rig.database.columns("customers")
+    text = next(name for name in names if name != "id" and "name" in name)
+    spark.sql(f"UPDATE {customers} SET {text} = concat({text}, ' ') WHERE id = 7")
+    spark.sql(f"DELETE FROM {customers} WHERE id = 8")
+    spark.sql(f"INSERT INTO {customers} SELECT 999999 AS id, * EXCEPT (id) FROM {customers} WHERE id = 9")
+    spark.sql(f"INSERT INTO {views} SELECT * FROM {views} LIMIT 1")
+
+    # No worker runs: the command is one until it is done.
+    report = tmp_path / "report.md"
+    found = verified(rig, "--report", str(report), "--show-values", check=3)
+    assert found["customers"]["counts"] == {"missing": 1, "extra": 1, "different": 1}
+    assert found["page_views"]["counts"] == {"missing": 0, "extra": 1, "different": 0}
+    told = {(one["key"]["id"], one["kind"], tuple(one["columns"])) for one in found["customers"]["differences"]}
+    assert told == {("7", "different", (text,)), ("8", "missing", ()), ("999999", "extra", ())}
+    [seven] = [one for one in found["customers"]["differences"] if one["key"]["id"] == "7"]
+    assert seven["target"][text] == seven["source"][text] + " "
+    assert "different: id=7" in report.read_text()
+
+
+def test_what_cannot_be_compared_is_told(rig: Rig, tmp_path: Path) -> None:
+    assert "unknown_replicator" in rig.command("verify", "nobody", check=2).stderr
+    rig.command("start", str(rig.file))
+    assert "unknown_table" in rig.command("verify", rig.name, "none", check=2).stderr
+    report = rig.command("verify", rig.name, "--report", str(tmp_path / "report.pdf"), check=2)
+    assert "unknown_report" in report.stderr
+    rig.command("pause", rig.name)
+    paused = rig.command("verify", rig.name, check=1)
+    assert f"replicator resume {rig.name}" in paused.stderr

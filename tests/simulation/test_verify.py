@@ -1,0 +1,283 @@
+"""The judge over a database and a target in memory, while both move: it finds whatever somebody changed in the target, and nothing else."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from replicator.apply import Apply
+from replicator.config import TableOptions
+from replicator.journal import JournalReader
+from replicator.model.reports import Report
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins.source import SourceContext
+from replicator.state.records import RequestKind
+from replicator.testing.defaults import AT_ONCE, apply_settings, target_context
+from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig, MemoryTarget, MemoryTargetConfig
+from replicator.testing.memory.target import MemoryWarehouse, StoredRow, StoredTable
+from replicator.verify import Counts, Judge, Kind, Result, Verdict
+from replicator.verify.barriers import Barriers, NotVerifiedError
+from replicator_testbed.captured import Captured, RunningCapture
+
+KEYED, KEYLESS = TableId("shop", "keyed"), TableId("shop", "keyless")
+NAME = "verified"
+
+
+def schema_of(table: TableId) -> TableSchema:
+    columns = (
+        Column(name="id", type=pa.int64(), source_type="bigint", nullable=False),
+        Column(name="a", type=pa.string(), source_type="text"),
+        Column(name="b", type=pa.float64(), source_type="float8"),
+    )
+    return TableSchema(table=table, columns=columns, key=("id",) if table == KEYED else ())
+
+
+class UntilStopped:
+    """Stops apply when told to."""
+
+    def __init__(self) -> None:
+        self.stopped = threading.Event()
+
+    def should_stop(self) -> bool:
+        return self.stopped.is_set()
+
+    def wait(self, timeout_s: float) -> None:
+        self.stopped.wait(min(timeout_s, 0.01))
+
+    def announce(self, event: str, **_: Any) -> None:
+        del event
+
+    def report(self, report: Report) -> None:
+        del report
+
+
+@dataclass
+class Pair:
+    """Both sides, and what copies one to the other."""
+
+    captured: Captured
+    database: MemoryDatabase
+    warehouse: MemoryWarehouse
+    make_target: Callable[[int], MemoryTarget]
+    draw: random.Random = field(default_factory=lambda: random.Random(1))
+    inserted: int = 0
+
+    def row(self, id_: int) -> dict[str, Any]:
+        return {
+            "id": id_,
+            "a": self.draw.choice(["x", "", None, "größe" * 60]),
+            "b": self.draw.choice([0.1, -0.0, 1e300]),
+        }
+
+    def write(self) -> None:
+        """One random transaction over both tables, which others may see late."""
+        is_visible = self.draw.random() < 0.7
+        transaction = self.database.begin()
+        for table in (KEYED, KEYLESS):
+            rows = [dict(zip(("id", "a", "b"), row, strict=True)) for row in self.database.state(table)]
+            old = self.draw.choice(rows) if rows else None
+            match self.draw.choice(["insert", "update", "delete"]):
+                case "update" if old is not None:
+                    transaction.update(table, old, {"a": self.draw.choice(["y", "z"])})
+                case "delete" if len(rows) > 20 and old is not None:
+                    transaction.delete(table, old)
+                case _:
+                    self.inserted += 1
+                    transaction.insert(table, self.row(self.inserted))
+        transaction.commit(visible=is_visible)
+        if not is_visible:
+            self.database.make_visible(transaction)
+
+    @contextmanager
+    def running(self) -> Iterator[tuple[RunningCapture, Judge]]:
+        """Capture and apply in threads of their own, and a judge."""
+        with self.captured.running() as capture:
+            record = self.captured.store.replicator(NAME)
+            assert record is not None
+            control, errors = UntilStopped(), list[BaseException]()
+            apply = Apply(
+                self.make_target(capture.lease.epoch),
+                self.captured.store,
+                JournalReader(self.captured.store, NAME),
+                name=NAME,
+                uuid=record.uuid,
+                epoch=capture.lease.epoch,
+                settings=apply_settings(AT_ONCE),
+            )
+
+            def run() -> None:
+                try:
+                    apply.run(control)
+                except BaseException as error:  # noqa: BLE001 - raised below
+                    errors.append(error)
+
+            thread = threading.Thread(target=run, name="apply")
+            thread.start()
+
+            def check() -> None:
+                if errors or capture.errors:
+                    raise [*errors, *capture.errors][0]
+
+            source = self.captured.make_source(SourceContext(replicator=NAME, uuid=record.uuid))
+            judge = Judge(
+                source=source,
+                target=self.make_target(0),
+                store=self.captured.store,
+                reader=JournalReader(self.captured.store, NAME),
+                name=NAME,
+                uuid=record.uuid,
+                options=lambda _: TableOptions(),
+                barriers=Barriers(
+                    store=self.captured.store, name=NAME, check=check, wait=lambda: control.stopped.wait(0.01)
+                ),
+                with_values=True,
+            )
+            try:
+                yield capture, judge
+            finally:
+                control.stopped.set()
+                thread.join()
+            check()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    database, name = MemoryDatabase.open(str(tmp_path)), str(tmp_path)
+    for table in (KEYED, KEYLESS):
+        database.create_table(schema_of(table))
+    captured = Captured(
+        folder=tmp_path,
+        name=NAME,
+        make_source=lambda context: MemorySource(MemorySourceConfig(database=name), context),
+        tables=[KEYED, KEYLESS],
+    )
+    record = captured.store.replicator(NAME)
+    assert record is not None
+
+    def make_target(epoch: int) -> MemoryTarget:
+        return MemoryTarget(
+            MemoryTargetConfig(database=name), target_context(replicator=NAME, uuid=record.uuid, epoch=epoch)
+        )
+
+    pair = Pair(captured, database, MemoryWarehouse.open(name), make_target)
+    for _ in range(5):
+        pair.write()
+    yield pair
+    captured.close()
+
+
+def settled(judge: Judge, table: TableId, capture: RunningCapture) -> Verdict:
+    """The first verdict of a table whose snapshot the target has."""
+    return capture.wait_until(
+        lambda: verdict if (verdict := judge.verify(table)).result is not Result.NOT_VERIFIED else None,
+        "it was verified",
+    )
+
+
+def test_tables_are_equal_however_much_both_sides_move(pair: Pair) -> None:
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            pair.write()
+            stop.wait(0.002)
+
+    with pair.running() as (capture, judge):
+        for table in (KEYED, KEYLESS):
+            settled(judge, table, capture)
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            verdicts = [judge.verify(table) for _ in range(4) for table in (KEYED, KEYLESS)]
+        finally:
+            stop.set()
+            writer.join()
+    told = [verdict for verdict in verdicts if verdict.result is not Result.EQUAL]
+    # Rows that are written all the time may stay undecided, never different.
+    assert all(verdict.result is Result.NOT_VERIFIED for verdict in told), told
+    assert len(told) < len(verdicts) / 2
+    assert pair.captured.store.barriers(NAME) == []
+
+
+def change(values: dict[str, Any]) -> Callable[[StoredTable], None]:
+    def act(stored: StoredTable) -> None:
+        stored.rows[0].values = {**stored.rows[0].values, **values}
+
+    return act
+
+
+def remove(stored: StoredTable) -> None:
+    stored.rows.pop(0)
+
+
+def double(stored: StoredTable) -> None:
+    stored.rows.append(StoredRow(values=dict(stored.rows[0].values), sequence_num=stored.rows[0].sequence_num))
+
+
+def add(stored: StoredTable) -> None:
+    stored.rows.append(StoredRow(values={"id": 1000, "a": "new", "b": None}, sequence_num=1))
+
+
+def exchange(stored: StoredTable) -> None:
+    """Two equal errors in one group must not cancel each other."""
+    first, second = stored.rows[0], stored.rows[1]
+    first.values, second.values = {**first.values, "a": "1"}, {**second.values, "a": "1"}
+
+
+@pytest.mark.parametrize("table", [KEYED, KEYLESS], ids=["keyed", "keyless"])
+@pytest.mark.parametrize(
+    ("act", "keyed", "keyless"),
+    [
+        (change({"a": "other"}), Counts(different=1), Counts(missing=1, extra=1)),
+        (change({"b": 0.10000000000000002}), Counts(different=1), Counts(missing=1, extra=1)),
+        (change({"a": "größe" * 60 + " "}), Counts(different=1), Counts(missing=1, extra=1)),
+        (remove, Counts(missing=1), Counts(missing=1)),
+        (double, Counts(extra=1), Counts(extra=1)),
+        (add, Counts(extra=1), Counts(extra=1)),
+        (exchange, Counts(different=2), Counts(missing=2, extra=2)),
+    ],
+    ids=["value", "last_digit", "trailing_space", "lost", "doubled", "invented", "two"],
+)
+def test_what_somebody_changed_in_the_target_is_found(
+    pair: Pair, table: TableId, act: Callable[[StoredTable], None], keyed: Counts, keyless: Counts
+) -> None:
+    with pair.running() as (capture, judge):
+        assert settled(judge, table, capture).result is Result.EQUAL
+        pair.warehouse.tamper(table, "an UPDATE", act)
+        verdict = judge.verify(table)
+        assert (verdict.result, verdict.counts) == (Result.DIFFERENT, keyed if table == KEYED else keyless)
+        assert len(verdict.differences) == verdict.counts.total
+        assert all(difference.key for difference in verdict.differences)
+        assert {d.columns for d in verdict.differences if d.kind is Kind.DIFFERENT} <= {("a",), ("b",)}
+        assert not verdict.is_truncated
+
+
+def test_a_table_that_has_failed_is_not_verified(pair: Pair) -> None:
+    with pair.running() as (capture, judge):
+        settled(judge, KEYED, capture)
+        pair.database.drop_table(KEYED)
+        capture.wait_until(lambda: judge.verify(KEYED).result is Result.NOT_VERIFIED, "it is not verified")
+
+
+def test_what_a_killed_verification_left_is_removed(pair: Pair) -> None:
+    store = pair.captured.store
+    asked = store.add_request(NAME, RequestKind.BARRIER, {})
+
+    def check() -> None:
+        raise NotVerifiedError("nobody works on it")
+
+    barriers = Barriers(store=store, name=NAME, check=check, wait=lambda: None, forgotten_by_s=0.0)
+    barriers.forget_old()
+    assert [request.id for request in store.requests(NAME)] == []
+    store.remove_request(asked)
+    with pytest.raises(NotVerifiedError), barriers.held():
+        pass
+    assert store.requests(NAME) == []

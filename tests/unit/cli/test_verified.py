@@ -1,0 +1,72 @@
+"""What `verify` prints, and its exit code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from replicator.cli import verified
+from replicator.model.schema import TableId
+from replicator.service.verify import document, exit_code
+from replicator.verify import Counts, Difference, Kind, Result, Verdict
+
+EQUAL = Verdict(
+    table=TableId("shop", "views"), result=Result.EQUAL, position=9, rows_source=2000, rows_target=2000,
+    not_compared=("fax",),
+)  # fmt: skip
+FOUND = (
+    Difference(key={"id": "7"}, kind=Kind.DIFFERENT, columns=("name",), source={"name": "a"}, target={"name": "b"}),
+    Difference(key={"id": "8\n|"}, kind=Kind.MISSING),
+)
+DIFFERENT = Verdict(
+    table=TableId("shop", "people"), result=Result.DIFFERENT, position=5, rows_source=3, rows_target=2,
+    counts=Counts(missing=1, different=1), differences=FOUND,
+)  # fmt: skip
+NOT = Verdict(table=TableId("shop", "x"), result=Result.NOT_VERIFIED, reason="it has failed", action="Run: this")
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [([], 0), ([EQUAL], 0), ([EQUAL, NOT], 1), ([NOT, DIFFERENT, EQUAL], 3), ([DIFFERENT], 3)],
+)
+def test_the_worst_result_is_the_exit_code(verdicts: list[Verdict], code: int) -> None:
+    assert exit_code(verdicts) == code
+
+
+def test_a_table_is_printed_with_what_a_person_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    for verdict in (EQUAL, DIFFERENT, NOT):
+        verified.table(verdict, document("n", [verdict], with_values=False).tables[0])
+    assert capsys.readouterr().out.splitlines() == [
+        "shop.views  equal  2,000 rows at 9",
+        "    not compared: fax",
+        "shop.people  different  3 rows at 5",
+        "    rows in source 3, in target 2",
+        "    missing 1, extra 0, different 1",
+        "    different: id=7; columns: name",
+        "    missing: id=8 |",
+        "shop.x  not verified",
+        "    it has failed",
+        "    → Run: this",
+    ]
+
+
+def test_values_are_told_if_they_are_asked_for() -> None:
+    hidden = document("n", [DIFFERENT], with_values=False)
+    assert all(one.source is one.target is None for one in hidden.tables[0].differences)
+    shown = document("n", [DIFFERENT], with_values=True).tables[0].differences[0]
+    assert (shown.source, shown.target) == ({"name": "a"}, {"name": "b"})
+
+
+def test_a_report_for_people_is_a_table_and_a_list() -> None:
+    lines = verified.markdown(document("n", [EQUAL, DIFFERENT, NOT], with_values=False)).splitlines()
+    assert "| shop.people | different | 5 | 3 | 2 | 1 | 0 | 1 |" in lines
+    assert "| shop.x | not_verified |  |  |  | 0 | 0 | 0 |" in lines
+    assert "- different: id=7; columns: name" in lines
+
+
+def test_more_differences_than_are_described_are_told() -> None:
+    many = replace(DIFFERENT, counts=Counts(missing=5000))
+    one = document("n", [many], with_values=False).tables[0]
+    assert one.truncated
+    assert "… (more: --json, --report)" in verified.markdown(document("n", [many], with_values=False))
