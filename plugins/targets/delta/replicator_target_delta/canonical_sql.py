@@ -114,19 +114,28 @@ def _fraction(x: str) -> str:
 
 
 def _floating(x: str) -> str:
-    """DuckDB writes the shortest digits that read back as the same number: `0.001`, `1500.0`, `1.5e+16`."""
-    plain = f"abs({x})::VARCHAR"
-    digits = f"rtrim(ltrim(replace(split_part({plain}, 'e', 1), '.', ''), '0'), '0')"
-    return f"""CASE
+    """DuckDB writes the shortest digits that read back as the same number: `0.001`, `1500.0`, `1.5e+16`.
+
+    Of some powers of two it writes others (2^81) or what is no number (2^807), and has to be told how many digits they need.
+    """
+    number, short = f"abs({x})", f"abs({x})::VARCHAR"
+    sixteen, seventeen = (f"format('{{:.{digits}e}}', {number})" for digits in (15, 16))
+    plain = f"""CASE
+        WHEN TRY_CAST({short} AS DOUBLE) = {number} THEN {short}
+        WHEN {sixteen}::DOUBLE = {number} THEN {sixteen}
+        ELSE {seventeen} END"""
+    digits = "rtrim(ltrim(replace(split_part(plain, 'e', 1), '.', ''), '0'), '0')"
+    # By a list of one element, the text is computed once.
+    return f"""list_transform([{plain}], lambda plain: CASE
         WHEN isfinite({x}) AND {x} <> 0 THEN
             CASE WHEN {x} < 0 THEN '-' ELSE '' END || {digits} || 'e' || CASE
-                WHEN contains({plain}, 'e') THEN split_part({plain}, 'e', 2)::INTEGER
-                WHEN abs({x}) >= 1 THEN strpos({plain}, '.') - 2
-                ELSE strlen(ltrim(substr({plain}, 3), '0')) - strlen({plain}) + 1
+                WHEN contains(plain, 'e') THEN split_part(plain, 'e', 2)::INTEGER
+                WHEN abs({x}) >= 1 THEN strpos(plain, '.') - 2
+                ELSE strlen(ltrim(substr(plain, 3), '0')) - strlen(plain) + 1
             END
         WHEN {x} = 0 THEN '0'
         WHEN isnan({x}) THEN 'nan'
-        ELSE {x}::VARCHAR END"""
+        ELSE {x}::VARCHAR END)[1]"""
 
 
 def _time(x: str) -> str:

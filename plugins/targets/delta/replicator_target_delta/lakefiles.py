@@ -31,6 +31,10 @@ class LakeFiles(AbstractFileSystem):  # type: ignore[misc]
         """The file alone."""
         return [path]
 
+    def size(self, path: str) -> int:
+        """In bytes."""
+        return self._storage.size(path.removeprefix(_SCHEME))
+
     def modified(self, path: str) -> datetime:  # noqa: ARG002 - data files are never changed
         """The same time for all."""
         return datetime.fromtimestamp(0, UTC)

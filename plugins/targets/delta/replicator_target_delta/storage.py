@@ -107,6 +107,10 @@ class Storage:
         """Whether there is a file, a folder, or nothing."""
         return self._fs.get_file_info(self._inner(path)).type
 
+    def size(self, path: str) -> int:
+        """A file's size in bytes."""
+        return int(self._fs.get_file_info(self._inner(path)).size)
+
     def read(self, path: str) -> bytes:
         """A file's bytes."""
         with self._fs.open_input_stream(self._inner(path), compression=None) as stream:
