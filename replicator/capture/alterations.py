@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 import pyarrow as pa
 
@@ -17,8 +19,12 @@ from replicator.model.alteration import Alteration, Change, alteration, widens
 from replicator.model.errors import SchemaConflictError
 from replicator.model.events import RESERVED_COLUMNS, DDLEvent, DDLOperation
 from replicator.model.naming import check_columns, folded, refuse_columns
-from replicator.model.schema import Column, TableSchema
+from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state.records import Decision, IgnoredColumn
+
+_RECORDED: Final = (Change.CHANGE_NULLABILITY, Change.CHANGE_DEFAULT)
+"""Kinds of change of which nothing is seen in a target."""
+_DEFAULT: Final = re.compile(r"\bdefault\b", re.IGNORECASE)
 
 
 class Effect(StrEnum):
@@ -87,6 +93,20 @@ def effect_of(known: TableSchema, event: DDLEvent) -> Effect:
     return Effect.ROWS if is_told and event.fill is None else Effect.OTHER
 
 
+def sets_default(event: DDLEvent) -> bool:
+    """Whether a statement that leaves the columns as they were may change what one has where a row does not say."""
+    return event.statement is not None and _DEFAULT.search(event.statement) is not None
+
+
+def stopped_at_default(table: TableId, policies: DDLConfig) -> SchemaConflictError | None:
+    """Why a table stops at a statement that sets a default, if it does."""
+    if policies.change_default != "stop":
+        return None
+    return stopped_by_policy(
+        table, "The source changed the default of a column. The policy ddl.change_default is `stop`."
+    )
+
+
 def decide(
     known: TableSchema,
     found: TableSchema,
@@ -97,6 +117,7 @@ def decide(
     ignored: Ignored = (),
     can_widen: Widens = never_widens,
     is_accepted: bool = False,
+    other_defaults: Sequence[str] = (),
 ) -> Altered:
     """Decide what becomes of a table whose source says that it has other columns, or another key.
 
@@ -111,6 +132,7 @@ def decide(
         ignored: What the target has in another way than `known`.
         can_widen: What the target can do.
         is_accepted: What policies would stop, an operator has accepted.
+        other_defaults: What the source did to defaults, in words.
     """
     # A source may have derived it from the shape for which the log was opened.
     found = replace(found, kept=())
@@ -128,7 +150,7 @@ def decide(
         # What the catalogue shows: a column may have got another type with other values. And compared by names, one that
         # seems new may have been renamed.
         fill = None
-    kinds = _kinds(before or old, new, change)
+    kinds = _kinds(before or old, new, change, other_defaults)
     behind = ignored_after(ignored, change, policies, found.key)
     held, wanted = as_in_target(old, ignored), as_in_target(new, behind)
     in_target = alteration(held, wanted)
@@ -177,7 +199,9 @@ def decide(
     )
 
 
-def _kinds(before: TableSchema, new: TableSchema, change: Alteration) -> Mapping[Change, Sequence[str]]:
+def _kinds(
+    before: TableSchema, new: TableSchema, change: Alteration, other_defaults: Sequence[str]
+) -> Mapping[Change, Sequence[str]]:
     """The kinds of change that an alteration consists of, and what the source did of each."""
     retyped = [
         (
@@ -196,6 +220,7 @@ def _kinds(before: TableSchema, new: TableSchema, change: Alteration) -> Mapping
             f"{'allowed NULL' if column.nullable else 'forbade NULL'} in {column.name}"
             for column in _other_nullability(before, new)
         ],
+        Change.CHANGE_DEFAULT: other_defaults,
         Change.CHANGE_KEY: [f"made {_key(new.key)} the key instead of {_key(before.key)}"]
         if change.has_other_key
         else [],
@@ -267,7 +292,7 @@ def _is_inexact_key(column: Column, found: TableSchema) -> bool:
 def _decision(kinds: Mapping[Change, Sequence[str]], policies: DDLConfig, *, needs_snapshot: bool) -> Decision:
     if needs_snapshot:
         return Decision.SNAPSHOT
-    decided = {kind: getattr(policies, kind.value) for kind in kinds if kind is not Change.CHANGE_NULLABILITY}
+    decided = {kind: getattr(policies, kind.value) for kind in kinds if kind not in _RECORDED}
     if not decided:
         return Decision.RECORD
     if decided.get(Change.DROP_COLUMN) == "ignore":

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from replicator.capture.alterations import Altered, bare, decide
+from replicator.capture.alterations import Altered, bare, decide, sets_default, stopped_at_default
 from replicator.capture.catalogue import (
     CatalogChange,
     columns_changed,
@@ -15,10 +14,10 @@ from replicator.capture.catalogue import (
     judge,
     missing,
     same_shape,
-    stopped_by_policy,
     truncated,
     truncated_by_policy,
 )
+from replicator.capture.constraints import with_known_nullability, with_nullability
 from replicator.capture.settings import Widens
 from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.tables import TrackedTable, TrackedTables
@@ -32,8 +31,6 @@ from replicator.plugins.source import SourceLog, TableDescription
 from replicator.state import table_life
 from replicator.state.records import Decision, Stage, TableRecord
 
-_DEFAULT: Final = re.compile(r"\bdefault\b", re.IGNORECASE)
-"""In a statement that leaves the columns as they were: it may change what a column has where a row does not say."""
 _READ_AGAIN: Final = "Only a new snapshot in place tells what the rows have."
 
 
@@ -72,6 +69,7 @@ class Altering:
 
     def by_log(self, tracked: TrackedTable, event: DDLEvent, number: int) -> Decision:
         """The log says that the table has other columns, or another key, from this number on."""
+        event = with_known_nullability(event, tracked.schema)
         assert event.schema is not None, "it says which"
         altered = decide(
             tracked.schema,
@@ -165,14 +163,13 @@ class Altering:
     def note_rows(self, tracked: TrackedTable, event: DDLEvent, number: int, *, are_others: bool) -> Decision:
         """The log names a statement that left the columns as they were; the rows may have other values, or be others."""
         decision = Decision.SNAPSHOT if are_others else Decision.RECORD
-        is_default = event.statement is not None and _DEFAULT.search(event.statement) is not None
-        changes = (Change.CHANGE_DEFAULT,) if is_default else ()
+        changes: tuple[Change, ...] = ()
         stop = None
-        if is_default and self.policies(tracked.table).change_default == "stop":
+        if sets_default(event):
+            changes = (Change.CHANGE_DEFAULT,)
+            stop = stopped_at_default(tracked.table, self.policies(tracked.table))
+        if stop is not None:
             decision = Decision.STOP
-            stop = stopped_by_policy(
-                tracked.table, "The source changed the default of a column. The policy ddl.change_default is `stop`."
-            )
         if are_others or event.statement is not None:
             reason = stop.message if stop else _READ_AGAIN if are_others else None
             self.tables.note(tracked, event, decision, changes=changes, reason=reason, number=number)
@@ -206,7 +203,7 @@ class Altering:
     ) -> Altered:
         """What lies between the table and what the catalogue shows; the numbers of another table's columns are its own."""
         return decide(
-            bare(tracked.schema) if is_other else tracked.schema,
+            bare(tracked.schema) if is_other else _as_found(tracked, found),
             found.schema,
             self.policies(tracked.table),
             before=None,
@@ -217,9 +214,8 @@ class Altering:
         )
 
     def _told(self, tracked: TrackedTable, found: TableDescription) -> DDLEvent:
-        return DDLEvent(
-            operation=DDLOperation.ALTER_TABLE, table=tracked.table, before=tracked.schema, schema=found.schema
-        )
+        before = _as_found(tracked, found)
+        return DDLEvent(operation=DDLOperation.ALTER_TABLE, table=tracked.table, before=before, schema=found.schema)
 
     def _follow(self, tracked: TrackedTable, altered: Altered, told: DDLEvent, number: int | None) -> Decision:
         """Do what was decided, unless the table is to be rebuilt or stops."""
@@ -240,6 +236,13 @@ class Altering:
         if tracked.record.stage is Stage.SNAPSHOT:
             # What was read, and is not written yet, has the old columns.
             self.snapshots.begin(tracked)
+
+
+def _as_found(tracked: TrackedTable, found: TableDescription) -> TableSchema:
+    """The shape as tracked; where `Constraints` finds what may be NULL, as the catalogue shows that."""
+    if not found.identity.constraints or is_other_object(tracked.record, found.identity):
+        return tracked.schema
+    return with_nullability(tracked.schema, found.schema)
 
 
 def _with_snapshot(altered: Altered, reason: str) -> Altered:

@@ -114,7 +114,8 @@ def _identity_change(accepted: TableIdentity, found: TableIdentity) -> CatalogCh
         return CatalogChange.DEFINITION
     if accepted.storage is not None and accepted.storage != found.storage:
         return CatalogChange.STORAGE
-    return CatalogChange.NONE if (accepted, accepted.altered) == (found, found.altered) else CatalogChange.EXPLAINED
+    is_same = (accepted, accepted.altered, accepted.constraints) == (found, found.altered, found.constraints)
+    return CatalogChange.NONE if is_same else CatalogChange.EXPLAINED
 
 
 def columns_changed(before: TableSchema, after: TableSchema | None) -> SchemaConflictError:

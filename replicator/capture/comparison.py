@@ -91,7 +91,7 @@ class Comparison:
         self._judge_later(_Asked(tables=tuple(tables), found=answer.found, seen=answer.seen, moved=answer.moved))
 
     def outdate(self, table: TableId) -> None:
-        """The table has another name than it was asked for."""
+        """The answer that is to come may not know what is known of the table by now."""
         if self._asked is not None:
             self._asked = replace(self._asked, outdated=self._asked.outdated | {table})
 

@@ -75,7 +75,7 @@ class Starting:
         is_hidden: Reads may not see a transaction below the floor.
         is_early: A transaction that had begun by `since` has not ended.
         moved: What the catalogue has under another name than it was asked for.
-        outdated: Tables that have another name since it was asked.
+        outdated: Tables of which something is known since it was asked that the answer may not know.
     """
 
     id: int

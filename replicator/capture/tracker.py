@@ -16,15 +16,10 @@ from typing import Any
 from replicator.capture.alterations import Effect, effect_of
 from replicator.capture.altering import Altering
 from replicator.capture.asking import Answer
-from replicator.capture.catalogue import (
-    UNEXPLAINED,
-    CatalogChange,
-    same_columns,
-    same_shape,
-    unexplained,
-)
+from replicator.capture.catalogue import UNEXPLAINED, CatalogChange, same_columns, same_shape, unexplained
 from replicator.capture.checks import Checks, prepare_and_describe
 from replicator.capture.comparison import Comparison, ComparisonMark, Different
+from replicator.capture.constraints import Constraints
 from replicator.capture.marks import MarkBoard
 from replicator.capture.names import SourceNames
 from replicator.capture.renaming import Renaming
@@ -99,6 +94,7 @@ class CatalogTracker:
     """Altered while nothing of them was written: the open log may number their columns in another way."""
     _comparison: Comparison = field(init=False)
     _altering: Altering = field(init=False)
+    _constraints: Constraints = field(init=False)
     renaming: Renaming = field(init=False)
     unlogged: Unlogged = field(init=False)
 
@@ -107,6 +103,9 @@ class CatalogTracker:
         self._altering = Altering(
             source=self.source, tables=self.tables, snapshots=self.snapshots, policies=self.settings.ddl,
             widens=self.settings.widens,
+        )  # fmt: skip
+        self._constraints = Constraints(
+            tables=self.tables, settings=self.settings, to_recreate=self.to_recreate, fail=self.fail, outdate=self._outdate,
         )  # fmt: skip
         self._comparison = Comparison(
             source=self.source, submit=self.submit, marks=self.marks, tables=self.tables, alterations=self.alterations
@@ -177,6 +176,10 @@ class CatalogTracker:
     def step_of(self, table: TableId) -> Step | None:
         """At which step the next snapshot of the table is; None if none is to begin."""
         return next((s.step for s in self._starting.values() if table in s.tables), None)
+
+    def captured(self) -> Sequence[TableId]:
+        """The tables whose changes are written."""
+        return [f.table for f in self.tables.all(*table_life.CAPTURED)]
 
     # --- snapshots that are to begin ----------------------------------------------------------------------------------
 
@@ -261,6 +264,8 @@ class CatalogTracker:
             if self._not_found(tracked, moved):
                 self._suspend(tracked)
             return
+        if not self._constraints.follow(tracked, found):
+            return
         if table not in self.decoded:
             if self._altering.is_asked_for_as_it_is(tracked, found):
                 self.to_recreate.add(table)
@@ -278,11 +283,10 @@ class CatalogTracker:
         except SchemaConflictError as error:
             self.fail(tracked, error)
             return
-        incarnation = tracked.record.incarnation
-        if not has_begun:
-            self.tables.begin_incarnation(tracked, found, incarnation=incarnation, mode=self.settings.snapshot_mode)
-        elif is_recreated:
-            self.tables.begin_incarnation(tracked, found, incarnation=incarnation + 1, mode="initial")
+        incarnation = tracked.record.incarnation + is_recreated
+        if not has_begun or is_recreated:
+            mode = "initial" if is_recreated else self.settings.snapshot_mode
+            self.tables.begin_incarnation(tracked, found, incarnation=incarnation, mode=mode)
         else:
             # A read of a table without a key counts only if it saw all that was delivered before it: none of that may stay, or
             # what was written in between would be there twice.
@@ -309,7 +313,7 @@ class CatalogTracker:
             self._suspend(tracked)
 
     def _outdate(self, table: TableId) -> None:
-        """The table has another name than it was asked for."""
+        """Something is known of the table by now that answers of the catalogue do not know: its name, or its constraints."""
         for id_, starting in self._starting.items():
             if table in starting.tables:
                 self._starting[id_] = replace(starting, outdated=starting.outdated | {table})
@@ -346,6 +350,8 @@ class CatalogTracker:
             self.snapshots.suspicious.add(tracked.table)
         elif change is CatalogChange.DROPPED or found is None:
             self._not_found(tracked, moved)
+        elif not self._constraints.follow(tracked, found):
+            return []
         elif change is CatalogChange.EXPLAINED:
             self.tables.put(table_life.accepted(tracked.record, found.identity))
             self.source.accept({tracked.table: found.identity})
@@ -356,8 +362,7 @@ class CatalogTracker:
         return []
 
     def _unexplained(self, tracked: TrackedTable, change: CatalogChange) -> TableId:
-        is_to_stop = self.settings.unexplained_change == "stop" and not tracked.record.is_altered
-        if is_to_stop:
+        if self.settings.unexplained_change == "stop" and not tracked.record.is_altered:
             raise unexplained(tracked.table, change)
         if tracked.record.is_altered:
             self._altering.note_read_again(tracked, f"In the catalogue, {UNEXPLAINED[change]}.")
@@ -492,9 +497,3 @@ class CatalogTracker:
 
     def _uncaptured(self, record: TableRecord) -> TableRecord:
         return table_life.recreated(record) if record.table in self.to_recreate else record
-
-    # --- inside -------------------------------------------------------------------------------------------------------
-
-    def captured(self) -> Sequence[TableId]:
-        """The tables whose changes are written."""
-        return [f.table for f in self.tables.all(*table_life.CAPTURED)]

@@ -241,13 +241,12 @@ class DDLConfig(ConfigModel):
     )
     change_nullability: DDLPolicy = Field(
         "apply",
-        description="A column may be NULL from now on, or no longer, and the source's log shows it: record it (apply, ignore), or "
-        "fail the table (stop). Target columns may be NULL except for those of the key.",
+        description="A column may be NULL from now on, or no longer: record it (apply, ignore), or fail the table (stop). Target "
+        "columns may be NULL except for those of the key.",
     )
     change_default: DDLPolicy = Field(
         "apply",
-        description="A column gets another default, and the source's log shows it: record it (apply, ignore), or fail the table (stop). "
-        "Rows come with their values.",
+        description="A column gets another default: record it (apply, ignore), or fail the table (stop). Rows come with their values.",
     )
     change_key: KeyPolicy = Field(
         "stop",

@@ -16,6 +16,30 @@ class Truncated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnConstraints:
+    """What holds for the values that a column gets from now on.
+
+    Attributes:
+        nullable: Whether it may be NULL.
+        default: The expression of its default, in the source's words; None: it has none.
+        default_id: What every statement that sets a default changes. The words may change with the name of a function.
+    """
+
+    nullable: bool
+    default: str | None = None
+    default_id: str | None = None
+
+    def has_other_default(self, found: ColumnConstraints) -> bool:
+        """Whether a statement has set another default since. `found`: now."""
+        return self.default != found.default and self.default_id != found.default_id
+
+    def to_json(self) -> Mapping[str, Any]:
+        """As a JSON document, for the state store."""
+        default = {"default": self.default, "default_id": self.default_id}
+        return {"nullable": self.nullable, **{name: value for name, value in default.items() if value is not None}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableIdentity:
     """What changes when a table becomes another object, gets other storage, or is published in another way.
 
@@ -29,6 +53,8 @@ class TableIdentity:
         altered: What every statement that gives the table other storage changes, but TRUNCATE does not (MySQL: when it was created
             or altered); None if the source has none. Other storage after a TRUNCATE is explained if this stayed. Two identities
             that differ in it alone are equal.
+        constraints: Of columns by `Column.id` as text, where the source's log does not show how they change. What a plugin did not
+            know before is learned. Two identities that differ in them alone are equal.
         former: The parts of today's table as identities had them before they had `columns`. Not stored.
     """
 
@@ -37,6 +63,7 @@ class TableIdentity:
     parts: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, Any] = field(default_factory=dict)
     altered: str | None = field(default=None, compare=False)
+    constraints: Mapping[str, ColumnConstraints] = field(default_factory=dict, compare=False)
     former: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -60,6 +87,7 @@ class TableIdentity:
             "parts": dict(self.parts),
             **({"columns": dict(self.columns)} if self.columns else {}),
             **({} if self.altered is None else {"altered": self.altered}),
+            **({"constraints": {c: o.to_json() for c, o in self.constraints.items()}} if self.constraints else {}),
         }
 
     @classmethod
@@ -74,4 +102,5 @@ class TableIdentity:
             parts=document["parts"],
             columns=document.get("columns", {}),
             altered=document.get("altered"),
+            constraints={name: ColumnConstraints(**one) for name, one in document.get("constraints", {}).items()},
         )

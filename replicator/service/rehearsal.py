@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from replicator.capture.alterations import Altered, Effect, decide, effect_of
+from replicator.capture.alterations import Altered, Effect, decide, effect_of, sets_default, stopped_at_default
 from replicator.capture.catalogue import dropped_by_policy, missing, stopped_by_policy, truncated_by_policy
 from replicator.config import DDLConfig
 from replicator.model.alteration import Change, steps
@@ -162,7 +162,11 @@ def _decided(
     assert event.schema is not None, "as was checked"
     effect = effect_of(known, event)
     if effect is not Effect.COLUMNS:
-        return _Decided(decision=Decision.SNAPSHOT if effect is Effect.ROWS else Decision.RECORD, changes=())
+        decision = Decision.SNAPSHOT if effect is Effect.ROWS else Decision.RECORD
+        if not sets_default(event):
+            return _Decided(decision=decision, changes=())
+        stop = stopped_at_default(known.table, policies)
+        return _Decided(decision=Decision.STOP if stop else decision, changes=(Change.CHANGE_DEFAULT,), error=stop)
     altered = decide(
         known, event.schema, policies, before=event.before, fill=event.fill, ignored=ignored, can_widen=widens
     )

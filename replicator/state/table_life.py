@@ -236,6 +236,12 @@ def altered(record: TableRecord, schema: TableSchema, ignored: tuple[IgnoredColu
     return replace(record, schema=schema, ignored=ignored, is_altered=True)
 
 
+def constrained(record: TableRecord, schema: TableSchema, found: TableIdentity) -> TableRecord:
+    """Other columns may be NULL from here on, or have other defaults. `schema` is the same shape; its rows are the same."""
+    assert record.identity is not None, f"nothing was known of {record.table}"
+    return replace(record, schema=schema, identity=replace(record.identity, constraints=found.constraints))
+
+
 def numbered(record: TableRecord, schema: TableSchema) -> TableRecord:
     """The same shape, with numbers of its columns."""
     assert record.schema is not None

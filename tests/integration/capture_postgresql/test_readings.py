@@ -62,6 +62,11 @@ def test_two_readings_are_not_guessed_between(
     # What was dropped is kept, under another name.
     assert "n__dropped_1" in [column.name for column in record.schema.kept]
     assert_equal(captured, database, "t")
+    *_, entry = captured.store.history(captured.name, 100, table=table("t"))
+    assert (entry.decision, entry.reason) == (
+        Decision.SNAPSHOT,
+        "Only a new snapshot in place tells what the rows have.",
+    )
 
 
 def test_names_that_are_swapped_need_no_new_snapshot(database: ScratchDatabase, captured: Captured) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from replicator.model.events import no_fill
-from replicator.model.identity import TableIdentity
+from replicator.model.identity import ColumnConstraints, TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TableDescription
 from replicator_source_postgresql.types import PgType
@@ -61,6 +61,10 @@ class CatalogColumn:
     before: tuple[bytes, ...]
     """Texts of what rows have in it that were there before the column, if they were not written since: none for NULL. More than one
     if that differs by partition."""
+    default: str | None
+    """The expression of its default; None if it has none, or is generated."""
+    default_oid: str | None
+    """Of the catalogue's row for it, which every statement that sets a default replaces."""
 
     @cached_property
     def value_before(self) -> pa.Array | None:
@@ -350,6 +354,10 @@ class CatalogTable:
                 ),
                 **{f"composite:{oid}": attributes for oid, attributes in composites.items()},
                 **labels,
+            },
+            constraints={
+                str(c.position): ColumnConstraints(nullable=c.is_nullable, default=c.default, default_id=c.default_oid)
+                for c in self.replicable_columns
             },
             former=former,
         )

@@ -323,6 +323,8 @@ class _CatalogReader:
             comment,
             is_wide,
             missing,
+            default_oid,
+            default,
         ) in rows:
             info = infos.get(type_oid)
             self._readable(relation, "the column", name)
@@ -341,6 +343,8 @@ class _CatalogReader:
                 is_selectable=is_selectable,
                 comment=None if comment is None else shown(comment),
                 before=tuple(text.encode("utf-8", "surrogateescape") for text in kept),
+                default=None if default is None else shown(default),
+                default_oid=default_oid,
             )
             found.setdefault(relation, []).append(column)
         return found

@@ -41,6 +41,8 @@ _QUOTED: Final = re.compile(r'["\'«„“].*["\'»”“]', re.DOTALL)
 _TOO_LARGE: Final = re.compile(
     r"invalid memory alloc request size|string buffer exceeds|cannot enlarge string buffer", re.IGNORECASE
 )
+# An expression is spelled with what the catalogue has by now: a function or type of it may be dropped since the statement began.
+_DROPPED_SINCE: Final = "cache lookup failed for "
 _POSITION: Final = re.compile(r"\b([0-9A-F]{1,8}/[0-9A-F]{1,8})\b")
 
 # SQLSTATE → (code, what an operator can do). What these report may pass by itself.
@@ -85,7 +87,7 @@ def translate(error: psycopg.Error, *, doing: str, table: str | None = None) -> 
         return _access_denied(message, state, table)
     if _is_too_large(error):
         return _too_large(message, table)
-    if state.startswith(_TRANSIENT_CLASSES):
+    if state.startswith(_TRANSIENT_CLASSES) or _names_something_dropped(error):
         return SourceUnavailableError(message, code="source_unavailable", table=table)
     return FatalError(message, code="source_error") if table is None else _table_error(message, state, table)
 
@@ -214,6 +216,10 @@ def _is_too_large(error: psycopg.Error) -> bool:
     if error.sqlstate == "54000":
         return True
     return error.sqlstate == "XX000" and bool(_TOO_LARGE.search(error.diag.message_primary or ""))
+
+
+def _names_something_dropped(error: psycopg.Error) -> bool:
+    return error.sqlstate == "XX000" and _DROPPED_SINCE in (error.diag.message_primary or "")
 
 
 def _too_large(message: str, table: str | None) -> ReplicatorError:

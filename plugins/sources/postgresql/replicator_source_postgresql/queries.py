@@ -130,12 +130,14 @@ FROM wanted w JOIN pg_namespace n ON n.nspname = w.nspname::name JOIN pg_class c
 WHERE c.relkind IN ('r', 'p')
 """  # noqa: S608 our own text
 
+# A default is spelled without its table, which the server would lock for it: no column is in it, unless the column is generated.
 COLUMNS_QUERY: Final = """
 SELECT a.attrelid::int8, a.attname, a.attnum, format_type(a.atttypid, a.atttypmod), a.atttypid::int8, a.atttypmod, a.attnotnull,
   a.attgenerated <> '',
   has_column_privilege(a.attrelid, a.attnum, 'SELECT'), col_description(a.attrelid, a.attnum), a.attstorage <> 'p',
-  CASE WHEN a.atthasmissing THEN array_to_string(a.attmissingval, '') END
+  CASE WHEN a.atthasmissing THEN array_to_string(a.attmissingval, '') END, d.oid::text, pg_get_expr(d.adbin, 0)
 FROM pg_attribute a
+LEFT JOIN pg_attrdef d ON a.attgenerated = '' AND d.adrelid = a.attrelid AND d.adnum = a.attnum
 WHERE a.attrelid = ANY(%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum
 """

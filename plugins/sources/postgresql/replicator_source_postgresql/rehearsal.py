@@ -16,7 +16,7 @@ from psycopg import sql
 from psycopg.pq import ExecStatus
 
 from replicator.model.errors import ConfigError, ReplicatorError, TableError, UnsupportedTypeError
-from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator_source_postgresql import statements as s
 from replicator_source_postgresql.catalogue import CatalogTable, Identity, filled
@@ -79,6 +79,7 @@ class _Altered:
         fill: What rows have in the new columns; None for one of which nobody knows.
         are_values_known: Whether the rows keep what they have in the other columns.
         is_rewritten: Whether the server writes every row again, so that the catalogue forgets what rows have in new columns.
+        has_other_default: Whether a column that was there gets another default.
     """
 
     numbers: dict[str, int]
@@ -88,6 +89,7 @@ class _Altered:
     fill: dict[str, pa.Array | None] = field(default_factory=dict)
     are_values_known: bool = True
     is_rewritten: bool = False
+    has_other_default: bool = False
 
     def change(self, column: str, /, **changes: object) -> None:
         """Change a column, if it is one that is replicated."""
@@ -185,6 +187,18 @@ class _Rehearsal:
                 operation=DDLOperation.ALTER_TABLE, table=table.table, before=before, schema=schema, fill=fill
             )
             events.append(event)
+        if altered.has_other_default:
+            # Found by the comparison with the catalogue, behind what the log brings.
+            events.append(
+                DDLEvent(
+                    operation=DDLOperation.ALTER_TABLE,
+                    table=table.table,
+                    before=schema,
+                    schema=schema,
+                    fill=no_fill(),
+                    statement=self._text,
+                )
+            )
         return events
 
     # -- actions -------------------------------------------------------------------------------------------------------
@@ -207,8 +221,13 @@ class _Rehearsal:
             case s.SetType():
                 self._retype(table, altered, action)
             case s.SetNullable():
-                # The log does not bring it, and no policy sees it; that there is such a column is checked.
+                # The log does not bring it: the comparison with the catalogue finds it.
                 self._number(table, altered, action.name)
+                altered.change(action.name, nullable=action.is_nullable)
+            case s.SetDefault():
+                number = self._number(table, altered, action.name)
+                known = {column.position: column.default for column in table.replicable_columns}
+                altered.has_other_default |= number in known and known[number] != action.default
             case s.AddKey() | s.DropConstraint() | s.SetIdentity():
                 altered.key = self._key_by(table, altered, action)
 
@@ -349,7 +368,7 @@ class _Rehearsal:
 
 _ORDER: Final = {
     s.RenameTable: 0, s.RenameColumn: 0, s.DropColumn: 1, s.DropConstraint: 1, s.SetType: 2, s.AddColumn: 3, s.SetNullable: 4,
-    s.AddKey: 5, s.SetIdentity: 6, s.Unseen: 7,
+    s.SetDefault: 4, s.AddKey: 5, s.SetIdentity: 6, s.Unseen: 7,
 }  # fmt: skip
 
 

@@ -261,7 +261,10 @@ class Relations:
         )
         if reading is None:
             return _outcome(known, shapes.shape_of(relation, known, types, None, by_id=False), None)
-        shape = shapes.shape_of(relation, known, types, reading.ids, by_id=True, key_ids=table.key_numbers)
+        nullable = {number: column.is_nullable for number, column in published.items()}
+        shape = shapes.shape_of(
+            relation, known, types, reading.ids, by_id=True, key_ids=table.key_numbers, nullable=nullable
+        )
         if not reading.is_proven:
             return _outcome(known, shape, None)
         if not _keep_values(shapes.retyped(known, shape.schema), is_same_storage=is_same_storage):

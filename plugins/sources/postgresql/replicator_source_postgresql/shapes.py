@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from replicator.model.errors import UnsupportedTypeError
@@ -70,6 +71,7 @@ def shape_of(
     *,
     by_id: bool,
     key_ids: Sequence[int] | None = None,
+    nullable: Mapping[int, bool] = MappingProxyType({}),
 ) -> Shape:
     """The shape that a Relation message declares; its `schema` is `known` itself if that is still right.
 
@@ -84,6 +86,7 @@ def shape_of(
         by_id: Known columns are told by their numbers. Otherwise by their names.
         key_ids: The numbers of the key's columns in the catalogue, in order; None if they are not known. A message names the columns of the
             key without their order, and of a table whose whole rows are logged not even those.
+        nullable: By number, whether columns may be NULL in the catalogue: what is said of those that are new.
     """
     before: Mapping[int | str | None, Column] = {c.id if by_id else c.name: c for c in known.columns}
     columns, names = [], {}
@@ -97,7 +100,7 @@ def shape_of(
                 name=column.name,
                 type=type_.arrow,
                 source_type=type_.source_type,
-                nullable=old.nullable if old is not None else True,
+                nullable=old.nullable if old is not None else number is None or nullable.get(number, True),
                 comment=old.comment if old is not None else None,
                 id=number,
             )

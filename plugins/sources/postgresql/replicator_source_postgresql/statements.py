@@ -79,6 +79,15 @@ class SetNullable:
     """ALTER COLUMN … SET or DROP NOT NULL."""
 
     name: str
+    is_nullable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetDefault:
+    """ALTER COLUMN … SET or DROP DEFAULT. `default`: its expression; None: it has none any more."""
+
+    name: str
+    default: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +122,7 @@ class RenameTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
-    """Nothing that the log or a target would show: another default, a foreign key."""
+    """Nothing that the log, the catalogue's comparison or a target would show: a foreign key."""
 
 
 Action = (
@@ -122,6 +131,7 @@ Action = (
     | RenameColumn
     | SetType
     | SetNullable
+    | SetDefault
     | AddKey
     | DropConstraint
     | SetIdentity
@@ -343,14 +353,19 @@ def _alter_column(cursor: Cursor) -> Action:
             cursor.text_until(frozenset())
         return SetType(name=name, type_sql=type_sql, has_using=has_using)
     if cursor.accept("SET NOT NULL"):
-        return SetNullable(name=name)
+        return SetNullable(name=name, is_nullable=False)
     if cursor.accept("DROP NOT NULL"):
-        return SetNullable(name=name)
+        return SetNullable(name=name, is_nullable=True)
+    if cursor.accept("SET DEFAULT"):
+        default = cursor.text_until(frozenset())
+        return SetDefault(name=name, default=None if default.upper() == "NULL" else default)
+    if cursor.accept("DROP DEFAULT"):
+        return SetDefault(name=name, default=None)
     # An identity is added to a column that is there: its values stay.
-    if cursor.one_of("SET DEFAULT", "SET STATISTICS", "SET STORAGE", "SET COMPRESSION", "ADD GENERATED"):
+    if cursor.one_of("SET STATISTICS", "SET STORAGE", "SET COMPRESSION", "ADD GENERATED"):
         cursor.text_until(frozenset())
         return Unseen()
-    if cursor.one_of("DROP DEFAULT", "DROP IDENTITY IF EXISTS", "DROP IDENTITY"):
+    if cursor.one_of("DROP IDENTITY IF EXISTS", "DROP IDENTITY"):
         return Unseen()
     raise NotUnderstoodError
 

@@ -44,6 +44,7 @@ def test_a_row_that_is_too_large_to_be_sent_fails_its_table_or_stops_the_log(sta
     [
         ("XX000", "could not open relation with OID 1", TableError, "source_error"),
         ("53200", "out of memory", SourceUnavailableError, "source_unavailable"),
+        ("XX000", "cache lookup failed for function 16400", SourceUnavailableError, "source_unavailable"),
     ],
 )
 def test_what_only_looks_like_it_is_no_row_that_is_too_large(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from replicator.model.errors import ConfigError, TableError
-from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.schema import TableId, TableSchema
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_source_postgresql.sqltokens import NotUnderstoodError
@@ -77,7 +77,8 @@ def shape(schema: TableSchema | None) -> Any:
         "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD CONSTRAINT other PRIMARY KEY (n, id)",
         "ALTER TABLE t REPLICA IDENTITY USING INDEX t_n",
         "ALTER TABLE t REPLICA IDENTITY FULL",
-        "ALTER TABLE t ALTER a SET DEFAULT 'x', ALTER n DROP DEFAULT, OWNER TO postgres",
+        "ALTER TABLE t ALTER a SET STATISTICS 5, ALTER n DROP DEFAULT, OWNER TO postgres",
+        "ALTER TABLE t ALTER n SET DEFAULT NULL",
         "ALTER TABLE t ADD CONSTRAINT u UNIQUE (a)",
         "CREATE INDEX ON t (a)",
         "COMMENT ON COLUMN t.a IS 'a'",
@@ -103,10 +104,13 @@ def test_what_is_rehearsed_is_what_comes(stream: Stream, statement: str) -> None
     assert [told(event) for event in rehearsed] == [told(event) for event in came]
 
 
-def test_whether_columns_may_be_null_is_not_told_as_the_log_does_not(stream: Stream) -> None:
-    statement = "ALTER TABLE t ALTER a SET NOT NULL, ALTER n DROP NOT NULL"
-    assert stream.source.rehearse(statement) == []
-    assert stream.altered(statement, "INSERT INTO t (id, a) VALUES (7, 'x')") == []
+def test_what_may_be_null_and_defaults_are_told_although_the_log_tells_nothing(stream: Stream) -> None:
+    statement = "ALTER TABLE t ALTER a SET NOT NULL, ALTER n DROP NOT NULL, ALTER a SET DEFAULT 'y'"
+    nulls, default = stream.source.rehearse(statement)
+    assert (nulls.before, nulls.fill) == (stream.source.describe([T])[T].schema, no_fill())
+    assert (default.before, default.schema, default.statement) == (nulls.schema, nulls.schema, statement)
+    assert stream.altered(statement, "INSERT INTO t (id) VALUES (7)") == []
+    assert stream.source.describe([T])[T].schema == nulls.schema
 
 
 def test_tables_that_come_go_and_move_are_told(stream: Stream) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
+import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
@@ -23,8 +24,10 @@ from replicator.plugins.source import LogReader, PullLimits
 from replicator.testing.defaults import chunk_request
 from replicator.testing.waiting import wait_until
 from replicator_source_postgresql.connection import SameServer
+from replicator_source_postgresql.errors import translate
 from replicator_source_postgresql.feed import KEEPALIVE_SIZE, Feed
 from replicator_source_postgresql.lsn import lsn_from_text
+from replicator_source_postgresql.queries import COLUMNS_QUERY
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_source_postgresql.wire import Frames
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
@@ -178,6 +181,23 @@ def test_a_row_too_large_to_be_sent_is_told_with_its_transaction_and_table(
     assert f"in transaction {xid}, a row of public.b" in error.message
     assert "--restart" in str(error)
     assert rows == 1
+
+
+def test_what_is_dropped_while_a_default_is_spelled_passes(any_database: ScratchDatabase) -> None:
+    any_database.execute(
+        "CREATE FUNCTION one() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "CREATE TABLE a (id int PRIMARY KEY, n int DEFAULT one())",
+    )
+    ((oid,),) = any_database.execute("SELECT 'a'::regclass::int8")
+    with any_database.connect(autocommit=False) as connection:
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        connection.execute("SELECT 1")
+        any_database.execute("DROP FUNCTION one() CASCADE")
+        with pytest.raises(psycopg.Error) as dropped:
+            connection.execute(COLUMNS_QUERY, ([oid],))
+    error: ReplicatorError = translate(dropped.value, doing="reading the catalogue")
+    assert isinstance(error, SourceUnavailableError)
+    assert "cache lookup failed for function" in error.message
 
 
 def test_a_slot_that_lost_its_log_while_it_was_read(make_source: MakeSource, own_server: PostgresServer) -> None:
