@@ -48,10 +48,10 @@ APPLY = (
 )
 PUT = ("target.before_put", "target.after_put:2")
 """Of first versions, and of claims that another lease makes of Delta tables that are there: under its own it has nothing to put."""
-SLICE = ("target.after_merge",)
-"""Of `APPLY`, for `make test`: each costs the start of a Spark."""
 DIRECT = ("lane.rows_written:2", "lane.vectors_written", "lane.before_put:3", "lane.after_put:2")
 """Of batches that are committed without Spark, or whose rows Spark finds and writes."""
+SLICE = DIRECT[2:]
+"""For `make test`, right before a commit and right behind one: each costs the start of a Spark."""
 FOUND_BY_SPARK = "index_memory: 0\n  maintenance: {enabled: false}"
 """Of a target whose batches are found and written by Spark (`L2`): no key of a table fits into memory. Nothing else is committed."""
 DELETE = (
@@ -67,8 +67,7 @@ DELETE = (
 @pytest.mark.parametrize(
     ("kind", "target", "points"),
     [
-        pytest.param("postgresql", "spark", SLICE, id="slice-spark"),
-        pytest.param("postgresql", "delta", DIRECT[2:], id="slice"),
+        pytest.param("postgresql", "delta", SLICE, id="slice"),
         *(
             pytest.param(kind, "delta", (*CAPTURE, *APPLY, *PUT, *DIRECT, *more), marks=pytest.mark.slow, id=kind)
             for kind, more in (("postgresql", POSTGRESQL), ("mariadb", ()), ("mysql", ()))
@@ -86,9 +85,10 @@ def test_a_crash_at_any_boundary_of_the_workers_loses_and_doubles_nothing(
         # A transaction larger than a pull, so that one of them ends inside.
         shop.view_pages(120_000)
     rig.wait_for_status(lambda _: set(crashes(rig)) >= set(points) - set(PUT), process, timeout_s=600)
-    assert rig.stop(process) == 0, rig.output()
-    process = rig.start()
-    rig.wait_for_status(lambda _: set(crashes(rig)) == set(points), process, timeout_s=600)
+    if not set(PUT).isdisjoint(points):
+        assert rig.stop(process) == 0, rig.output()
+        process = rig.start()
+        rig.wait_for_status(lambda _: set(crashes(rig)) == set(points), process, timeout_s=600)
     writer.stop()
     rig.settle(process)
     assert rig.stop(process) == 0, rig.output()
