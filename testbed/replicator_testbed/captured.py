@@ -6,6 +6,7 @@ nothing which apply does can hide what capture did wrong.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,18 +112,21 @@ class RunningCapture:
     def wait_until(
         self, look: Callable[[], T | None], what: str | Callable[[], str], *, timeout_s: float = PATIENCE_S
     ) -> T:
-        """As `waiting.wait_until`; fails at once with the error that ended the capture, or with an unexpected one of a table."""
+        """As `waiting.wait_until`; fails soon with the error that ended the capture, or with an unexpected one of a table."""
+        looks = itertools.count()
 
         def looked() -> T | None:
             if self.errors:
                 raise self.errors[0]
-            self.check_tables()
+            # To look takes processor time from the capture, which is in this process.
+            if next(looks) % 10 == 0:
+                self.check_tables()
             return look()
 
         def told() -> str:
             return f"{what if isinstance(what, str) else what()}; now {self.control.status}"
 
-        return wait_until(looked, told, timeout_s=timeout_s, every_s=0.02)
+        return wait_until(looked, told, timeout_s=timeout_s, every_s=0.05)
 
     def check_tables(self) -> None:
         """Raise if a table failed by an error that capture did not foresee."""

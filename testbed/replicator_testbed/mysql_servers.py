@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from replicator_testbed.data_folders import copy_or_make
 from replicator_testbed.mysql_programs import Programs, mariadb_programs, mysql_programs
 from replicator_testbed.scratch_servers import HOST, TIMEOUT_SECONDS, ScratchServer, ServerFailedError
 
@@ -60,6 +61,14 @@ MYSQL_SETTINGS: Mapping[str, str] = {
     "mysqlx": "OFF",
     "secure-file-priv": "NULL",
 }
+
+# Whatever these are, the data directory is made the same.
+_LATER_SETTINGS = frozenset(
+    {
+        *("bind-address", "default-time-zone", "enforce-gtid-consistency", "event-scheduler", "gtid-mode"),
+        *("innodb-flush-log-at-trx-commit", "sync-binlog"),
+    }
+)
 
 # MySQL as it was before GTIDs, and what the Replicator needs then.
 WITHOUT_GTIDS: Mapping[str, str] = {"gtid-mode": "OFF", "enforce-gtid-consistency": "OFF"}
@@ -140,10 +149,9 @@ class MysqlServer(ScratchServer):
         """As its program names it, such as `(8, 0, 15)`."""
         self._is_old_mysql = flavor == "mysql" and self.version < _NEW_WORDS_SINCE
         super().__init__(f"replicator-{flavor}-", tls=tls, owner=_account_for(self._programs))
-        own = MARIADB_SETTINGS if flavor == "mariadb" else MYSQL_SETTINGS
+        self._usual = {**DEFAULT_SETTINGS, **(MARIADB_SETTINGS if flavor == "mariadb" else MYSQL_SETTINGS)}
         self._settings = {
-            **DEFAULT_SETTINGS,
-            **own,
+            **self._usual,
             "server-id": str(secrets.randbelow(2**31) + 1),
             **(settings or {}),
         }
@@ -307,7 +315,6 @@ class MysqlServer(ScratchServer):
     def _initialise(self) -> None:
         if self._tls:
             self._make_certificate()
-        self._write_settings(0)
         script = self._folder / "init.sql"
         script.write_text(
             f"CREATE USER '{self.user}'@'%' IDENTIFIED BY '{self.password}';\n"
@@ -316,6 +323,19 @@ class MysqlServer(ScratchServer):
             + f"{self.reset_log};\n"
         )
         self._own(script)
+        changed = {name for name, value in self._settings.items() if self._usual.get(name) != value}
+        if changed - _LATER_SETTINGS == {"server-id"}:
+            self._write_settings(0, self._usual)
+            facts = (self._programs.command, self.version, sorted(self._usual.items()))
+            copy_or_make(self.data_folder, facts, self._make_data, own=["auto.cnf"])
+            (self.data_folder / "auto.cnf").unlink(missing_ok=True)
+            for path in (self.data_folder, *self.data_folder.rglob("*")):
+                self._own(path)
+        else:
+            self._write_settings(0, self._settings)
+            self._make_data()
+
+    def _make_data(self) -> None:
         if self.flavor == "mariadb" and self._programs.root is not None:
             self.data_folder.mkdir()
             (self.data_folder / "mysql").mkdir()
@@ -340,7 +360,7 @@ class MysqlServer(ScratchServer):
             )
 
     def _start_on(self, port: int) -> None:
-        self._write_settings(port)
+        self._write_settings(port, self._settings)
         script = self._folder / "init.sql"
         first = [f"--init-file={script}"] if script.exists() else []
         with (self._folder / "server.log").open("ab") as output:
@@ -405,10 +425,10 @@ class MysqlServer(ScratchServer):
                 f"{command[0]} ended with {process.returncode}:\n{output.decode(errors='replace')}\n{self.log[-4000:]}"
             )
 
-    def _write_settings(self, port: int) -> None:
+    def _write_settings(self, port: int, chosen: Mapping[str, str]) -> None:
         settings = {
             "bind-address": HOST,
-            **self._settings,
+            **chosen,
             "port": str(port),
             "datadir": str(self.data_folder),
             "socket": str(self._folder / "s"),

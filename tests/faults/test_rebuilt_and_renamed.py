@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
     from replicator.model.status import ReplicatorStatus
 
 ROWS: Final = 3000
+REBUILDING: Final = ("capture.chunk_read:2", "target.files_shared", "target.swapped")
+"""Capture dies amid the new snapshot; apply once the new table is complete and not published, and once it is."""
+FILLING: Final = ("target.before_ddl", "target.rows_filled", "target.after_ddl")
+
+
+def each(last: str, points: tuple[str, ...]) -> list[Any]:
+    """The one point in `make test`, as each costs the start of a Spark; all of them from two sources in `make soak`."""
+    whole = [pytest.param(kind, points, marks=pytest.mark.slow, id=kind) for kind in ("postgresql", "mariadb")]
+    return [pytest.param("postgresql", (last,), id="slice"), *whole]
 
 
 @pytest.fixture
@@ -63,6 +73,21 @@ def _seen(rig: Rig) -> Iterator[set[tuple[str, int]]]:
     assert failures == []
 
 
+def _copied(rig: Rig, points: Sequence[str], *, is_new: str) -> subprocess.Popen[str]:
+    """Let it copy the table, and die from then on at the points; it passes `is_new` for the first time after that."""
+    if points == (is_new,):
+        with_crashes(rig, points)
+    process = rig.start()
+    rig.wait_for_status(is_streaming, process)
+    rig.settle(process)
+    if points == (is_new,):
+        assert crashes(rig) == []
+        return process
+    with_crashes(rig, points)
+    kill_all(process)
+    return rig.start()
+
+
 def _retype(kind: str) -> str:
     change = "ALTER v TYPE text" if kind == "postgresql" else "MODIFY v varchar(20)"
     return f"ALTER TABLE items {change}"
@@ -72,23 +97,17 @@ def _is_rebuilt(status: ReplicatorStatus) -> bool:
     return is_streaming(status) and all(table.incarnation > 1 for table in status.tables)
 
 
-@pytest.mark.parametrize("kind", ["postgresql", pytest.param("mariadb", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("kind", "points"), each("target.swapped", REBUILDING))
 def test_readers_see_the_old_table_or_the_new_one_while_its_rebuilding_is_killed(
-    rebuilt: Rig, origin: Database, kind: str
+    rebuilt: Rig, origin: Database, kind: str, points: Sequence[str]
 ) -> None:
-    process = rebuilt.start()
-    rebuilt.wait_for_status(is_streaming, process)
-    rebuilt.settle(process)
-    kill_all(process)
-    # Capture dies amid the new snapshot; apply once the new table is complete and not published, and once it is.
-    points = ("capture.chunk_read:2", "target.files_shared", "target.swapped")
-    with_crashes(rebuilt, points)
+    process = _copied(rebuilt, points, is_new="target.swapped")
     with _seen(rebuilt) as seen:
-        process = rebuilt.start()
         origin.execute(_retype(kind), *(f"INSERT INTO items VALUES ({ROWS + n}, 'new')" for n in range(20)))
         rebuilt.wait_for_status(lambda status: status.tables[0].incarnation > 1, process)
-        kill_all(process)
-        process = rebuilt.start()
+        if len(points) > 1:
+            kill_all(process)
+            process = rebuilt.start()
         rebuilt.wait_for_status(_is_rebuilt, process)
         rebuilt.settle(process)
     old = {rows for type_, rows in seen if type_ == "int32"}
@@ -100,18 +119,11 @@ def test_readers_see_the_old_table_or_the_new_one_while_its_rebuilding_is_killed
     assert list((rebuilt.lake / "_replicator" / "building").rglob("*")) == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+@pytest.mark.parametrize(("kind", "points"), each("target.rows_filled", FILLING))
 def test_rows_get_the_value_of_a_new_column_once_although_that_is_killed(
-    rebuilt: Rig, origin: Database, kind: str
+    rebuilt: Rig, origin: Database, kind: str, points: Sequence[str]
 ) -> None:
-    process = rebuilt.start()
-    rebuilt.wait_for_status(is_streaming, process)
-    rebuilt.settle(process)
-    points = ("target.before_ddl", "target.rows_filled", "target.after_ddl")
-    with_crashes(rebuilt, points)
-    kill_all(process)
-    process = rebuilt.start()
+    process = _copied(rebuilt, points, is_new="target.rows_filled")
     origin.execute("ALTER TABLE items ADD c int DEFAULT 5", "UPDATE items SET v = 8 WHERE id < 10")
     rebuilt.wait_for_status(lambda _: set(crashes(rebuilt)) == set(points), process)
     origin.execute("DELETE FROM items WHERE id = 3")
