@@ -130,11 +130,13 @@ class Stream:
     def _take(self, batch: LogBatch) -> None:
         for changes in batch.changes:
             table = changes.schema.table
+            if table in self.unknown:
+                # Of a table that needs a new snapshot nothing is written until that begins.
+                continue
             assert [(c.name, c.type) for c in changes.schema.columns] == [
                 (c.name, c.type) for c in self.schemas[table].columns
             ]
-            # Of a table that needs a new snapshot nothing is written until that begins.
-            for change in changes.rows.to_pylist() if table not in self.unknown else ():
+            for change in changes.rows.to_pylist():
                 self._change(table, self.schemas[table], change)
         for event in batch.ddl:
             self.events.append(event)

@@ -273,7 +273,7 @@ def test_what_changes_neither_is_no_such_change(
         database.execute("UPDATE t SET v = v + 1")
         captured.catch_up(running)
         compared(captured, running, database)
-    assert captured.stage(T) is Stage.STREAMING
+        captured.wait_for_streaming(running)
     assert not [e for e in history(captured) if {"change_nullability", "change_default"} & {*e.changes}]
     assert_equal(captured, database, "t")
 

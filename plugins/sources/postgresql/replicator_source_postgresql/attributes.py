@@ -49,19 +49,10 @@ class Found:
     dropped: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """The numbers of a message's columns. `is_proven`: no other reading is possible."""
-
-    ids: tuple[int, ...]
-    is_proven: bool
-
-
-def read(message: Sequence[Shown], known: Known, found: Found, *, is_same_storage: bool) -> Reading | None:
+def read(message: Sequence[Shown], known: Known, found: Found, *, is_same_storage: bool) -> tuple[int, ...] | None:
     """Number a message's columns.
 
-    Names prove nothing, because columns can swap them; they only choose among several readings. If the known columns say the same as the
-    message, and other columns may be meant as well, these are chosen: who follows the reading then sees that something happened.
+    Names prove nothing, because columns can swap them.
 
     Args:
         message: Its columns in order.
@@ -70,7 +61,7 @@ def read(message: Sequence[Shown], known: Known, found: Found, *, is_same_storag
         is_same_storage: The table was not rewritten between the two. No column has become one of another kind, then.
 
     Returns:
-        None if no reading is possible: what is known is wrong.
+        The numbers, in the order of the message. None if several readings are possible, or none is: what is known is wrong then.
     """
     stays = [number for number in known.columns if number in found.published]
     wanted = len(message) - len(stays)
@@ -79,19 +70,11 @@ def read(message: Sequence[Shown], known: Known, found: Found, *, is_same_storag
     if not 0 <= wanted <= len(fresh) + len(doubtful):
         return None
     if sum(comb(len(doubtful), wanted - count) for count in range(min(wanted, len(fresh)) + 1)) > READINGS_MAX:
-        newest = sorted([*fresh, *doubtful])[len(fresh) + len(doubtful) - wanted :]
-        return Reading(tuple(sorted([*stays, *newest])), is_proven=False)
+        return None
     readings = list(_readings(stays, fresh, doubtful, wanted))
-    if len(readings) == 1:
-        return Reading(readings[0], is_proven=True)
-    likely = [ids for ids in readings if _agrees(ids, message, known, found)]
-    if is_same_storage and len(likely) == 1:
-        return Reading(likely[0], is_proven=True)
-    if [column.name for column in message] == [column.name for column in known.columns.values()]:
-        readings.remove(tuple(known.columns))
-        likely = [ids for ids in likely if ids in readings]
-    best = max(likely or readings, key=lambda ids: _names(ids, message, known, found))
-    return Reading(best, is_proven=False)
+    if len(readings) > 1 and is_same_storage:
+        readings = [ids for ids in readings if _agrees(ids, message, known, found)]
+    return readings[0] if len(readings) == 1 else None
 
 
 def kind_of(type_: pa.DataType) -> str:
@@ -135,12 +118,3 @@ def _agrees(ids: Sequence[int], message: Sequence[Shown], known: Known, found: F
         for side in (known.columns, found.published)
         if number in side
     )
-
-
-def _names(ids: Sequence[int], message: Sequence[Shown], known: Known, found: Found) -> tuple[int, int]:
-    """How many names are those of the catalogue, and how many are those known before."""
-    now, before = (
-        sum(number in side and side[number].name == column.name for number, column in zip(ids, message, strict=True))
-        for side in (found.published, known.columns)
-    )
-    return now, before

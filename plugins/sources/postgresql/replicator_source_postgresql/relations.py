@@ -39,11 +39,15 @@ class RareEvents:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What a Relation message makes of a table: its shape, or why it fails; and what was altered, if anything was."""
+    """What a Relation message makes of a table: its shape, or why it fails; and what was altered, if anything was.
+
+    `is_read`: it is known which columns the message means.
+    """
 
     shape: p.Shape | None = None
     altered: DDLEvent | None = None
     error: TableError | None = None
+    is_read: bool = True
 
 
 class Relations:
@@ -133,7 +137,7 @@ class Relations:
                 del self._shapes[relation_id]
         self._shapes[relation.id] = shape
         self._names[relation.id] = relation.table
-        if shape is not None and shape.schema is not known:
+        if shape is not None and shape.schema is not known and described.is_read:
             self._schemas[relation.table] = shape.schema
             ids = shapes.ids_of(shape.schema) or ()
             self._highest[relation.id] = max([self._highest.get(relation.id, 0), *ids])
@@ -188,7 +192,7 @@ class Relations:
         table = self._table(known.table, since)
         if table is None or table.oid != relation.id:
             # Renamed or dropped since: the log, or the next comparison, tells.
-            return _outcome(known, shapes.shape_of(relation, known, types, None, by_id=False), None)
+            return _unread(relation, known, types)
         if shapes.ids_of(known) is None:
             ids = shapes.ids_of(table.schema) if shapes.has_same_columns(relation, types, table.schema) else None
             return _outcome(known, shapes.shape_of(relation, known, types, ids, by_id=False), None)
@@ -246,7 +250,7 @@ class Relations:
         old = {c.id: c for c in known.columns if c.id is not None}
         published = {c.position: c for c in table.replicable_columns}
         highest = max([*old, self._highest.get(relation.id, 0), highest_position(accepted) if accepted else 0])
-        reading = attributes.read(
+        ids = attributes.read(
             [Shown(c.name, kind_of(t.arrow)) for c, t in zip(relation.columns, types, strict=True)],
             Known(
                 columns={number: Shown(c.name, kind_of(c.type)) for number, c in old.items()},
@@ -259,14 +263,10 @@ class Relations:
             ),
             is_same_storage=is_same_storage,
         )
-        if reading is None:
-            return _outcome(known, shapes.shape_of(relation, known, types, None, by_id=False), None)
+        if ids is None:
+            return _unread(relation, known, types)
         nullable = {number: column.is_nullable for number, column in published.items()}
-        shape = shapes.shape_of(
-            relation, known, types, reading.ids, by_id=True, key_ids=table.key_numbers, nullable=nullable
-        )
-        if not reading.is_proven:
-            return _outcome(known, shape, None)
+        shape = shapes.shape_of(relation, known, types, ids, by_id=True, key_ids=table.key_numbers, nullable=nullable)
         if not _keep_values(shapes.retyped(known, shape.schema), is_same_storage=is_same_storage):
             return _outcome(known, shape, None)
         added = {c.name: published.get(c.id) for c in shape.schema.columns if c.id is not None and c.id not in old}
@@ -331,6 +331,12 @@ def _outcome(known: TableSchema, shape: p.Shape, fill: pa.RecordBatch | None) ->
         return _Outcome(shape)
     event = DDLEvent(operation=DDLOperation.ALTER_TABLE, table=known.table, before=known, schema=schema, fill=fill)
     return _Outcome(shape, event)
+
+
+def _unread(relation: p.Relation, known: TableSchema, types: Sequence[PgType]) -> _Outcome:
+    """Nobody can say which columns the message means: the event says that rows may be others, and the catalogue will say which columns."""
+    event = DDLEvent(operation=DDLOperation.ALTER_TABLE, table=known.table, before=known, schema=known)
+    return _Outcome(shapes.shape_of(relation, known, types, None, by_id=False), event, is_read=False)
 
 
 def _differ_in_ids_alone(known: TableSchema, schema: TableSchema) -> bool:

@@ -231,11 +231,33 @@ def test_several_changes_in_one_statement_are_one_event(stream: Stream) -> None:
     stream.assert_same()
 
 
-def test_dropped_and_added_under_one_name_is_another_column(stream: Stream) -> None:
+def says_that_rows_may_be_others(event: DDLEvent) -> bool:
+    """Nothing is said of its columns: the table is read from the catalogue."""
+    return event.schema == event.before and event.fill is None
+
+
+def test_dropped_and_added_under_one_name_may_be_the_same_column_or_another(stream: Stream) -> None:
     event = one(stream.altered("ALTER TABLE t DROP n, ADD n int", "INSERT INTO t VALUES (3, 'z', 3)"))
-    assert columns(event.before)[2] == (3, "n")
-    assert columns(event.schema)[2] == (4, "n")
-    assert event.fill is None
+    assert says_that_rows_may_be_others(event)
+    stream.reopen()
+    stream.accept()
+    assert columns(stream.schemas[T])[2] == (4, "n")
+    assert stream.altered("INSERT INTO t VALUES (4, 'z', 4)") == []
+    stream.assert_same()
+
+
+def test_a_column_that_may_be_another_by_now_is_not_taken_for_that(stream: Stream) -> None:
+    """The message means `b`; by its name and type it could also be the one that is called `n` and is dropped by now."""
+    events = stream.altered(
+        "ALTER TABLE t ADD b int",
+        "ALTER TABLE t DROP n",
+        "ALTER TABLE t RENAME b TO n",
+        "INSERT INTO t VALUES (3, 'z', 3)",
+        "ALTER TABLE t DROP n, ADD n text",
+        "INSERT INTO t VALUES (4, 'z', 'text')",
+    )
+    assert says_that_rows_may_be_others(events[0])
+    assert all(event.schema == event.before for event in events)
 
 
 def test_dropped_and_added_under_one_name_with_rows_between_is_exact(stream: Stream) -> None:
@@ -253,8 +275,7 @@ def test_a_first_message_that_looks_the_same_is_compared_with_the_catalogue(stre
     stream.pull()
     stream.reopen()
     event = one(stream.altered("ALTER TABLE t DROP n", "ALTER TABLE t ADD n int", "INSERT INTO t VALUES (3, 'z', 3)"))
-    assert columns(event.schema)[2] == (4, "n")
-    assert event.fill is None
+    assert says_that_rows_may_be_others(event)
 
 
 def test_shapes_are_those_of_their_position_although_the_catalogue_is_ahead(stream: Stream) -> None:
