@@ -62,11 +62,12 @@ def test_two_readings_are_not_guessed_between(
     # What was dropped is kept, under another name.
     assert "n__dropped_1" in [column.name for column in record.schema.kept]
     assert_equal(captured, database, "t")
-    *_, entry = captured.store.history(captured.name, 100, table=table("t"))
-    assert (entry.decision, entry.reason) == (
+    *_, altered, found = captured.store.history(captured.name, 100, table=table("t"))
+    assert (altered.decision, altered.reason) == (
         Decision.SNAPSHOT,
         "Only a new snapshot in place tells what the rows have.",
     )
+    assert (found.decision, found.reason) == (Decision.SNAPSHOT, "Found when a new snapshot of the table began.")
 
 
 def test_names_that_are_swapped_need_no_new_snapshot(database: ScratchDatabase, captured: Captured) -> None:
