@@ -48,8 +48,6 @@ APPLY = (
 )
 PUT = ("target.before_put", "target.after_put:2")
 """Of first versions, and of claims that another lease makes of Delta tables that are there: under its own it has nothing to put."""
-SLICE = ("target.after_merge",)
-"""Of `APPLY`, for `make test`: each costs the start of a Spark."""
 DIRECT = ("lane.rows_written:2", "lane.vectors_written", "lane.before_put:3", "lane.after_put:2")
 """Of batches that are committed without Spark, or whose rows Spark finds and writes."""
 FOUND_BY_SPARK = "index_memory: 0\n  maintenance: {enabled: false}"
@@ -67,7 +65,6 @@ DELETE = (
 @pytest.mark.parametrize(
     ("kind", "target", "points"),
     [
-        pytest.param("postgresql", "spark", SLICE, id="slice-spark"),
         pytest.param("postgresql", "delta", DIRECT[2:], id="slice"),
         *(
             pytest.param(kind, "delta", (*CAPTURE, *APPLY, *PUT, *DIRECT, *more), marks=pytest.mark.slow, id=kind)

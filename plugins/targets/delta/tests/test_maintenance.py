@@ -133,7 +133,7 @@ def busy_cores(session: SparkSession) -> Iterator[StatusTracker]:
         thread.join()
 
 
-@pytest.mark.parametrize("upkeep", [UpkeepKind.PURGE, UpkeepKind.COMPACT])
+@pytest.mark.parametrize("upkeep", [UpkeepKind.PURGE, pytest.param(UpkeepKind.COMPACT, marks=pytest.mark.slow)])
 def test_merge_does_not_wait_for_upkeep(new_lake: Callable[..., Lake], upkeep: UpkeepKind) -> None:
     """Upkeep whose job waits for a core is cancelled by a merge, and the table is as it was."""
     lake = new_lake()
@@ -250,7 +250,7 @@ def hidden(lake: Lake) -> tuple[int, int]:
     ("schema", "clustering"),
     [
         pytest.param(ONE_KEY, True, marks=pytest.mark.slow, id="clustered"),
-        pytest.param(ONE_KEY, False, id="not clustered"),
+        pytest.param(ONE_KEY, False, marks=pytest.mark.slow, id="not clustered"),
         pytest.param(TWO_KEYS, True, id="clustered by two columns"),
         pytest.param(KEYLESS, True, marks=pytest.mark.slow, id="without a key"),
     ],

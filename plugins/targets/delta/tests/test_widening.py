@@ -184,6 +184,7 @@ def test_a_decimal_that_is_text_stays_the_same_text() -> None:
 # -- what becomes of a table -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_log_says_what_spark_s_own_statement_says(new_lake: Callable[..., Lake], tmp_path: Path) -> None:
     lake = new_lake(NARROW, engine="auto")
     lake.alter(WIDE)
