@@ -233,7 +233,7 @@ class Altering:
         return altered.decision
 
     def _read_again(self, tracked: TrackedTable) -> None:
-        if tracked.record.stage is Stage.SNAPSHOT:
+        if table_life.is_reading(tracked.record):
             # What was read, and is not written yet, has the old columns.
             self.snapshots.begin(tracked)
 

@@ -15,7 +15,7 @@ from replicator.capture.progress import Reading, ReadingKind
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.spool import Spool
 from replicator.model.crash import crash_point
-from replicator.model.errors import PluginError, TransientError
+from replicator.model.errors import ImpossibleKeyError, PluginError, TransientError
 from replicator.model.identity import TableIdentity
 from replicator.plugins.source import Chunk, SourceChunks, Visibility
 
@@ -152,7 +152,7 @@ class ChunkReader:
         while not is_last and self._reserve(job):
             at = reading
             try:
-                chunk = self._patiently(job, lambda at=at: self._source.read_chunk(at.request()))  # type: ignore[misc]
+                chunk = self._patiently(job, lambda at=at: self._read_chunk(at))  # type: ignore[misc]
             except BaseException:
                 # Whatever ended the read, its share of the memory is returned.
                 self.release()
@@ -175,6 +175,17 @@ class ChunkReader:
                 )
             self._put(ChunkRead(job=job, reading=reading, chunk=chunk, mark=self._write_mark(), is_last=is_last))
             reading = replace(reading, after=chunk.cursor)
+
+    def _read_chunk(self, reading: Reading) -> Chunk:
+        """Of keys of which one is impossible nothing is read, as if they were too many. One alone has no row."""
+        request = reading.request()
+        try:
+            return self._source.read_chunk(request)
+        except ImpossibleKeyError:
+            if not reading.deletes_missing:
+                raise
+            nothing = self._source.read_chunk(replace(request, keys=()))
+            return replace(nothing, is_cut=len(reading.keys) > 1)
 
     def _read_whole(self, job: Job) -> None:
         self._patiently(job, lambda: self._spool_whole(job))

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from replicator.capture.window import Move
+from replicator.model.events import SnapshotKind
 from replicator.model.schema import TableSchema
 from replicator.plugins.source import ChunkRequest, Cursor
 from replicator.state.records import KeyRange, SnapshotProgress
@@ -34,6 +35,7 @@ class Reading:
     Attributes:
         index: Of the range, in `SnapshotProgress.ranges`.
         keys: Only of `ReadingKind.KEYS`.
+        deletes_missing: Rows of these keys that the source does not have are to be deleted in the target.
     """
 
     schema: TableSchema
@@ -43,6 +45,7 @@ class Reading:
     after: Cursor | None = None
     upto: Cursor | None = None
     keys: tuple[Cursor, ...] = ()
+    deletes_missing: bool = False
 
     def request(self) -> ChunkRequest:
         """The chunk to read now."""
@@ -60,7 +63,13 @@ def next_reading(progress: SnapshotProgress, schema: TableSchema, chunk_rows: in
         if not part.is_done:
             return Reading(schema=schema, limit=chunk_rows, index=index, after=part.after, upto=part.upto)
     if progress.keys:
-        return Reading(schema=schema, limit=chunk_rows, kind=ReadingKind.KEYS, keys=_some(progress.keys, chunk_rows))
+        return Reading(
+            schema=schema,
+            limit=chunk_rows,
+            kind=ReadingKind.KEYS,
+            keys=_some(progress.keys, chunk_rows),
+            deletes_missing=progress.kind is SnapshotKind.KEYS,
+        )
     return None
 
 
@@ -112,7 +121,8 @@ def with_moves(progress: SnapshotProgress, moves: Sequence[Move], keys_max: int 
 
     While ranges are read, the target may lack the row at the key before such a change, and with it the columns. Once they are
     done, it lacks only those of keys that are on the list: what comes from any other key is complete.
-    Beyond `keys_max` the whole table is read again instead, which bounds the list.
+    Beyond `keys_max` the whole table is read again instead, which bounds the list. If only some rows are read, others come by
+    these alone.
     """
     known, new = set(progress.keys), list[Cursor]()
     is_read = _are_ranges_done(progress)
@@ -120,13 +130,15 @@ def with_moves(progress: SnapshotProgress, moves: Sequence[Move], keys_max: int 
         if move.after not in known and (not is_read or move.before in known):
             known.add(move.after)
             new.append(move.after)
-    if keys_max is not None and len(known) > keys_max:
+    if keys_max is not None and len(known) > keys_max and progress.kind is not SnapshotKind.KEYS:
         return start_over(progress)
     return replace(progress, keys=(*progress.keys, *new)) if new else progress
 
 
 def start_over(progress: SnapshotProgress) -> SnapshotProgress:
-    """Read every range from its beginning; what the list of keys was for is read with them."""
+    """Read every range from its beginning; what the list of keys was for is read with them. Of some rows none was taken off yet."""
+    if progress.kind is SnapshotKind.KEYS:
+        return progress
     if not any(part.upto for part in progress.ranges):
         return replace(progress, ranges=(KeyRange(),), keys=())
     starts = [None, *(part.upto for part in progress.ranges[:-1])]

@@ -344,7 +344,7 @@ class _Session:
 
     def begin(self, answer: Answer) -> None:
         """Continue the snapshots that ran, begin those that are pending, and compare the rest with the catalogue."""
-        for tracked in self._tables.all(Stage.SNAPSHOT):
+        for tracked in [f for f in self._tables.all() if table_life.is_reading(f.record)]:
             with of_table(tracked.table, "continuing its snapshot"):
                 self._snapshots.begin(tracked)
         found = answer.found

@@ -67,6 +67,8 @@ class Requests:
                     self.marks.expect(self.parts.write_mark(), BarrierMark(request.id))
             case RequestKind.SNAPSHOT | RequestKind.RECREATE:
                 self._begin_snapshots(request)
+            case RequestKind.REREAD:
+                self._read_again(request)
             case RequestKind.ACCEPT:
                 self._accept(request)
             case RequestKind.DELETE:
@@ -84,6 +86,19 @@ class Requests:
             self.tracker.start(tables, requests=[request.id])
         else:
             self.tracker.done_requests.append(request.id)
+
+    def _read_again(self, request: Request) -> None:
+        """Rows of a table that streams are read again. Of any other, a snapshot reads them, or none begins before somebody asks."""
+        tracked = self.tables.get(TableId.parse(request.payload["table"]))
+        if (
+            tracked is not None
+            and table_life.is_complete(tracked.record)
+            and tracked.schema.key
+            and not self.parts.failures.is_left_out(request.id, tracked.table)
+        ):
+            self.tables.read_again(tracked, [tuple(key) for key in request.payload["keys"]])
+            self.tracker.snapshots.begin(tracked)
+        self.tracker.done_requests.append(request.id)
 
     def _accept(self, request: Request) -> None:
         """What the tables waited for continues; the request is done once their snapshots begin, or wait to begin."""

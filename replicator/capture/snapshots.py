@@ -1,5 +1,7 @@
 """Snapshots: chunks and whole reads from the reader's thread through the window into the journal.
 
+Also rows of a table that streams which somebody wants to be read again (`TableRecord.reread`): a chunk by their keys.
+
 Keyed tables: chunk by chunk, each emitted at its mark, with its cursor, between transactions.
 
 Tables without a key: read in one statement into a spool. From the moment the read is asked for, the table's log rows
@@ -224,7 +226,10 @@ class SnapshotRunner:
             case _ if running is None:
                 pass
             case ChunkRead():
-                read = self.window.add_chunk(result.reading.schema, result.chunk.rows, result.chunk.visibility)
+                asked = result.reading.keys if result.reading.deletes_missing else ()
+                read = self.window.add_chunk(
+                    result.reading.schema, result.chunk.rows, result.chunk.visibility, asked=asked
+                )
                 chunk = ChunkAtMark(result, read)
                 self._advance(running, ChunkTaken(chunk))
                 self.marks.expect(result.mark, chunk)
@@ -318,8 +323,9 @@ class SnapshotRunner:
     def _emitted(self, running: Running, event: Emitted) -> None:
         running = self._advance(running, event)
         if running.step is RunningStep.COMPLETED:
+            if running.tracked.record.reread is None:
+                self._completed.append(running.table)
             self.tables.complete(running.tracked)
-            self._completed.append(running.table)
             # Its job needs no cancelling, and nothing of it waits.
             del self._running[running.table]
             if running.log is not None:

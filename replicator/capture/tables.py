@@ -31,7 +31,7 @@ from replicator.model.events import (
 from replicator.model.isolation import INTERNAL
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
-from replicator.plugins.source import TableDescription
+from replicator.plugins.source import Cursor, TableDescription
 from replicator.state import table_life
 from replicator.state.records import Decision, ErrorRecord, HistoryEntry, SnapshotProgress, Stage, TableRecord
 
@@ -242,8 +242,14 @@ class TrackedTables:
         return taken
 
     def complete(self, tracked: TrackedTable) -> None:
-        """The snapshot is complete."""
+        """The snapshot is complete, or the rows are read again that were to be."""
         progress = self.progress(tracked)
+        if progress.kind is SnapshotKind.KEYS:
+            _log.info(
+                "rows_reread", table=str(tracked.table), incarnation=tracked.record.incarnation, rows=progress.rows
+            )
+            self.put(table_life.rows_reread(tracked.record))
+            return
         event = SnapshotEvent(
             phase=SnapshotPhase.COMPLETED, table=tracked.table, kind=progress.kind, start_number=progress.start_number
         )
@@ -255,20 +261,26 @@ class TrackedTables:
         self.put(table_life.completed(tracked.record, self._now()))
 
     def progress(self, tracked: TrackedTable) -> SnapshotProgress:
-        """How far its snapshot is."""
-        assert tracked.record.snapshot is not None, "no snapshot is running"
-        return tracked.record.snapshot
+        """How far its snapshot is, or the rows are that are read again."""
+        progress = table_life.progress_of(tracked.record)
+        assert progress is not None, "nothing is being read"
+        return progress
 
     def put_progress(self, tracked: TrackedTable, progress: SnapshotProgress) -> None:
-        """The snapshot advanced, or begins again."""
-        if progress == tracked.record.snapshot:
+        """The snapshot advanced, or begins again; likewise the rows that are read again."""
+        before = table_life.progress_of(tracked.record)
+        if progress == before:
             return
         first_change = tracked.record.first_change
-        if first_change is None and (progress.keys or _went_back(tracked.record.snapshot, progress)):
+        if first_change is None and (progress.keys or _went_back(before, progress)):
             first_change = self._writer.next_sequence_num
-        self.put(replace(tracked.record, snapshot=progress, first_change=first_change))
+        self.put(replace(table_life.advanced(tracked.record, progress), first_change=first_change))
         if time.monotonic() - self._told_at.get(tracked.table, -math.inf) >= _TELL_EVERY_S:
             self._tell("snapshot_progress", tracked)
+
+    def read_again(self, tracked: TrackedTable, keys: Sequence[Cursor]) -> None:
+        """These rows of a table that streams are to be read again."""
+        self.put(table_life.rereading(tracked.record, keys, self._now()))
 
     def fail(self, tracked: TrackedTable, error: ReplicatorError, *, stopped_at: Change | None = None) -> None:
         """The table stops: its changes are no longer written until a new snapshot begins. `stopped_at`: as `TableRecord.stopped_at`."""

@@ -25,6 +25,8 @@ later. What makes the sum of the two right:
     or in too large a transaction) cannot be subtracted: a read that does not see one of them is made again. Each
     becomes visible some time, so this ends.
 6.  *TRUNCATE* that a read did not see touches every key: the table's reading starts over.
+7.  *Rows that are not there.* Where some keys are read to see whether their rows exist, a key without a row is a DELETE: by (1) nothing
+    that the read saw made the row, and if something touched the key that it did not see, that is newer, and there is no DELETE.
 
 `tests/simulation/test_window_explorer.py` explores small schedules exhaustively on this very class.
 
@@ -43,7 +45,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.capture.cursors import cursors
 from replicator.model.events import (
     ABSENT,
     BEFORE,
@@ -58,6 +59,7 @@ from replicator.model.events import (
 from replicator.model.isolation import of_table
 from replicator.model.keys import key_bytes
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.kit.cursors import cursors, keys_of
 from replicator.plugins.source import Cursor, LogBatch, Seen, TableChanges, Visibility
 
 Int64s = npt.NDArray[np.int64]
@@ -122,6 +124,7 @@ class Read:
 
     Attributes:
         verdict: `GOOD` while its rows may be emitted.
+        missing: Of the keys that were asked for: those without a row (`cursors.keys_of`). They are the last of `keys` and `states`.
         unsettled: Keys that came to be by incomplete changes which this read did not see: if it was to read them, that has to be
             repeated.
     """
@@ -132,6 +135,7 @@ class Read:
     rows: pa.RecordBatch | None = None
     keys: pa.BinaryArray | None = None
     states: Int32s = field(default_factory=lambda: np.empty(0, np.int32))
+    missing: pa.RecordBatch | None = None
     unsettled: list[Cursor] = field(default_factory=list)
 
     def unseen(self, ids: pa.StringArray) -> Bools:
@@ -259,14 +263,30 @@ class Window:
         assert self._outstanding > 0, "end_reading without begin_reading"
         self._outstanding -= 1
 
-    def add_chunk(self, schema: TableSchema, rows: pa.RecordBatch, visibility: Visibility) -> Read:
+    def add_chunk(
+        self, schema: TableSchema, rows: pa.RecordBatch, visibility: Visibility, *, asked: Sequence[Cursor] = ()
+    ) -> Read:
         """Take in what a statement read (columns as `schema.row_type`).
 
         It waits until `emit`. Look at its `verdict` first: a read may be lost at once.
+
+        Args:
+            schema: The table's shape.
+            rows: What was read.
+            visibility: What the statement saw.
+            asked: Keys of which the statement would have read the rows; those without one are emitted as deleted.
         """
-        keys = key_bytes([rows.column(name) for name in schema.key_fields])
+        keys, missing = key_bytes([rows.column(name) for name in schema.key_fields]), None
+        if asked:
+            missing = _without_rows(keys_of(schema, asked), keys)
+            keys = pa.concat_arrays([keys, key_bytes(missing.columns)])
         read = Read(
-            schema=schema, visibility=visibility, rows=rows, keys=keys, states=np.full(rows.num_rows, _ALL, np.int32)
+            schema=schema,
+            visibility=visibility,
+            rows=rows,
+            keys=keys,
+            states=np.full(len(keys), _ALL, np.int32),
+            missing=missing,
         )
         self._add(read)
         return read
@@ -286,13 +306,20 @@ class Window:
         Return what remains as changes (`change_schema`), numbered from 0.
 
         A row of which unseen changes carried some columns keeps only the others: `_absent` names the columns that the
-            log carried.
+            log carried. A key without a row that none of them touched is a DELETE.
         """
         assert read.verdict is Verdict.GOOD, "a lost read has nothing to emit"
         assert self._open is None, "reads are emitted between transactions"
         self.drop(read)
         assert read.rows is not None
-        return _as_changes(read, {code: columns for columns, code in self._sets.items()})
+        count = read.rows.num_rows
+        changes = _as_changes(
+            read.schema, read.rows, read.states[:count], {code: columns for columns, code in self._sets.items()}
+        )
+        if read.missing is None:
+            return changes
+        deleted = read.missing.filter(pa.array(read.states[count:] == _ALL))
+        return _joined_changes(changes, _deletes(read.schema, deleted, changes.num_rows))
 
     def drop(self, read: Read) -> None:
         """The read no longer waits."""
@@ -553,9 +580,14 @@ def snapshot_changes(schema: TableSchema, rows: pa.RecordBatch) -> pa.RecordBatc
     return _inserts(schema, rows.num_rows, list(rows.columns), pa.nulls(rows.num_rows, pa.list_(pa.string())))
 
 
-def _as_changes(read: Read, sets: Mapping[int, frozenset[str] | None]) -> pa.RecordBatch:
-    assert read.rows is not None
-    schema, rows, states = read.schema, read.rows, read.states
+def _without_rows(asked: pa.RecordBatch, keys: pa.BinaryArray) -> pa.RecordBatch:
+    """Those of the keys that are not there."""
+    return asked.filter(pc.invert(pc.is_in(key_bytes(asked.columns), value_set=keys)))
+
+
+def _as_changes(
+    schema: TableSchema, rows: pa.RecordBatch, states: Int32s, sets: Mapping[int, frozenset[str] | None]
+) -> pa.RecordBatch:
     if (states == _NOTHING).any():
         keep = states != _NOTHING
         rows, states = rows.filter(pa.array(keep)), states[keep]
@@ -563,6 +595,34 @@ def _as_changes(read: Read, sets: Mapping[int, frozenset[str] | None]) -> pa.Rec
         return snapshot_changes(schema, rows)
     columns, absent = _cut(schema, list(rows.columns), states, sets)
     return _inserts(schema, rows.num_rows, columns, absent)
+
+
+def _deletes(schema: TableSchema, keys: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """Keys as snapshot deletes, numbered from `first`."""
+    count = keys.num_rows
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.arange(first, first + count, dtype=np.int64)),
+            pa.repeat(pa.scalar(DMLOperation.DELETE.value), count),
+            pa.repeat(pa.scalar(value=True), count),
+            pa.nulls(count, pa.timestamp("us", tz="UTC")),
+            pa.nulls(count, pa.string()),
+            pa.nulls(count, pa.list_(pa.string())),
+            pa.StructArray.from_arrays(
+                [keys.column(field.name) for field in schema.before_type], fields=list(schema.before_type)
+            ),
+            pa.nulls(count, schema.row_type),
+        ],
+        schema=change_schema(schema),
+    )
+
+
+def _joined_changes(*parts: pa.RecordBatch) -> pa.RecordBatch:
+    filled = [part for part in parts if part.num_rows]
+    if len(filled) <= 1:
+        return filled[0] if filled else parts[0]
+    columns = [pa.concat_arrays(list(columns)) for columns in zip(*(part.columns for part in filled), strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=parts[0].schema)
 
 
 def _inserts(schema: TableSchema, count: int, columns: Sequence[pa.Array], absent: pa.ListArray) -> pa.RecordBatch:

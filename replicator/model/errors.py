@@ -149,6 +149,10 @@ class SchemaConflictError(TableError):
     """Source and target disagree on the table's shape, or the change has no policy."""
 
 
+class ImpossibleKeyError(TableError):
+    """A key that rows are asked for by is no value that a key of the table can have."""
+
+
 class KeyMissingError(TableError):
     """A change cannot be attributed to a row."""
 

@@ -98,6 +98,8 @@ class SnapshotKind(StrEnum):
     """An empty table: the first of its incarnation."""
     IN_PLACE = "in_place"
     """A table that the target holds, and that readers read meanwhile."""
+    KEYS = "keys"
+    """Some rows of a table whose snapshot is complete. The journal has no event of it."""
     NONE = "none"
     """Nothing is read: only what changes from here on is wanted. It is complete when it begins."""
 

@@ -248,7 +248,8 @@ class ChunkRequest:
         limit: At most so many rows.
         after: Read keys greater than this; None from the beginning.
         upto: Read keys up to and including this; None to the end.
-        keys: Read exactly the rows of these keys instead of a range.
+        keys: Read exactly the rows of these keys instead of a range, as `kit.cursors.cursors` spells them. Rows whose key differs in what
+            the source does not tell apart (case, say) may be among them.
     """
 
     schema: TableSchema
@@ -427,6 +428,7 @@ class SourceChunks(ABC):
 
         Raises:
             TableError: The table cannot be read.
+            ImpossibleKeyError: One of `keys` is no value of its type.
             SchemaConflictError: It no longer exists, or no longer has the columns of `request.schema`: not those numbers under those names
                 (`Column.id`). The host looks at the catalogue, and reads it again once it knows what it has become.
             TransientError: Read again later (lock or statement time-out, lost connection).

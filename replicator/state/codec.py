@@ -34,7 +34,7 @@ R = TypeVar("R", bound=Report)
 
 _ERROR: Final = TypeAdapter(ErrorRecord)
 _SCHEMA: Final[TypeAdapter[TableSchema]] = TypeAdapter(StoredSchema)
-_LATER: Final = frozenset({"is_accepted", "ignored", "stopped_at", "whole_before"})
+_LATER: Final = frozenset({"is_accepted", "ignored", "stopped_at", "whole_before", "reread"})
 """Fields of documents that older versions did not write: what they meant is the default."""
 
 
@@ -108,6 +108,7 @@ _TABLES: Final = _Stored(
         "ignored",
         "stopped_at",
         "snapshot",
+        "reread",
         "first_change",
         "error",
     ),

@@ -73,6 +73,8 @@ class RequestKind(StrEnum):
     """Snapshots of `tables` (none named: of all), in place where the shape allows it."""
     RECREATE = "recreate"
     """The same, each as a new incarnation."""
+    REREAD = "reread"
+    """The rows of `keys` (each a list of texts, a cursor) of `table` are read again. Those that the source does not have are deleted."""
     RESTART = "restart"
     """Snapshots of all from a new position in the log."""
     ACCEPT = "accept"
@@ -190,7 +192,7 @@ class SnapshotProgress:
     Attributes:
         start_number: As `SnapshotEvent.start_number`.
         ranges: One to begin with; several once ranges are read in parallel.
-        keys: Keys that must be read as a last chunk (their row came incomplete by the log).
+        keys: Keys that must be read as a last chunk: their row came incomplete by the log, or somebody asked for it (`KEYS`).
         rows: Snapshot rows emitted so far.
         completed_at: When it was complete; not set before (`is_complete`).
         is_outdated: Since it began rows may have changed without a trace in the log: another snapshot begins after it.
@@ -246,6 +248,7 @@ class TableRecord:
         ignored: Columns that the target has in another way than the source, in this incarnation; `schema` is as the source has it.
         stopped_at: Whether it stopped by policy at a DROP, TRUNCATE or RENAME of the table; None: at anything else, or it did not.
         source_table: Its name in the source, where it was renamed there; None: `table`.
+        reread: Rows that are read again while the table streams; None: none are.
         first_change: Sequence number of the incarnation's first row that did not come from one plain pass of its first snapshot;
             None while there is none. Rows below it may be appended.
         error: Why it failed.
@@ -263,6 +266,7 @@ class TableRecord:
     stopped_at: Change | None = None
     source_table: StoredTableId | None = None
     snapshot: SnapshotProgress | None = None
+    reread: SnapshotProgress | None = None
     first_change: int | None = None
     error: ErrorRecord | None = None
 

@@ -362,8 +362,11 @@ class StateStore:
 
     def barriers(self, name: str) -> Sequence[int]:
         """The sequence numbers of the barriers that are asked for and found (`RequestKind.BARRIER`)."""
-        requests = self.requests(name)
-        return [r.payload["position"] for r in requests if r.kind is RequestKind.BARRIER and "position" in r.payload]
+        is_barrier = REQUESTS.c.kind == RequestKind.BARRIER.value
+        with self._database.read() as connection:
+            query = select(REQUESTS.c.payload).where(REQUESTS.c.replicator == name, is_barrier).order_by(REQUESTS.c.id)
+            payloads = connection.scalars(query).all()
+        return [payload["position"] for payload in payloads if "position" in payload]
 
     def remove_request(self, id_: int) -> None:
         """Withdraw a request, or let go of a barrier. Replay: does nothing."""

@@ -7,6 +7,7 @@ Capture's word (`TableRecord.stage`):
               │  └───────────────────────── suspended ───────────┴────────────────────────┘
               │ suspended
     every state but REMOVED ── failed, journal_lost ──▶ FAILED;   a snapshot that is asked for begins there, too: begun, begun_in_place
+    a STREAMING table reads some of its rows again: rereading, until rows_reread
     every state ── removed ──▶ REMOVED ── returned ──▶ PENDING, as the next incarnation
 
 A table that stopped at a change which somebody accepts: `change_accepted`; it stays FAILED until its snapshot begins, or is to begin.
@@ -27,14 +28,16 @@ drop (`journal_given_up`) needs nothing of it until its next snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 from replicator.model.alteration import Change
+from replicator.model.events import SnapshotKind
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.source import Cursor
 from replicator.state.records import (
     AlarmRecord,
     AppliedRecord,
@@ -126,6 +129,16 @@ def has_failed(record: TableRecord, applied: AppliedRecord | None = None) -> boo
     return record.stage is Stage.FAILED or (applied is not None and applied.has_failed)
 
 
+def is_reading(record: TableRecord) -> bool:
+    """Whether rows of it are being read: its snapshot, or some rows once more."""
+    return record.stage is Stage.SNAPSHOT or record.reread is not None
+
+
+def progress_of(record: TableRecord) -> SnapshotProgress | None:
+    """How far what is read of it is: some rows, else its snapshot."""
+    return record.snapshot if record.reread is None else record.reread
+
+
 def is_dropped(record: TableRecord) -> bool:
     """Whether the table failed because the source has no table of its name any more."""
     codes = (TABLE_MISSING, TABLE_RENAMED)
@@ -164,6 +177,7 @@ def removed(record: TableRecord) -> TableRecord:
         stage=Stage.REMOVED,
         source_table=None,
         snapshot=None,
+        reread=None,
         error=None,
         is_accepted=False,
         stopped_at=None,
@@ -173,7 +187,7 @@ def removed(record: TableRecord) -> TableRecord:
 def suspended(record: TableRecord) -> TableRecord:
     """Nothing of the table is written until its next snapshot begins, which it waits for."""
     _assert_in(record, REPLICATED)
-    return replace(record, stage=Stage.PENDING, snapshot=None, error=None, stopped_at=None)
+    return replace(record, stage=Stage.PENDING, snapshot=None, reread=None, error=None, stopped_at=None)
 
 
 def begun(
@@ -225,6 +239,7 @@ def begun_in_place(
         is_accepted=False,
         stopped_at=None,
         snapshot=snapshot,
+        reread=None,
         first_change=number if record.first_change is None else record.first_change,
         error=None,
     )
@@ -275,10 +290,28 @@ def completed(record: TableRecord, at: datetime) -> TableRecord:
     return replace(record, stage=Stage.STREAMING, snapshot=replace(record.snapshot, completed_at=at))
 
 
+def rereading(record: TableRecord, keys: Iterable[Cursor], at: datetime) -> TableRecord:
+    """The rows of these keys are read again, and those for which that is under way."""
+    _assert_in(record, (Stage.STREAMING,))
+    known = record.reread or SnapshotProgress(kind=SnapshotKind.KEYS, ranges=(), started_at=at)
+    return replace(record, reread=replace(known, keys=tuple(dict.fromkeys((*known.keys, *keys)))))
+
+
+def advanced(record: TableRecord, progress: SnapshotProgress) -> TableRecord:
+    """What is read of it advanced, or begins again."""
+    return replace(record, snapshot=progress) if record.reread is None else replace(record, reread=progress)
+
+
+def rows_reread(record: TableRecord) -> TableRecord:
+    """What was to be read again is in the journal."""
+    _assert_in(record, (Stage.STREAMING,))
+    return replace(record, reread=None)
+
+
 def failed(record: TableRecord, error: ErrorRecord, *, stopped_at: Change | None = None) -> TableRecord:
     """Nothing of the table is written until a snapshot is asked for. A second failure replaces the first."""
     _assert_in(record, REPLICATED)
-    return replace(record, stage=Stage.FAILED, error=error, is_accepted=False, stopped_at=stopped_at)
+    return replace(record, stage=Stage.FAILED, reread=None, error=error, is_accepted=False, stopped_at=stopped_at)
 
 
 def change_accepted(record: TableRecord) -> TableRecord:

@@ -30,7 +30,7 @@ from replicator.capture.progress import (
     start_over,
     with_moves,
 )
-from replicator.capture.window import Move, Verdict, Window
+from replicator.capture.window import Move, Read, Verdict, Window
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotKind, change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, Seen, TableChanges, Visibility
@@ -160,6 +160,7 @@ class Durable:
     progress: SnapshotProgress | None
     target: tuple[Emitted, ...]
     next_number: int
+    is_repaired: bool
 
 
 def fork(window: Window) -> Window:
@@ -185,6 +186,9 @@ class World:
     reads_left: int
     crashes_left: int
     keys_max: int | None = None
+    asked: tuple[int, ...] = ()
+    """Keys of a target that is damaged: their rows are read again. Of all of them at any time, of some before anything happens."""
+    is_repaired: bool = False
     state: State = field(default_factory=lambda: dict(START))
     visible: frozenset[int] = frozenset()
     hidden: tuple[Transaction, ...] = ()
@@ -204,7 +208,14 @@ class World:
 
     def begin(self) -> World:
         self.window = self.faults.make_window()
-        if self.is_in_place:
+        if self.asked:
+            # Another value, a row that is missing, and one that is too much.
+            rows = {key: row for key, row in {1: (90, 91), 3: (92, 93)}.items() if key in self.asked}
+            self.target = tuple((i, insert(key, row)) for i, (key, row) in enumerate(rows.items()))
+            self.next_number = len(self.target)
+            if self.asked != KEYS:
+                self.start_snapshot()
+        elif self.is_in_place:
             # An earlier copy, with a row that the source lost without a trace in the log.
             rows = {**START, 3: (90, 91)}
             self.target = tuple((i, insert(key, row)) for i, (key, row) in enumerate(rows.items()))
@@ -243,10 +254,21 @@ class World:
 
     def start_snapshot(self) -> None:
         self.progress = SnapshotProgress()
-        if self.is_in_place:
+        if self.asked:
+            keys = tuple((str(key),) for key in self.asked)
+            self.progress = SnapshotProgress(kind=SnapshotKind.KEYS, ranges=(), keys=keys)
+        elif self.is_in_place:
             start = self.next_number if self.faults.start_at_next else self.window.start_number(self.next_number)
             self.progress = SnapshotProgress(kind=SnapshotKind.IN_PLACE, start_number=start)
         self.window.watch(SCHEMA)
+
+    def is_due(self) -> bool:
+        """Whether rows are to be read, and that has not begun."""
+        if self.progress is not None:
+            return False
+        if self.asked:
+            return not self.is_repaired
+        return self.is_in_place and not any(e[1].get("event") == "complete" for e in self.target)
 
     def read(self) -> None:
         reading = self.next_reading()
@@ -280,7 +302,8 @@ class World:
         rows = pa.RecordBatch.from_arrays(
             [pa.array(c, pa.int64()) for c in columns], schema=pa.schema(list(SCHEMA.row_type))
         )
-        self.window.add_chunk(SCHEMA, rows, Saw(waiting.saw))
+        asked = waiting.reading.keys if waiting.reading.deletes_missing else ()
+        self.window.add_chunk(SCHEMA, rows, Saw(waiting.saw), asked=asked)
         self.window.end_reading()
         self.added[waiting.number] = len(self.added)
 
@@ -342,8 +365,12 @@ class World:
         )
         self.progress = advanced(self.progress, waiting, () if is_forgotten else tuple(read.unsettled))
         if is_complete(self.progress):
-            self.target = (*self.target, (self.next_number, {"event": "complete", "start": self.progress.start_number}))
-            self.next_number += 1
+            if self.asked:
+                self.is_repaired = True
+            else:
+                end = {"event": "complete", "start": self.progress.start_number}
+                self.target = (*self.target, (self.next_number, end))
+                self.next_number += 1
             self.progress = None
             self.window.unwatch(TABLE)
         self.seal()
@@ -369,7 +396,12 @@ class World:
     def seal(self) -> None:
         self.window.prune(Saw(self.visible))
         self.durable = Durable(
-            self.delivered, tuple(self.window.ring_texts()), self.progress, self.target, self.next_number
+            self.delivered,
+            tuple(self.window.ring_texts()),
+            self.progress,
+            self.target,
+            self.next_number,
+            self.is_repaired,
         )
 
     def crash(self) -> None:
@@ -382,7 +414,7 @@ class World:
             durable.target,
             durable.next_number,
         )
-        self.made, self.added = (), {}
+        self.made, self.added, self.is_repaired = (), {}, durable.is_repaired
         self.window = self.faults.make_window(() if self.faults.forget_ring else durable.ring)
         if self.progress is not None:
             self.window.watch(SCHEMA)
@@ -392,7 +424,7 @@ class World:
         return (
             tuple(sorted(self.state.items())), self.visible, self.hidden, self.log[self.delivered :], self.delivered,
             self.progress, repr(self.target), self.next_number, self.made, tuple(self.added), repr(self.durable),
-            self.ops_left, self.reads_left, self.crashes_left, self.next_id, remembered(self.window),
+            self.ops_left, self.reads_left, self.crashes_left, self.next_id, self.is_repaired, remembered(self.window),
         )  # fmt: skip
 
     # --- schedules ----------------------------------------------------------------------------------------------
@@ -403,8 +435,8 @@ class World:
                 nxt = self.fork(f"commit {op}")
                 nxt.commit(op)
                 yield nxt
-        if self.is_in_place and self.progress is None and not any(e[1].get("event") == "complete" for e in self.target):
-            nxt = self.fork("start in place")
+        if self.is_due():
+            nxt = self.fork("start to read")
             nxt.start_snapshot()
             nxt.seal()
             yield nxt
@@ -445,7 +477,7 @@ class World:
 
     def finish(self) -> None:
         """Everything becomes visible, is delivered, read and emitted."""
-        if self.is_in_place and self.progress is None and not any(e[1].get("event") == "complete" for e in self.target):
+        if self.is_due():
             self.start_snapshot()
         for _ in range(100):
             while self.delivered < len(self.log):
@@ -547,6 +579,7 @@ class Scope:
     is_in_place: bool = False
     is_recreated: bool = False
     keys_max: int | None = None
+    asked: tuple[int, ...] = ()
     kinds: tuple[str, ...] = ("insert", "update", "partial", "delete", "move", "partial_move", "truncate")
 
 
@@ -599,6 +632,7 @@ def make(scope: Scope, faults: Faults) -> World:
     world = World(
         faults=faults, chunk_rows=scope.chunk_rows, is_in_place=scope.is_in_place, is_recreated=scope.is_recreated,
         ops_left=scope.ops, reads_left=scope.reads, crashes_left=scope.crashes, keys_max=scope.keys_max,
+        asked=scope.asked,
     )  # fmt: skip
     return world.begin()
 
@@ -646,6 +680,22 @@ class NeverCut(Window):
         return super().deliver(replace(batch, changes=[c for c in batch.changes if c not in partial]), base)
 
 
+class MissingStaysWhatItWas(Window):
+    """Asks nobody about keys without a row."""
+
+    def add_chunk(self, *arguments: Any, asked: Sequence[Any] = ()) -> Read:
+        return super().add_chunk(*arguments)
+
+
+class MissingIsDeleted(Window):
+    """Deletes the row of a key that had none, though a change that the read did not see has made it since."""
+
+    def emit(self, read: Read) -> pa.RecordBatch:
+        assert read.rows is not None
+        read.states[read.rows.num_rows :] = 1
+        return super().emit(read)
+
+
 class UnknownKeysAreNoKeys(Window):
     """Believes that a transaction whose keys were not recorded touched nothing."""
 
@@ -677,14 +727,24 @@ SEVERAL_IN_PLACE = replace(SEVERAL, is_in_place=True)
 SMALL_CHUNKS = Scope(ops=2, reads=3, crashes=1, chunk_rows=1)
 TOO_MANY_KEYS = Scope(ops=2, reads=2, crashes=0, keys_max=0, kinds=("partial_move",))
 
+REPAIR = Scope(ops=1, reads=3, crashes=1, asked=KEYS)
+REPAIR_OF_SOME = Scope(
+    ops=2, reads=2, crashes=0, chunk_rows=1, asked=(1, 2), kinds=("partial", "partial_move", "insert")
+)
+SEVERAL_IN_REPAIR = replace(SEVERAL, asked=KEYS)
+
 BOUNDED = {
     "one change, two reads, a crash": ONE_CRASH,
     "the same in place": ONE_IN_PLACE,
     "in place, asked for again": ONE_RECREATED,
     "two changes": TWO,
     "more keys than may be listed": TOO_MANY_KEYS,
+    "rows are read again": REPAIR,
+    "some rows are read again": REPAIR_OF_SOME,
 }
 THOROUGH = {
+    "two changes, rows are read again": replace(REPAIR, ops=2),
+    "three changes, some rows are read again": replace(REPAIR_OF_SOME, ops=3),
     "two changes, two reads": Scope(ops=2, reads=2, crashes=0),
     "two changes, a crash": Scope(ops=2, reads=1, crashes=1),
     "two changes, two reads, in place": Scope(ops=2, reads=2, crashes=0, is_in_place=True),
@@ -708,6 +768,11 @@ FAULTS: dict[str, tuple[Faults, Scope]] = {
         Scope(ops=2, reads=3, crashes=0, chunk_rows=3, kinds=("partial_move",)),
     ),
     "keys that a range did not see forgotten, more than may be listed": (Faults(forget_unseen=True), TOO_MANY_KEYS),
+    "rows that are too much stay": (Faults(make_window=MissingStaysWhatItWas), REPAIR),
+    "a row that came since is deleted": (Faults(make_window=MissingIsDeleted), REPAIR),
+    "no visibility rule, rows are read again": (Faults(make_window=PublishedWindow), REPAIR),
+    "ring forgotten at restart, rows are read again": (Faults(forget_ring=True), REPAIR),
+    "keys that damaged rows got forgotten": (Faults(forget_keys=True), REPAIR_OF_SOME),
     "in-place start number above a delivered, unseen change": (Faults(start_at_next=True), ONE_RECREATED),
 }
 
@@ -720,7 +785,9 @@ def test_every_schedule_ends_with_target_equal_to_source(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "scope", [SEVERAL, SEVERAL_IN_PLACE, SMALL_CHUNKS], ids=["several", "in place", "chunks of one row"]
+    "scope",
+    [SEVERAL, SEVERAL_IN_PLACE, SMALL_CHUNKS, SEVERAL_IN_REPAIR],
+    ids=["several", "in place", "chunks of one row", "read again"],
 )
 def test_random_longer_schedules_end_with_target_equal_to_source(scope: Scope) -> None:
     _, wrong = sample(scope, Faults(), seed=7, schedules=40)
@@ -745,7 +812,9 @@ def test_every_schedule_of_a_larger_scope_ends_with_target_equal_to_source(name:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
-    "scope", [SEVERAL, SEVERAL_IN_PLACE, SMALL_CHUNKS], ids=["several", "in place", "chunks of one row"]
+    "scope",
+    [SEVERAL, SEVERAL_IN_PLACE, SMALL_CHUNKS, SEVERAL_IN_REPAIR],
+    ids=["several", "in place", "chunks of one row", "read again"],
 )
 def test_many_random_longer_schedules_end_with_target_equal_to_source(scope: Scope) -> None:
     for seed in range(20):

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from replicator.model.errors import ReplicatorError, SchemaConflictError, SourceUnavailableError
+from replicator.model.errors import ImpossibleKeyError, ReplicatorError, SchemaConflictError, SourceUnavailableError
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.session import ConnectionT, Session
 from replicator.plugins.source import ChunkRequest
@@ -203,6 +203,11 @@ def verify_shape(
             code="key_changed",
             table=table,
         )
+
+
+def impossible_key(table: TableId) -> ImpossibleKeyError:
+    """The error of a key that no row can have."""
+    return ImpossibleKeyError("a key is no value of its type.", code="impossible_key", table=str(table))
 
 
 def joined(batches: Sequence[pa.RecordBatch], schema: TableSchema) -> pa.RecordBatch:

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 
 from replicator.capture.catalogue import CatalogChange, judge, truncated
-from replicator.capture.cursors import cursors
 from replicator.capture.marks import MarkBoard
 from replicator.capture.progress import Reading, after_chunk, is_complete, next_reading, start_over, with_moves
 from replicator.capture.spool import Spool
 from replicator.capture.window import Move
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins.kit.cursors import cursors
 from replicator.plugins.source import TableDescription
 from replicator.state.records import KeyRange, SnapshotProgress
 from replicator_testbed.present import present

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from replicator.model.schema import TableSchema
+from replicator.plugins.kit.reads import impossible_key
 from replicator.plugins.source import ChunkRequest, Cursor
 from replicator_source_mysql.binlog import ColumnSpec
 from replicator_source_mysql.connection import quoted_table
-from replicator_source_mysql.values import key_expression, key_literal, key_proof, key_selected, selected
+from replicator_source_mysql.values import key_condition, key_expression, key_literal, key_proof, key_selected, selected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,5 +85,11 @@ def _beyond(plan: ReadPlan, cursor: Cursor, *, is_after: bool) -> str:
 def _any_of(plan: ReadPlan, keys: Sequence[Cursor]) -> str:
     if not keys:
         return "FALSE"
-    alternatives = (" AND ".join(f"{column} = {value}" for column, value in _parts(plan, key)) for key in keys)
+    try:
+        alternatives = [
+            " AND ".join(key_condition(name, spec, text) for (name, spec), text in zip(plan.key, key, strict=True))
+            for key in keys
+        ]
+    except ValueError as error:
+        raise impossible_key(plan.schema.table) from error
     return "(" + " OR ".join(f"({a})" for a in alternatives) + ")"

@@ -20,7 +20,7 @@ from typing_extensions import override
 from replicator.model.errors import ReplicatorError, TableError, UnsupportedTypeError
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.kit.reads import ChunkBounds, TableReads, joined, verify_shape
+from replicator.plugins.kit.reads import ChunkBounds, TableReads, impossible_key, joined, verify_shape
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, WholeRead
 from replicator.plugins.verification import SourceState
 from replicator_source_mysql.binlog.types import Unrepresentable
@@ -29,7 +29,7 @@ from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
 from replicator_source_mysql.connection import Connection, Session, flavor_of, rows_of
 from replicator_source_mysql.coordinates import Coordinates
 from replicator_source_mysql.discovery import read_tables
-from replicator_source_mysql.errors import PACKET_TOO_LARGE
+from replicator_source_mysql.errors import PACKET_TOO_LARGE, number_of
 from replicator_source_mysql.textrows import Rows, text_rows
 from replicator_source_mysql.values import decoded, key_proof, verify_told_apart
 from replicator_source_mysql.verification import MysqlState, StateQueries
@@ -37,6 +37,8 @@ from replicator_source_mysql.verification import MysqlState, StateQueries
 _BLOCK_ROWS: Final = 50_000
 _BLOCK_BYTES: Final = 32 << 20
 _WHOLE_ROWS: Final = 10_000
+_NO_SUCH_VALUE: Final = 1525
+"""Incorrect DATE value (TIME, …), outside of any column."""
 _SILENCE_S: Final = 3600.0
 
 _WAITING_QUERY: Final = """
@@ -63,6 +65,14 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
 
     def read_chunk(self, request: ChunkRequest) -> Chunk:
         """See `SourceChunks.read_chunk`. What a chunk has beyond its bound is read and thrown away."""
+        try:
+            return self._read_chunk(request)
+        except TableError as error:
+            if request.keys and error.__cause__ is not None and number_of(error.__cause__) == _NO_SUCH_VALUE:
+                raise impossible_key(request.schema.table) from error
+            raise
+
+    def _read_chunk(self, request: ChunkRequest) -> Chunk:
         table = request.schema.table
         with self._read(request.schema, "reading a chunk") as run:
             query = run.bounded(chunk_query(run.plan, self.bounds.bounded(request)))

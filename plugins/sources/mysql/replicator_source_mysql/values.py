@@ -112,6 +112,31 @@ def key_literal(text: str, spec: ColumnSpec) -> str:
     return literal(text)
 
 
+def key_condition(name: str, spec: ColumnSpec, text: str) -> str:
+    """The condition that a key part is a value, as `kit.cursors.cursors` spells it.
+
+    Raises:
+        ValueError: There is no such value.
+    """
+    if spec.kind in _BY_NUMBER:
+        return f"{key_expression(name, spec)} = {_number_of(text, spec)}"
+    if pa.types.is_boolean(spec.arrow):
+        return f"{quoted(name)} = {('false', 'true').index(text)}"
+    if spec.kind is Kind.TIMESTAMP:
+        text = text.removesuffix("Z")
+    elif spec.kind is Kind.BYTES:
+        text = text.removeprefix("\\x")
+    return f"{quoted(name)} = {key_literal(text, spec)}"
+
+
+def _number_of(text: str, spec: ColumnSpec) -> int:
+    """The number of a label, or of those of a SET."""
+    if spec.kind is Kind.ENUM:
+        return enum_names(spec.labels, is_key=True).index(text)
+    labels = list(spec.labels)
+    return sum(1 << labels.index(label) for label in (text.split(",") if text else ()))
+
+
 def decoded(values: pa.Array, spec: ColumnSpec, *, name: str, unrepresentable: Unrepresentable) -> pa.Array:
     """A column's values in their canonical type.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
 from psycopg import sql
 
 from replicator.model.schema import TableId
@@ -142,10 +143,30 @@ def _among(plan: ReadPlan, keys: Sequence[Cursor]) -> str:
     """Exactly these keys."""
     if not keys:
         return "false"
-    rows = ", ".join(f"({', '.join(_literals(plan, key))})" for key in keys)
+    rows = _rows(plan, keys)
     names = ", ".join(f"k{position}" for position in range(len(plan.key)))
     matches = " AND ".join(_compare(part, "=", f"v.k{position}") for position, part in enumerate(plan.key))
     return f"EXISTS (SELECT FROM (VALUES {rows}) AS v({names}) WHERE {matches})"
+
+
+def keys_query(plan: ReadPlan, keys: Sequence[Cursor]) -> str:
+    """A statement that fails if one of the keys is no value of its type, and reads nothing."""
+    return f"SELECT * FROM (VALUES {_rows(plan, keys)}) AS v"  # noqa: S608 names are quoted, values are literals
+
+
+def _rows(plan: ReadPlan, keys: Sequence[Cursor]) -> str:
+    return ", ".join(f"({', '.join(_literals(plan, [*map(_with_era, key, plan.key_columns)]))})" for key in keys)
+
+
+def _with_era(text: str, column: CatalogColumn) -> str:
+    """A date or moment with the year 1 BC as PostgreSQL reads it, where it is `0000`."""
+    assert column.mapping is not None, "a key's column is replicable"
+    kind = column.mapping.arrow
+    is_dated = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    if not is_dated or text[0] not in "-0" or (text.startswith("0") and not text.startswith("0000")):
+        return text
+    year, _, rest = text.removeprefix("-").partition("-")
+    return f"{int(year) + 1:04}-{rest} BC"
 
 
 def _is_plain(plan: ReadPlan) -> bool:
@@ -170,7 +191,7 @@ def _ordering(part: KeyPart) -> str:
     return _operand(part) if part.is_plain else f"{_operand(part)} USING {part.operators['<']}"
 
 
-def _literals(plan: ReadPlan, cursor: Cursor) -> list[str]:
+def _literals(plan: ReadPlan, cursor: Sequence[str]) -> list[str]:
     return [
         f"{sql.Literal(text).as_string(None)}::{column.type_sql}"
         for text, column in zip(cursor, plan.key_columns, strict=True)

@@ -20,14 +20,15 @@ from typing_extensions import override
 from replicator.model.errors import (
     CorruptStreamError,
     SchemaConflictError,
+    TableError,
     UnsupportedTypeError,
 )
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.kit.reads import ChunkBounds, TableReads, joined, verify_shape
+from replicator.plugins.kit.reads import ChunkBounds, TableReads, impossible_key, joined, verify_shape
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen, Visibility, WholeRead
 from replicator_source_postgresql.catalogue import CatalogTable
-from replicator_source_postgresql.chunksql import ReadPlan, chunk_script, whole_script
+from replicator_source_postgresql.chunksql import ReadPlan, chunk_script, keys_query, whole_script
 from replicator_source_postgresql.copyout import CopyScript, Row, column_values, copy_columns
 from replicator_source_postgresql.discovery import Connection, read_tables
 from replicator_source_postgresql.errors import not_utf8
@@ -140,6 +141,23 @@ class TableReader(PublishedReads):
 
     def read_chunk(self, request: ChunkRequest) -> Chunk:
         """See `SourceChunks.read_chunk`. What a chunk has beyond its bound is read and thrown away."""
+        try:
+            return self._read_chunk(request)
+        except TableError as error:
+            if request.keys and self._has_impossible(request.schema, request.keys):
+                raise impossible_key(request.schema.table) from error
+            raise
+
+    def _has_impossible(self, schema: TableSchema, keys: Sequence[Cursor]) -> bool:
+        """Whether the server refuses one of the keys, whatever rows there are."""
+        with self.reading(schema, "looking at keys") as (connection, _, plan):
+            try:
+                connection.execute(keys_query(plan, keys).encode())
+            except (psycopg.DataError, psycopg.IntegrityError):
+                return True
+        return False
+
+    def _read_chunk(self, request: ChunkRequest) -> Chunk:
         asked = self.bounds.bounded(request)
         with self._statement(request.schema, "reading a chunk", lambda plan: chunk_script(plan, asked)) as run:
             block_bytes = min(_BLOCK_BYTES, self.bounds.bytes_max)

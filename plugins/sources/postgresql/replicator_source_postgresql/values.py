@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.plugins.kit.arrow import Bools, Longs, binary_array
+from replicator.plugins.kit.calendar import civil_from_days, days_from_civil
 
 Decoder = Callable[[pa.Array], tuple[pa.Array, int]]
 
@@ -226,27 +227,6 @@ def _timestamp_us(moment: str) -> int | None:
     seconds = int(match[2]) * 3600 + int(match[3]) * 60 + int(match[4])
     us = days * _DAY_US + seconds * 1_000_000 + int((match[5] or "").ljust(6, "0"))
     return us if _INT64.min <= us <= _INT64.max else None
-
-
-def days_from_civil(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01 in the proleptic Gregorian calendar; year 0 is 1 BC. ValueError if there is no such day."""
-    days = _month_start((year - 1970) * _MONTHS + month - 1) + day - 1
-    if civil_from_days(days) != (year, month, day):
-        raise ValueError("no such day")
-    return days
-
-
-def civil_from_days(days: int) -> tuple[int, int, int]:
-    """The inverse of `days_from_civil`."""
-    month = int(np.datetime64(days, "D").astype("M8[M]").astype(np.int64))
-    return 1970 + month // _MONTHS, month % _MONTHS + 1, days - _month_start(month) + 1
-
-
-def _month_start(month: int) -> int:
-    return int(np.datetime64(month, "M").astype("M8[D]").astype(np.int64))
-
-
-_MONTHS: Final = 12
 
 
 # ---- arrays ----

@@ -10,8 +10,16 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from replicator.model.errors import SchemaConflictError, TableError, TransientError, UnsupportedTypeError
+from replicator.model.errors import (
+    ImpossibleKeyError,
+    SchemaConflictError,
+    TableError,
+    TransientError,
+    UnsupportedTypeError,
+)
+from replicator.model.keys import key_bytes
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.kit.cursors import cursors, keys_of
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen
 from replicator.testing.defaults import chunk_request
 from replicator.testing.waiting import wait_until
@@ -19,6 +27,7 @@ from replicator_source_postgresql import chunksql
 from replicator_source_postgresql.discovery import read_tables
 from replicator_source_postgresql.snapshot import PgVisibility, read_plan
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.postgresql_tables import make_tables
 from replicator_testbed.servers import ScratchDatabase
 
 T = TableId("public", "t")
@@ -687,3 +696,66 @@ def test_a_whole_read_behind_a_change_of_the_table_is_of_use(
     assert read() == source.describe([bag])[bag].identity
     any_database.execute("TRUNCATE bag")
     assert read() == source.describe([bag])[bag].identity
+
+
+# -- rows by their keys, as the host spells them
+
+
+def test_rows_of_every_type_of_key_are_found_by_their_values(
+    database: ScratchDatabase, make_source: MakeSource
+) -> None:
+    tables = [table for table in make_tables(database, rows=30) if table.name.startswith("k")]
+    database.execute(
+        "CREATE TABLE k_days (d date PRIMARY KEY)",
+        "INSERT INTO k_days VALUES ('4713-01-01 BC'), ('0044-03-15 BC'), ('0001-12-31 BC'), ('0001-01-01'), ('0099-02-03'), "
+        "('32768-01-01'), ('5874897-12-31')",
+        "CREATE TABLE k_moments (t timestamp, z timestamptz, PRIMARY KEY (t, z))",
+        "INSERT INTO k_moments VALUES ('4713-01-01 00:00:01.000001 BC', '0044-03-15 12:00:00+02 BC'), "
+        "('294246-12-31 23:59:59.999999', '99999-01-01 00:00:00-12'), ('0001-01-01', '1900-01-01')",
+    )
+    source = make_source(database)
+    counts = {}
+    for table in [*(table.table for table in tables), TableId("public", "k_days"), TableId("public", "k_moments")]:
+        schema = schema_of(source, table)
+        found = source.read_chunk(chunk_request(schema, limit=1000)).rows
+        wanted = cursors([found.column(name) for name in schema.key_fields])
+        assert len(wanted) == found.num_rows
+        asked = keys_of(schema, wanted)
+        assert key_bytes(asked.columns) == key_bytes([found.column(name) for name in schema.key_fields])
+        read = source.read_chunk(chunk_request(schema, keys=wanted, limit=1000)).rows
+        assert read.equals(found), table
+        counts[table.name] = found.num_rows
+    assert len(counts) > 20
+    assert (counts["k_days"], counts["k_moments"]) == (7, 3)
+    assert sum(counts.values()) > 100
+
+
+@pytest.mark.parametrize(
+    ("type_", "text"),
+    [
+        ("uuid", "none"),
+        ("int", "2147483648"),
+        ("date", "5874898-01-01"),
+        ("timestamptz", "294277-01-01 00:00:00.000000Z"),
+        ("positive", "-1"),
+        ("mood", "angry"),
+        ("numeric(4,2)", "1000.00"),
+        ("inet", "1.2.3"),
+    ],
+)
+def test_a_key_that_is_no_value_of_its_type_is_said_to_be_one(
+    database: ScratchDatabase, make_source: MakeSource, type_: str, text: str
+) -> None:
+    database.execute(
+        "CREATE DOMAIN positive AS int CHECK (VALUE > 0)",
+        "CREATE TYPE mood AS ENUM ('sad')",
+        f"CREATE TABLE t (a int, b {type_}, PRIMARY KEY (a, b))",
+    )
+    source = make_source(database)
+    schema = schema_of(source)
+    with pytest.raises(ImpossibleKeyError) as refused:
+        source.read_chunk(chunk_request(schema, keys=[("1", text)]))
+    assert (refused.value.code, refused.value.table) == ("impossible_key", "public.t")
+    assert text not in refused.value.message
+    # The connection is as good as new.
+    assert source.read_chunk(chunk_request(schema, keys=[])).rows.num_rows == 0
