@@ -60,8 +60,8 @@ def test_values_are_told_if_they_are_asked_for() -> None:
 
 def test_a_report_for_people_is_a_table_and_a_list() -> None:
     lines = verified.markdown(document("n", [EQUAL, DIFFERENT, NOT], with_values=False)).splitlines()
-    assert "| shop.people | different | 5 | 3 | 2 | 1 | 0 | 1 |" in lines
-    assert "| shop.x | not_verified |  |  |  | 0 | 0 | 0 |" in lines
+    assert "| shop.people | different | table | 5 | 3 | 2 | 1 | 0 | 1 |" in lines
+    assert "| shop.x | not_verified | table |  |  |  | 0 | 0 | 0 |" in lines
     assert "- different: id=7; columns: name" in lines
 
 

@@ -139,9 +139,7 @@ class DuckDBState(TableState):
             case _:
                 some = self._select(texts, f"{id_} IN (SELECT unnest($ids))")
                 found = self._run(sql.sums(some), ids=sorted(among.ids))
-        return {
-            group: Checksum(rows, high % (1 << 64), low % (1 << 64)) for group, rows, high, low in found.fetchall()
-        }
+        return {group: Checksum(rows, high % (1 << 64), low % (1 << 64)) for group, rows, high, low in found.fetchall()}
 
     def rows(self, groups: Collection[str]) -> pa.Table:
         """One pass over the files."""
