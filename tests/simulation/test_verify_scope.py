@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from replicator.model.errors import ConfigError
-from replicator.model.schema import Column
+from replicator.model.schema import Column, TableId
 from replicator.plugins.kit.canonical import digest_of, value_text
 from replicator.testing.memory.target import StoredTable
 from replicator.verify import Counts, Extent, Judge, Keys, OfIds, Result, Sample, Scope, Since, Whole
@@ -139,7 +139,7 @@ def test_without_a_key_both_versions_of_a_row_count_if_they_are_in_the_sample(pa
 
 
 @pytest.mark.parametrize("table", [KEYED, KEYLESS], ids=["keyed", "keyless"])
-def test_only_rows_that_were_changed_since_then_are_compared(pair: Pair, table: Any) -> None:
+def test_only_rows_that_were_changed_since_then_are_compared(pair: Pair, table: TableId) -> None:
     fill(pair, 30)
     with pair.running() as (capture, judge):
         quiet(judge, capture)
