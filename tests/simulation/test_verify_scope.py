@@ -13,11 +13,14 @@ import pyarrow as pa
 import pytest
 
 from replicator.model.errors import ConfigError
-from replicator.model.schema import Column, TableId
+from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.canonical import digest_of, value_text
+from replicator.plugins.verification import Among, Below
 from replicator.testing.memory.target import StoredTable
 from replicator.verify import Counts, Extent, Judge, Keys, OfIds, Result, Sample, Scope, Since, Whole
+from replicator.verify import judge as judge_module
 from replicator.verify import scope as scope_module
+from replicator.verify.barriers import NotVerifiedError
 from replicator_testbed.captured import RunningCapture
 from tests.simulation import test_verify
 from tests.simulation.test_verify import KEYED, KEYLESS, NAME, Pair, schema_of, settled
@@ -133,6 +136,75 @@ def test_without_a_key_both_versions_of_a_row_count_if_they_are_in_the_sample(pa
         new = sum(id_of((row[0], "spoilt", row[2]), is_keyed=False) < "8" for row in rows)
         assert judge.verify(KEYLESS, Sample(Decimal(50))).counts == Counts(missing=old, extra=new)
         assert judge.verify(KEYLESS, Sample(Decimal(100))).counts == judge.verify(KEYLESS).counts
+
+
+def neighbours() -> tuple[str, str, int, int]:
+    """Two rows of one group of ids, which a sample can cut: their ids in order, then their keys."""
+    groups: dict[str, tuple[str, int]] = {}
+    for number in range(10_000, 20_000):
+        id_ = digest_of(f"{number},")
+        if id_[:4] in groups:
+            (one, key), (other, last) = sorted([groups[id_[:4]], (id_, number)])
+            return one, other, key, last
+        groups[id_[:4]] = (id_, number)
+    raise AssertionError("there are 65,536 groups")
+
+
+def test_a_row_next_to_those_that_are_compared_is_none_of_them(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other, first, last = neighbours()
+    with pair.database.begin() as transaction:
+        transaction.insert(KEYED, pair.row(first), pair.row(last))
+    with pair.running() as (capture, judge):
+        quiet(judge, capture)
+        pair.warehouse.tamper(KEYED, "an UPDATE", spoil(first, last))
+        between = Decimal((int(one, 16) + int(other, 16)) // 2) / Decimal(16**32) * 100
+        assert judge.verify(KEYED, Sample(between)).counts == Counts(different=1)
+        assert judge.verify(KEYED, [one]).counts == Counts(different=1)
+        # As if there were too many ids for a statement.
+        monkeypatch.setattr(judge_module, "IDS_MAX", 0)
+        assert judge.verify(KEYED, [one]).counts == Counts(different=1)
+        assert judge.verify(KEYED, [one, other]).counts == Counts(different=2)
+
+
+def test_what_was_chosen_is_void_once_the_definition_changes(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a table without a key, each row has another id then."""
+    fill(pair, 5)
+    real, asked = Judge._round, list[Among | None]()
+    schema = schema_of(KEYLESS)
+    more = Column(name="c", type=pa.int32(), source_type="int")
+    wider = replace(schema, columns=(*schema.columns, more))
+    with pair.running() as (capture, judge):
+        quiet(judge, capture)
+
+        def altered_behind_the_first(self: Judge, compared: Any, among: Among | None) -> Any:
+            one = real(self, compared, among)
+            asked.append(among)
+            if len(asked) == 1:
+                with pair.database.begin() as transaction:
+                    transaction.alter(wider, fill={"c": 7})
+                capture.wait_until(lambda: len(shape(pair).columns) == len(wider.columns), "capture knows of it")
+                capture.wait_until(lambda: is_whole(judge), "and the target")
+                one.moved.add("0" * 32)
+            return one
+
+        monkeypatch.setattr(Judge, "_round", altered_behind_the_first)
+        found = judge.verify(KEYLESS, Sample(Decimal(50)))
+        assert found.result is Result.EQUAL
+        assert [type(among) for among in asked] == [Below, Below]
+
+
+def shape(pair: Pair) -> TableSchema:
+    (found,) = [record.schema for record in pair.captured.store.tables(NAME) if record.table == KEYLESS]
+    assert found is not None
+    return found
+
+
+def is_whole(judge: Judge) -> bool:
+    try:
+        judge._compared(KEYLESS)
+    except NotVerifiedError:
+        return False
+    return True
 
 
 # -- since
