@@ -28,6 +28,7 @@ from replicator.runtime.supervisor import End, RunOutcome
 from replicator.service import assess, history, lifecycle, plan, status
 from replicator.service import verify as verification
 from replicator.service.logs import log_lines
+from replicator.service.verify_scope import AskedScope
 from replicator.state.store import StateStore
 from replicator.verify import Verdict
 
@@ -311,7 +312,24 @@ def snapshot(name: str, tables: tuple[str, ...], restart: bool, recreate: bool) 
     help="Also write a report to this file: .json or .md.",
 )
 @click.option("--show-values", is_flag=True, help="Show the values of rows that differ, not only their keys.")
-def verify(name: str, tables: tuple[str, ...], as_json: bool, report: Path | None, show_values: bool) -> None:
+@click.option("--sample", metavar="PERCENT", help="Compare only so many percent of the rows: the same ones each time.")
+@click.option(
+    "--keys",
+    metavar="JSON",
+    multiple=True,
+    help="Compare only the row of TABLES that has this key, such as '{\"id\": 7}' or 7. Can be given more than once.",
+)
+@click.option("--since", metavar="DURATION", help="Compare only rows that were changed within this time, such as 90m.")
+def verify(
+    name: str,
+    tables: tuple[str, ...],
+    as_json: bool,
+    report: Path | None,
+    show_values: bool,
+    sample: str | None,
+    keys: tuple[str, ...],
+    since: str | None,
+) -> None:
     """Compare TABLES, or all tables, with the source, at one position of its log. Changes continue meanwhile.
 
     Exits 0 if all are equal, 3 if one differs, 1 if one could not be compared.
@@ -319,6 +337,7 @@ def verify(name: str, tables: tuple[str, ...], as_json: bool, report: Path | Non
     registry, home = Registry.discover(), Home.from_environment()
     if report is not None:
         verification.check_report(report)
+    asked = AskedScope.read(tables, sample=sample, keys=keys, since=since)
 
     def tell(verdict: Verdict) -> None:
         if not as_json:
@@ -331,6 +350,7 @@ def verify(name: str, tables: tuple[str, ...], as_json: bool, report: Path | Non
         registry,
         name,
         tables,
+        asked=asked,
         with_values=show_values,
         tell=tell,
         log=lambda line: click.echo(line, err=True),

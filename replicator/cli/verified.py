@@ -21,7 +21,10 @@ def table(verdict: Verdict, document: VerifiedTableDocument) -> None:
     """One table's verdict."""
     console = terminal()
     result = verdict.result.value.replace("_", " ")
-    at = f"  {counted(verdict.rows_source or 0, 'row')} at {verdict.position}" if verdict.position is not None else ""
+    at = ""
+    if verdict.position is not None:
+        some = f", of {some}" if (some := _compared(document)) else ""
+        at = f"  {counted(verdict.rows_source or 0, 'row')} at {verdict.position}{some}"
     console.print(
         Text.assemble((str(verdict.table), "bold"), "  ", (result, _STYLES[verdict.result]), at), soft_wrap=True
     )
@@ -39,14 +42,15 @@ def markdown(found: VerifyDocument) -> str:
     lines = [
         f"# Verification of {found.name}",
         "",
-        "| table | result | position | rows in source | rows in target | missing | extra | different |",
+        "| table | result | compared | position | rows in source | rows in target | missing | extra | different |",
     ]
-    lines.append("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    lines.append("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for one in found.tables:
         counts = one.counts
         cells = (
             one.table,
             one.result,
+            _compared(one) or one.scope,
             one.position,
             one.rows_source,
             one.rows_target,
@@ -61,6 +65,15 @@ def markdown(found: VerifyDocument) -> str:
         if details := _details(one, limit=len(one.differences)):
             lines += ["", f"## {one.table}", "", *(f"- {line}" for line in details)]
     return "\n".join(lines) + "\n"
+
+
+def _compared(one: VerifiedTableDocument) -> str:
+    """Which rows were compared, unless all."""
+    if one.scope == "table" or one.position is None:
+        return ""
+    if one.scope == "sample":
+        return f"a {one.sample:g} % sample"
+    return counted(one.keys or 0, "key" if one.scope == "keys" else "changed row")
 
 
 def _details(one: VerifiedTableDocument, *, limit: int = _SHOWN) -> Sequence[str]:

@@ -29,6 +29,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
@@ -39,6 +40,8 @@ from replicator.plugins.target import TargetTable
 
 ROWS_SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("hash", pa.string(), nullable=False)])
 """Of `TableState.rows`: 32 lower-case hex digits each."""
+IDS_MAX: Final = 100_000
+"""A statement has at most so many ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +59,50 @@ class Checksum:
     low: int
 
 
+@dataclass(frozen=True, slots=True)
+class Below:
+    """Rows whose id is below this one: a sample, because digests are uniform. 32 hex digits; they are compared as text."""
+
+    id: str
+
+    def __contains__(self, id_: str) -> bool:
+        """Whether rows of this id are among them."""
+        return id_ < self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """Rows that have one of these ids. A state is asked for at most `IDS_MAX` of them."""
+
+    ids: frozenset[str]
+
+    def __contains__(self, id_: str) -> bool:
+        """Whether rows of this id are among them."""
+        return id_ in self.ids
+
+
+Among = Below | Ids
+"""Some of a table's rows. Both sides choose the same, because both know a row's id."""
+
+
 class TableState(ABC):
     """One state of a table: everything that is asked of it is answered from the same state. Used from one thread."""
 
     @abstractmethod
-    def checksums(self, digits: int) -> Mapping[str, Checksum]:
+    def checksums(self, digits: int, among: Among | None = None) -> Mapping[str, Checksum]:
         """The checksums of the table's rows, grouped by the first `digits` (0 to 4) hex digits of their ids.
 
         Groups without rows may be left out. With 0 there is one group, `""`. Computed where the data is: only groups come back.
+
+        Args:
+            digits: Of a group.
+            among: Only these rows count. Of others the id is computed, where it can be avoided not the hash; a value of theirs that cannot
+                be represented is no error, unless the id needs it. None: all.
         """
 
     @abstractmethod
     def rows(self, groups: Collection[str]) -> pa.Table:
-        """Id and hash (`ROWS_SCHEMA`) of every row of these groups, in any order. All groups have equally many digits."""
+        """Id and hash (`ROWS_SCHEMA`) of every row of these groups, in any order. All groups have equally many digits, 32 are an id."""
 
     @abstractmethod
     def texts(self, ids: Collection[str]) -> Mapping[str, Mapping[str, str | None]]:

@@ -23,6 +23,7 @@ from replicator.service.verify_document import (
     VerifiedTableDocument,
     VerifyDocument,
 )
+from replicator.service.verify_scope import AskedScope
 from replicator.state import holder_id
 from replicator.state.records import Desired, ReplicatorRecord
 from replicator.state.store import StateStore
@@ -52,6 +53,7 @@ def verify(
     name: str,
     tables: Sequence[str],
     *,
+    asked: AskedScope = AskedScope(),  # noqa: B008 - frozen
     with_values: bool = False,
     tell: Callable[[Verdict], None] = lambda _: None,
     log: Callable[[str], None] = lambda _: None,
@@ -64,12 +66,13 @@ def verify(
         registry: The plugins.
         name: Of the replicator.
         tables: Their names; none: all.
+        asked: Which of their rows.
         with_values: Describe differences with the values of both sides.
         tell: Called with each table's verdict as soon as there is one.
         log: Called with log lines of a worker that runs here.
 
     Raises:
-        ConfigError: `unknown_replicator`, `unknown_table`.
+        ConfigError: `unknown_replicator`, `unknown_table`, `unknown_row_key`, `journal_too_short`.
         ReplicatorError: `paused`, or source, target or state store cannot be asked.
     """
     record = find(store, name)
@@ -77,6 +80,7 @@ def verify(
     if record.desired is not Desired.RUNNING or record.apply_paused:
         raise ReplicatorError(f"{name} is paused", code="paused", action=f"Run: replicator resume {name}")
     loaded = assembly.load(record, registry)
+    scope = asked.scope(store, name, chosen, loaded.config.journal.keep)
     with _worked_on(store, home, registry, record, log) as check:
         source = assembly.make_source(loaded, registry, record)
         target = assembly.make_target(loaded, registry, uuid=record.uuid)
@@ -97,7 +101,7 @@ def verify(
         verdicts = list[Verdict]()
         try:
             for table in chosen:
-                verdicts.append(judge.verify(table))
+                verdicts.append(judge.verify(table, scope))
                 tell(verdicts[-1])
         finally:
             source.close()
@@ -135,6 +139,9 @@ def _table(verdict: Verdict, *, with_values: bool) -> VerifiedTableDocument:
     return VerifiedTableDocument(
         table=str(verdict.table),
         result=verdict.result.value,
+        scope=verdict.scope.value,
+        sample=verdict.sample,
+        keys=verdict.keys,
         reason=verdict.reason,
         action=verdict.action,
         position=verdict.position,

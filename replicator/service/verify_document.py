@@ -36,13 +36,21 @@ class VerifiedTableDocument(StatusModel):
 
     table: str = Field(description="schema.table, as in the status.")
     result: Literal["equal", "different", "not_verified"] = Field(description="How both sides compare.")
+    scope: Literal["table", "sample", "keys", "since"] = Field(
+        description="What was compared: the whole table, a sample of its rows, the rows of --keys, or the rows that were changed within "
+        "--since. A table of which the definition or all rows were changed within --since is compared as a whole (table)."
+    )
+    sample: float | None = Field(description="Of a sample: how much of the table it is, in percent; otherwise null.")
+    keys: NonNegativeInt | None = Field(
+        description="With keys and since: how many rows were looked for, whether they exist or not; otherwise null."
+    )
     reason: str | None = Field(description="Why the table was not verified; otherwise null.")
     action: str | None = Field(description="What to do about that, where there is something.")
     position: int | None = Field(
         description="The sequence number at which both sides were compared; null if they were not."
     )
-    rows_source: NonNegativeInt | None = Field(description="Rows in the source there.")
-    rows_target: NonNegativeInt | None = Field(description="Rows in the target there.")
+    rows_source: NonNegativeInt | None = Field(description="Rows in the source there, of those that were compared.")
+    rows_target: NonNegativeInt | None = Field(description="Rows in the target there, of those that were compared.")
     counts: CountsDocument = Field(description="How many rows differ.")
     differences: tuple[DifferenceDocument, ...] = Field(description="At most 1,000 of them.")
     truncated: bool = Field(description="Whether there are more differences than these.")

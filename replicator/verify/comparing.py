@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
-from replicator.plugins.verification import Checksum
+from replicator.plugins.verification import Among, Checksum
 from replicator.verify.verdicts import Kind
 
 ROWS_AT_ONCE: Final = 200_000
@@ -42,8 +42,8 @@ def differing(source: Mapping[str, Checksum], target: Mapping[str, Checksum]) ->
         yield block
 
 
-def compare_rows(source: pa.Table, target: pa.Table, *, only: Collection[str] | None = None) -> Sequence[Found]:
-    """What differs between rows of both sides (`ROWS_SCHEMA`), by id. `only`: of these ids; None: of all."""
+def compare_rows(source: pa.Table, target: pa.Table, *, only: Among | None = None) -> Sequence[Found]:
+    """What differs between rows of both sides (`ROWS_SCHEMA`), by id. `only`: among these; None: among all."""
     ours, theirs = _counted(source), _counted(target)
     more, less = ours - theirs, theirs - ours
     missing, extra = _by_id(more), _by_id(less)

@@ -8,6 +8,8 @@ A round:
 3. Both sides' checksums are compared, then the rows of groups that differ.
 4. If some rows differ, the journal tells which of them the read may have seen in a newer state than S (`moving.py`). What else differs is
    different. Those are compared again, alone, in the next round.
+
+Of a scope (`scope.py`) other than the whole table, both sides checksum only its rows.
 """
 
 from __future__ import annotations
@@ -27,6 +29,10 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import DeltaSource, Seen, Visibility
 from replicator.plugins.target import DeltaTarget, TableOptions, TargetTable
 from replicator.plugins.verification import (
+    IDS_MAX,
+    Among,
+    Checksum,
+    Ids,
     SourceState,
     SupportsSourceVerification,
     SupportsTargetVerification,
@@ -39,11 +45,12 @@ from replicator.state.store import StateStore
 from replicator.verify.barriers import Barrier, Barriers, NotVerifiedError
 from replicator.verify.comparing import Found, compare_rows, differing
 from replicator.verify.moving import Moving, TableChangedError
+from replicator.verify.scope import Chosen, OfIds, Scope, TableJournal, Whole
 from replicator.verify.verdicts import DIFFERENCES_MAX, Counts, Difference, Kind, Result, Verdict, shown
 
 _DIGITS: Final = 3
 """Of an id, for groups: a row that differs costs the rows of one group in so many."""
-_DIGITS_AGAIN: Final = 4
+_DIGITS_OF_IDS: Final = 4
 _ROUNDS_MAX: Final = 20
 
 
@@ -64,6 +71,11 @@ class _Compared:
     def names(self) -> Sequence[str]:
         """The source's names, in the order of the row text."""
         return order_of(list(self.columns), self.schema)
+
+    def is_as(self, other: _Compared) -> bool:
+        """Whether the table had the same definition then."""
+        ours, theirs = ((c.schema, c.columns, c.record.incarnation) for c in (self, other))
+        return ours == theirs
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,27 +110,40 @@ class Judge:
     barriers: Barriers
     with_values: bool = False
 
-    def verify(self, table: TableId) -> Verdict:
-        """Compare a table.
+    def verify(self, table: TableId, scope: Scope | Collection[str] | None = None) -> Verdict:
+        """Compare a table, or some rows of it.
+
+        Args:
+            table: Its name.
+            scope: Which rows; also their ids. None: all.
 
         Raises:
             ReplicatorError: Source, target or state store cannot be asked.
         """
+        if not isinstance(scope, Scope):
+            scope = Whole() if scope is None else OfIds(frozenset(scope))
         try:
-            return self._verify(table)
+            return self._verify(table, scope)
         except NotVerifiedError as error:
-            return Verdict(table=table, result=Result.NOT_VERIFIED, reason=error.reason, action=error.action)
+            reason, action = error.reason, error.action
         except TableError as error:
-            return Verdict(table=table, result=Result.NOT_VERIFIED, reason=error.message, action=error.action)
+            reason, action = error.message, error.action
+        return Verdict(table=table, result=Result.NOT_VERIFIED, scope=scope.extent, reason=reason, action=action)
 
-    def _verify(self, table: TableId) -> Verdict:
+    def _verify(self, table: TableId, scope: Scope) -> Verdict:
         first: _Round | None = None
-        found, again, compared = list[_Round](), None, None
+        compared: _Compared | None = None
+        found, again, chosen = list[_Round](), None, Chosen()
         reason = "its definition kept changing"
         for _ in range(_ROUNDS_MAX):
-            compared = self._compared(table)
+            before, compared = compared, self._compared(table)
+            if before is not None and not compared.is_as(before):
+                # Ids may be others now.
+                first, found, again = None, [], None
             try:
-                one = self._round(compared, again)
+                if again is None:
+                    chosen = scope.choose(self._journal_of(compared))
+                one = self._round(compared, chosen.among if again is None else Ids(again))
             except (_AgainError, TableChangedError, SchemaConflictError, TransientError) as error:
                 reason = str(error) or reason
                 first, found, again = None, [], None
@@ -129,7 +154,7 @@ class Judge:
             found.append(one)
             again = frozenset(one.moved)
             if not again:
-                return _verdict(table, first, found, compared.not_compared)
+                return _verdict(table, chosen, first, found, compared.not_compared)
             reason = f"{len(again)} of its rows were changed again whenever they were read"
         raise NotVerifiedError(reason, "Verify it again when fewer of its rows change.")
 
@@ -157,18 +182,29 @@ class Judge:
         schema = replace(record.schema, table=record.source_table or record.table)
         return _Compared(record=record, schema=schema, columns=columns, not_compared=tuple(left_out))
 
-    def _round(self, compared: _Compared, only: Collection[str] | None) -> _Round:
-        table = compared.record.table
+    def _journal_of(self, compared: _Compared) -> TableJournal:
+        return TableJournal(
+            record=compared.record,
+            columns=frozenset(compared.columns),
+            store=self.store,
+            reader=self.reader,
+            barriers=self.barriers,
+            name=self.name,
+        )
+
+    def _round(self, compared: _Compared, among: Among | None) -> _Round:
         with self.barriers.held() as barrier, self._source_state(compared) as ours:
             self._check_seen(barrier, ours.visibility)
             with _Worker() as worker:
                 theirs = worker.enter(lambda: self._target_state(compared, barrier))
-                digits = _DIGITS if only is None else _DIGITS_AGAIN
-                their_sums = worker.submit(lambda: theirs().checksums(digits))
-                our_sums = ours.checksums(digits)
+                ids = among.ids if isinstance(among, Ids) else None
+                asked = None if ids is not None and len(ids) > IDS_MAX else among
+                digits = _DIGITS if ids is None else _DIGITS_OF_IDS
+                their_sums = worker.submit(lambda: _checksums(theirs(), digits, asked))
+                our_sums = _checksums(ours, digits, asked)
                 sums = their_sums()
-                if only is not None:
-                    groups = {id_[:digits] for id_ in only}
+                if ids is not None and asked is None:
+                    groups = {id_[:digits] for id_ in ids}
                     our_sums = {group: one for group, one in our_sums.items() if group in groups}
                     sums = {group: one for group, one in sums.items() if group in groups}
                 one = _Round(
@@ -177,9 +213,10 @@ class Judge:
                 )
                 moving: frozenset[str] | None = None
                 for groups_at_once in differing(our_sums, sums):
-                    their_rows = worker.submit(lambda at=tuple(groups_at_once): theirs().rows(at))  # type: ignore[misc]
-                    our_rows = ours.rows(groups_at_once)
-                    rows = compare_rows(our_rows, their_rows(), only=only)
+                    wanted = _within(asked, groups_at_once)
+                    their_rows = worker.submit(lambda at=wanted: theirs().rows(at))  # type: ignore[misc]
+                    our_rows = ours.rows(wanted)
+                    rows = compare_rows(our_rows, their_rows(), only=among)
                     if rows and moving is None:
                         moving = self._moving(compared, barrier, ours.visibility)
                     self._note(
@@ -192,12 +229,7 @@ class Judge:
                     )
                 if ours.identity() != compared.record.identity:
                     raise _AgainError("the source's table was altered meanwhile")
-        now = self._compared(table)
-        if (now.schema, now.columns, now.record.incarnation) != (
-            compared.schema,
-            compared.columns,
-            compared.record.incarnation,
-        ):
+        if not self._compared(compared.record.table).is_as(compared):
             raise _AgainError("its definition changed meanwhile")
         return one
 
@@ -312,6 +344,19 @@ class _Worker:
         return self._pool.submit(call).result
 
 
+def _checksums(state: TableState, digits: int, among: Among | None) -> Mapping[str, Checksum]:
+    """Of no rows, nothing is read."""
+    return {} if isinstance(among, Ids) and not among.ids else state.checksums(digits, among)
+
+
+def _within(among: Among | None, groups: Sequence[str]) -> Sequence[str]:
+    """What is asked of rows in these groups: by their ids, if these are known."""
+    if not isinstance(among, Ids):
+        return tuple(groups)
+    digits, wanted = len(groups[0]), set(groups)
+    return tuple(sorted(id_ for id_ in among.ids if id_[:digits] in wanted))
+
+
 def _is_whole(record: TableRecord, applied: AppliedRecord | None) -> bool:
     return (
         applied is not None
@@ -321,7 +366,9 @@ def _is_whole(record: TableRecord, applied: AppliedRecord | None) -> bool:
     )
 
 
-def _verdict(table: TableId, first: _Round, rounds: Sequence[_Round], not_compared: tuple[str, ...]) -> Verdict:
+def _verdict(
+    table: TableId, chosen: Chosen, first: _Round, rounds: Sequence[_Round], not_compared: tuple[str, ...]
+) -> Verdict:
     counts = sum((one.counts for one in rounds), start=Counts())
     # The source was read somewhat later: how many rows it had at the position follows from what differs there.
     rows_target = first.rows_target
@@ -329,6 +376,9 @@ def _verdict(table: TableId, first: _Round, rounds: Sequence[_Round], not_compar
     return Verdict(
         table=table,
         result=Result.DIFFERENT if counts.total else Result.EQUAL,
+        scope=chosen.extent,
+        sample=chosen.sample,
+        keys=chosen.keys,
         position=first.position,
         rows_source=rows_target + counts.missing - counts.extra,
         rows_target=rows_target,

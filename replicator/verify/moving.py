@@ -1,4 +1,4 @@
-"""Which rows the journal says were changed between a barrier and what a read of the source saw."""
+"""Which rows the journal says were changed: between a barrier and what a read of the source saw, or since some time."""
 
 from __future__ import annotations
 
@@ -34,15 +34,20 @@ class Moving:
     schema: TableSchema
     columns: Collection[str]
 
-    def ids(self, after: int, upto: int, visibility: Visibility) -> frozenset[str]:
+    def ids(self, after: int, upto: int, visibility: Visibility | None = None) -> frozenset[str]:
         """The ids of the rows that a transaction touched behind `after` and up to `upto` which the read saw, or may have seen.
+
+        Without a visibility: those that any transaction touched.
 
         Raises:
             TableChangedError: As it says.
         """
-        return frozenset(
-            id_ for file in self._files(after, upto) for id_ in self._touched(file, after, upto, visibility)
-        )
+        return frozenset(self.each(after, upto, visibility))
+
+    def each(self, after: int, upto: int, visibility: Visibility | None = None) -> Iterator[str]:
+        """The same, one after the other as they are found, an id perhaps several times."""
+        for file in self._files(after, upto):
+            yield from self._touched(file, after, upto, visibility)
 
     def _files(self, after: int, upto: int) -> Iterator[SegmentFile]:
         while True:
@@ -59,15 +64,17 @@ class Moving:
             if len(page) < _PAGE:
                 return
 
-    def _touched(self, file: SegmentFile, after: int, upto: int, visibility: Visibility) -> Iterator[str]:
+    def _touched(self, file: SegmentFile, after: int, upto: int, visibility: Visibility | None) -> Iterator[str]:
         if self.reader.schema(file).fingerprint != self.schema.fingerprint:
             raise TableChangedError
         file_system, path = resolve(file.uri)
         with journal_io(file.uri), file_system.open_input_file(path) as stream:
             for batch in pq.ParquetFile(stream).iter_batches():
                 numbers = batch.column("_sequence_num")
-                is_between = pc.and_(pc.greater(numbers, after), pc.less_equal(numbers, upto))
-                rows = batch.filter(pc.and_(is_between, _may_be_seen(batch.column(TRANSACTION_ID), visibility)))
+                chosen = pc.and_(pc.greater(numbers, after), pc.less_equal(numbers, upto))
+                if visibility is not None:
+                    chosen = pc.and_(chosen, _may_be_seen(batch.column(TRANSACTION_ID), visibility))
+                rows = batch.filter(chosen)
                 for name in (BEFORE, ROW):
                     yield from self._ids_of(rows.column(name))
 

@@ -25,6 +25,15 @@ class Result(StrEnum):
     NOT_VERIFIED = "not_verified"
 
 
+class Extent(StrEnum):
+    """What is compared of a table: all of it, a sample, the rows of keys, or what was changed since some time."""
+
+    TABLE = "table"
+    SAMPLE = "sample"
+    KEYS = "keys"
+    SINCE = "since"
+
+
 class Kind(StrEnum):
     """How a row differs: it is not in the target, not in the source, or has other values."""
 
@@ -77,6 +86,9 @@ class Verdict:
     """What was found out about one table.
 
     Attributes:
+        scope: What was compared, or of a table that was not verified: what should have been. The rows are counted of that alone.
+        sample: Of a sample: how much of the table it is, in percent.
+        keys: Where rows are looked for one by one: how many, whether they exist or not.
         reason: Why it was not verified.
         action: What a person can do about that.
         position: The sequence number at which the two sides were compared; None if they were not.
@@ -86,6 +98,9 @@ class Verdict:
 
     table: TableId
     result: Result
+    scope: Extent = Extent.TABLE
+    sample: float | None = None
+    keys: int | None = None
     reason: str | None = None
     action: str | None = None
     position: int | None = None

@@ -12,7 +12,7 @@ from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableSchema
 from replicator.plugins.kit.canonical import column_texts, digest_of, key_texts, row_texts
 from replicator.plugins.source import Visibility
-from replicator.plugins.verification import ROWS_SCHEMA, Checksum, SourceState, TableState, order_of
+from replicator.plugins.verification import ROWS_SCHEMA, Among, Checksum, SourceState, TableState, order_of
 
 _MODULUS: Final = 1 << 64
 
@@ -45,9 +45,11 @@ class RowsState(TableState):
             ]
         )
 
-    def checksums(self, digits: int) -> Mapping[str, Checksum]:
+    def checksums(self, digits: int, among: Among | None = None) -> Mapping[str, Checksum]:
         found = dict[str, Checksum]()
         for row in self.held:
+            if among is not None and row.id not in among:
+                continue
             group = row.id[:digits]
             before = found.get(group, Checksum(0, 0, 0))
             found[group] = Checksum(
@@ -87,8 +89,8 @@ class MemorySourceState(SourceState):
     def identity(self) -> TableIdentity | None:
         return self.find()
 
-    def checksums(self, digits: int) -> Mapping[str, Checksum]:
-        return self.rows_state.checksums(digits)
+    def checksums(self, digits: int, among: Among | None = None) -> Mapping[str, Checksum]:
+        return self.rows_state.checksums(digits, among)
 
     def rows(self, groups: Collection[str]) -> pa.Table:
         return self.rows_state.rows(groups)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from replicator.cli import verified
+from replicator.cli.main import main
 from replicator.model.schema import TableId
 from replicator.service.verify import document, exit_code
-from replicator.verify import Counts, Difference, Kind, Result, Verdict
+from replicator.verify import Counts, Difference, Extent, Kind, Result, Verdict
 
 EQUAL = Verdict(
     table=TableId("shop", "views"), result=Result.EQUAL, position=9, rows_source=2000, rows_target=2000,
@@ -51,6 +56,51 @@ def test_a_table_is_printed_with_what_a_person_needs(capsys: pytest.CaptureFixtu
     ]
 
 
+@pytest.mark.parametrize(
+    ("parts", "told", "cell"),
+    [
+        ({"scope": Extent.SAMPLE, "sample": 5.0}, "2,000 rows at 9, of a 5 % sample", "a 5 % sample"),
+        ({"scope": Extent.SAMPLE, "sample": 0.5}, "2,000 rows at 9, of a 0.5 % sample", "a 0.5 % sample"),
+        ({"scope": Extent.KEYS, "keys": 2, "rows_source": 1}, "1 row at 9, of 2 keys", "2 keys"),
+        ({"scope": Extent.SINCE, "keys": 1, "rows_source": 0}, "0 rows at 9, of 1 changed row", "1 changed row"),
+        ({}, "2,000 rows at 9", "table"),
+    ],
+)
+def test_which_rows_were_compared_is_told(
+    capsys: pytest.CaptureFixture[str], parts: dict[str, Any], told: str, cell: str
+) -> None:
+    verdict = replace(EQUAL, **parts)
+    found = document("n", [verdict], with_values=False)
+    verified.table(verdict, found.tables[0])
+    assert capsys.readouterr().out.splitlines()[0] == f"shop.views  equal  {told}"
+    assert f"| shop.views | equal | {cell} | 9 |" in verified.markdown(found)
+    (table,) = json.loads(found.model_dump_json())["tables"]
+    assert (table["scope"], table["sample"], table["keys"]) == (
+        verdict.scope.value, verdict.sample, verdict.keys,
+    )  # fmt: skip
+
+
+def test_what_should_have_been_compared_is_told_of_a_table_that_was_not() -> None:
+    found = document("n", [replace(NOT, scope=Extent.SAMPLE)], with_values=False)
+    assert "| shop.x | not_verified | sample |  |" in verified.markdown(found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--sample", "5", "--since", "1h"], "two_scopes"),
+        (["--sample", "200"], "unknown_sample"),
+        (["--since", "soon"], "unknown_duration"),
+        (["--keys", "7"], "unknown_row_key"),
+        (["shop.a", "shop.b", "--keys", "7", "--keys", "8"], "unknown_row_key"),
+    ],
+)
+def test_scopes_that_cannot_be_are_refused(arguments: list[str], code: str, tmp_path: Path) -> None:
+    done = CliRunner(env={"REPLICATOR_HOME": str(tmp_path)}).invoke(main, ["verify", "shop", *arguments])
+    assert done.exit_code == 2
+    assert f"[{code}]" in done.stderr
+
+
 def test_values_are_told_if_they_are_asked_for() -> None:
     hidden = document("n", [DIFFERENT], with_values=False)
     assert all(one.source is one.target is None for one in hidden.tables[0].differences)
@@ -60,8 +110,8 @@ def test_values_are_told_if_they_are_asked_for() -> None:
 
 def test_a_report_for_people_is_a_table_and_a_list() -> None:
     lines = verified.markdown(document("n", [EQUAL, DIFFERENT, NOT], with_values=False)).splitlines()
-    assert "| shop.people | different | 5 | 3 | 2 | 1 | 0 | 1 |" in lines
-    assert "| shop.x | not_verified |  |  |  | 0 | 0 | 0 |" in lines
+    assert "| shop.people | different | table | 5 | 3 | 2 | 1 | 0 | 1 |" in lines
+    assert "| shop.x | not_verified | table |  |  |  | 0 | 0 | 0 |" in lines
     assert "- different: id=7; columns: name" in lines
 
 

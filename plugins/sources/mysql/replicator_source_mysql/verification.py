@@ -14,7 +14,7 @@ from typing_extensions import override
 from replicator.model.errors import TableError, UnsupportedTypeError
 from replicator.model.identity import TableIdentity
 from replicator.plugins.source import Visibility
-from replicator.plugins.verification import ROWS_SCHEMA, Checksum, SourceState, order_of
+from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, SourceState, order_of
 from replicator_source_mysql.canonicalsql import (
     OUT_OF_RANGE,
     column_text,
@@ -67,7 +67,7 @@ class StateQueries:
             fails=fails,
         )
 
-    def checksums(self, digits: int) -> str:
+    def checksums(self, digits: int, among: Among | None = None) -> str:
         """Group, number of rows, and the sum of both halves of their hashes.
 
         The hash is computed once for a row: IF evaluates its condition first, which leaves it in a variable.
@@ -75,9 +75,10 @@ class StateQueries:
         high, low = (f"CAST(CONV(SUBSTR({_HASH}, {start}, 16), 16, 10) AS UNSIGNED)" for start in (1, 17))
         # Whether it is NULL MariaDB would know beforehand, and then evaluate nothing.
         value = f"IF(LENGTH({_HASH} := {never_null(self._hash)}) > 0, {high} * {_HALF} + {low}, NULL)"
+        rows = self._from if among is None else f"{self._from} WHERE {self._is_among(among)}"
         if not digits:
-            return f"SELECT '', COUNT(*), SUM({value}) {self._from}"
-        return f"SELECT SQL_SMALL_RESULT LEFT({self._id}, {digits}) AS `group`, COUNT(*), SUM({value}) {self._from} GROUP BY `group`"
+            return f"SELECT '', COUNT(*), SUM({value}) {rows}"
+        return f"SELECT SQL_SMALL_RESULT LEFT({self._id}, {digits}) AS `group`, COUNT(*), SUM({value}) {rows} GROUP BY `group`"
 
     def rows(self, groups: Collection[str]) -> str:
         """Id and hash of each row."""
@@ -96,6 +97,11 @@ class StateQueries:
         found = {c.name: condition for c in self.columns if (condition := is_refused(c)) is not None}
         sums = [f"COALESCE(SUM({condition}), 0)" for condition in found.values()]
         return [c for c in self.columns if c.name in found], f"SELECT {', '.join(['COUNT(*)', *sums])} {self._from}"
+
+    def _is_among(self, among: Among) -> str:
+        if isinstance(among, Below):
+            return f"{self._id} < {literal(among.id)}"
+        return f"{self._id} IN ({_literals(among.ids)})" if among.ids else "FALSE"
 
     @property
     def _from(self) -> str:
@@ -143,9 +149,9 @@ class MysqlState(SourceState):
         return self._view.visibility()
 
     @override
-    def checksums(self, digits: int) -> Mapping[str, Checksum]:
+    def checksums(self, digits: int, among: Among | None = None) -> Mapping[str, Checksum]:
         found = {}
-        for rows in self._answer(self._queries.checksums(digits)):
+        for rows in self._answer(self._queries.checksums(digits, among)):
             columns = [rows.next_column().cast(pa.string()).to_pylist() for _ in range(3)]
             for group, count, both in zip(*columns, strict=True):
                 if int(count):

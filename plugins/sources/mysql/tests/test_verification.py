@@ -17,7 +17,7 @@ from replicator.model.errors import SchemaConflictError, TableError, Unsupported
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.canonical import digest_of, key_texts, row_texts, value_text
 from replicator.plugins.source import ChunkRequest
-from replicator.plugins.verification import Checksum, SourceState
+from replicator.plugins.verification import IDS_MAX, Below, Checksum, Ids, SourceState
 from replicator_source_mysql.source import MysqlSource
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 
@@ -186,6 +186,13 @@ def assert_proved(source: MysqlSource, schema: TableSchema) -> None:
         assert pairs(state, [""]) == wanted
         for digits in (0, 1, 3, 4):
             assert dict(state.checksums(digits)) == sums(wanted, digits)
+        for among in (
+            Below("5" + "0" * 31),
+            Ids(frozenset({*sorted({i for i, _ in wanted})[::2], "0" * 32})),
+            Ids(frozenset()),
+        ):
+            few = Counter({row: n for row, n in wanted.items() if row[0] in among})
+            assert [dict(state.checksums(digits, among)) for digits in (0, 4)] == [sums(few, 0), sums(few, 4)]
         some = sorted({id_[:2] for id_, _ in wanted})[::2]
         assert pairs(state, some) == Counter({key: n for key, n in wanted.items() if key[0][:2] in some})
         assert state.identity() is not None
@@ -369,6 +376,32 @@ def test_unrepresentable_values_are_those_of_a_snapshot(mysql_database: MysqlDat
                 ask()
             assert (refused.value.code, refused.value.table) == ("unrepresentable_value", str(schema.table))
             assert "column d: 6 of 13" in refused.value.message
+
+
+def test_unrepresentable_values_of_rows_that_are_not_asked_for_are_no_error(
+    mysql_database: MysqlDatabase, source_of: Make
+) -> None:
+    with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("SET sql_mode = 'ALLOW_INVALID_DATES'")
+        cursor.execute("CREATE TABLE t (id int PRIMARY KEY, d date)")
+        cursor.execute("INSERT INTO t VALUES (1, '2024-01-01'), (2, '2024-02-31')")
+    source = source_of(mysql_database.server)
+    good, bad = (Ids(frozenset({digest_of(f"{n},")})) for n in (1, 2))
+    with source.open_state(schema_of(source, mysql_database), ["id", "d"]) as state:
+        assert sum(found.rows for found in state.checksums(4, good).values()) == 1
+        assert state.rows(good.ids).num_rows == 1
+        with pytest.raises(UnsupportedTypeError, match="column d"):
+            state.checksums(4, bad)
+
+
+def test_as_many_ids_as_may_be_asked_for(mysql_database: MysqlDatabase, source: MysqlSource) -> None:
+    mysql_database.execute("CREATE TABLE t (n int PRIMARY KEY)")
+    for start in range(0, IDS_MAX + 5000, 35_000):
+        numbers = ", ".join(f"({n})" for n in range(start, start + 35_000))
+        mysql_database.execute(f"INSERT INTO t VALUES {numbers}")
+    ids = Ids(frozenset(digest_of(f"{n},") for n in range(IDS_MAX)))
+    with source.open_state(schema_of(source, mysql_database), ["n"]) as state:
+        assert state.checksums(0, ids)[""].rows == IDS_MAX
 
 
 def test_a_table_that_was_replaced_or_changed_is_void(mysql_database: MysqlDatabase, source_of: Make) -> None:

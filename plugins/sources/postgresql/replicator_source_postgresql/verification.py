@@ -20,7 +20,7 @@ from typing_extensions import override
 from replicator.model.errors import UnsupportedTypeError
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableSchema
-from replicator.plugins.verification import ROWS_SCHEMA, Checksum, SourceState, order_of
+from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, SourceState, order_of
 from replicator_source_postgresql.canonicalsql import Form, Scope, digits_of, form_of, joined, number_of, sha256_of
 from replicator_source_postgresql.catalogue import CatalogColumn, CatalogTable
 from replicator_source_postgresql.chunksql import ReadPlan, published_rows, quoted, table_source
@@ -120,15 +120,20 @@ class StateQuery:
         """A compared column."""
         return self._columns[name]
 
-    def checksums(self, digits: int) -> str:
+    def checksums(self, digits: int, among: Among | None = None) -> str:
         """Per group of rows: its name, their count, that of their hashes, and the sums of both halves of these.
 
         A hash is NULL if the row has a value that is refused.
         """
         # Each digest is computed once a row.
-        digests = f"{self._hash} AS hash" + (f", {self._id} AS id" if digits and self._key_forms else "")
-        rows = f"(SELECT {digests} FROM {self._source} OFFSET 0) AS s"  # noqa: S608
-        group = digits_of("s.id" if self._key_forms else "s.hash", digits) if digits else "''"
+        if among is None:
+            digests = f"{self._hash} AS hash" + (f", {self._id} AS id" if digits and self._key_forms else "")
+            rows = f"(SELECT {digests} FROM {self._source} OFFSET 0) AS s"  # noqa: S608
+            group = digits_of("s.id" if self._key_forms else "s.hash", digits) if digits else "''"
+        else:
+            some = f"{self._identified()} WHERE {_is_among(among)} OR s.id IS NULL"
+            rows = f"(SELECT s.id, {self._hash} AS hash FROM {some} OFFSET 0) AS s"  # noqa: S608
+            group = f"left(s.id, {digits})"
         high, low = (f"sum({number_of('s.hash', first)})" for first in (0, _HALF_BYTES))
         return f"SELECT {group}, count(*), count(s.hash), {high}, {low} FROM {rows} GROUP BY 1"  # noqa: S608
 
@@ -205,10 +210,10 @@ class _State(SourceState):
         return self._table.identity if self._is_same else None
 
     @override
-    def checksums(self, digits: int) -> Mapping[str, Checksum]:
+    def checksums(self, digits: int, among: Among | None = None) -> Mapping[str, Checksum]:
         if not self._is_same:
             return {}
-        groups = self._fetch(self._query.checksums(digits))
+        groups = self._fetch(self._query.checksums(digits, among))
         if any(hashes < rows for _, rows, hashes, _, _ in groups):
             raise self._refusal()
         return {
@@ -260,6 +265,13 @@ class _State(SourceState):
         return UnsupportedTypeError(
             f"column {name}: {error.message}", code=error.code, table=str(self._table.table), action=error.action
         )
+
+
+def _is_among(among: Among) -> str:
+    """Whether a row `s` is: many ids are looked up in a hash table."""
+    if isinstance(among, Below):
+        return f"s.id < {sql.Literal(among.id).as_string(None)}"
+    return f"s.id IN (SELECT unnest({_texts(among.ids)}))"
 
 
 def _texts(texts: Collection[str]) -> str:

@@ -19,7 +19,7 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.canonical import digest_of, key_texts, row_texts
 from replicator.plugins.kit.reads import joined
 from replicator.plugins.source import Seen
-from replicator.plugins.verification import Checksum, TableState
+from replicator.plugins.verification import IDS_MAX, Below, Checksum, Ids, TableState
 from replicator.testing.waiting import wait_until
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_source_postgresql.values import key_text
@@ -216,11 +216,25 @@ def verify(source: PostgresqlSource, table: TableId = T, columns: Sequence[str] 
             for id_, hash_, _ in rows:
                 groups.setdefault(id_[:digits], []).append(hash_)
             assert state.checksums(digits) == {group: checksum_of(hashes) for group, hashes in groups.items()}
+        compare_among(state, rows)
         some = {id_[:1] for id_, _, _ in rows[: len(rows) // 2]}
         few = state.rows(some)
         assert Counter(few["hash"].to_pylist()) == Counter(h for i, h, _ in rows if i[:1] in some)
         assert state.identity() == source.describe([table])[table].identity
     return rows
+
+
+def compare_among(state: TableState, rows: Sequence[Row]) -> None:
+    """Compare what a state says of some rows: of a sample, and of rows by their ids, one of which does not exist."""
+    ids = sorted({id_ for id_, _, _ in rows})
+    for among in (Below("5" + "0" * 31), Ids(frozenset({*ids[:1000:2], "0" * 32})), Ids(frozenset())):
+        for digits in (0, 4):
+            groups: dict[str, list[str]] = {}
+            for id_, hash_, _ in rows:
+                if id_ in among:
+                    groups.setdefault(id_[:digits], []).append(hash_)
+            found = {group: sums for group, sums in state.checksums(digits, among).items() if sums.rows}
+            assert found == {group: checksum_of(hashes) for group, hashes in groups.items()}
 
 
 def compare_texts(state: TableState, batch: pa.RecordBatch, schema: TableSchema, names: Sequence[str]) -> None:
@@ -365,6 +379,30 @@ def test_a_value_that_cannot_be_held_is_refused_or_null_as_in_a_snapshot(
         with pytest.raises(UnsupportedTypeError) as of_snapshot:
             read(source, schema)
         assert caught.value.message == of_snapshot.value.message
+
+
+def test_a_value_that_cannot_be_held_is_no_error_of_rows_that_are_not_asked_for(
+    any_database: ScratchDatabase, make_source: MakeSource
+) -> None:
+    any_database.execute(
+        "CREATE TABLE t (n int PRIMARY KEY, v date)", "INSERT INTO t VALUES (1, '2024-01-01'), (2, 'infinity')"
+    )
+    source = make_source(any_database)
+    good, bad = (Ids(frozenset({digest_of(f"{n},")})) for n in (1, 2))
+    with source.open_state(schema_of(source), ["n", "v"]) as state:
+        assert sum(sums.rows for sums in state.checksums(4, good).values()) == 1
+        assert state.rows(good.ids).num_rows == 1
+        with pytest.raises(UnsupportedTypeError, match="column v"):
+            state.checksums(4, bad)
+
+
+def test_as_many_ids_as_may_be_asked_for(any_database: ScratchDatabase, source: PostgresqlSource) -> None:
+    any_database.execute(
+        "CREATE TABLE t (n int PRIMARY KEY)", f"INSERT INTO t SELECT generate_series(1, {IDS_MAX + 5000})"
+    )
+    ids = Ids(frozenset(digest_of(f"{n},") for n in range(1, IDS_MAX + 1)))
+    with source.open_state(schema_of(source), ["n"]) as state:
+        assert state.checksums(0, ids)[""].rows == IDS_MAX
 
 
 def test_a_key_that_cannot_be_held_is_refused_always(any_database: ScratchDatabase, make_source: MakeSource) -> None:

@@ -23,7 +23,7 @@ from replicator.model.events import IS_DELETED
 from replicator.model.schema import TableSchema
 from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator.plugins.target import TargetTable
-from replicator.plugins.verification import ROWS_SCHEMA, Checksum, TableState, order_of
+from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, TableState, order_of
 from replicator_target_delta import canonical_sql as sql
 from replicator_target_delta.errors import not_readable
 from replicator_target_delta.lakefiles import LakeFiles
@@ -126,14 +126,20 @@ class DuckDBState(TableState):
         self._row = row
         self._key_text = sql.joined([(c.alias, c.type) for c in of_key], is_key=True) if key else row
 
-    def checksums(self, digits: int) -> Mapping[str, Checksum]:
+    def checksums(self, digits: int, among: Among | None = None) -> Mapping[str, Checksum]:
         """One pass over the files; in bounded memory."""
-        group = f"left({sql.digest(self._key_text)}, {digits})" if digits else "''"
-        statement = sql.sums(self._select([f"{group} AS g", f"{self._row} AS t"]))
-        return {
-            group: Checksum(rows, high % (1 << 64), low % (1 << 64))
-            for group, rows, high, low in self._run(statement).fetchall()
-        }
+        id_ = sql.digest(self._key_text)
+        group = f"left({id_}, {digits})" if digits else "''"
+        texts = [f"{group} AS g", f"{self._row} AS t"]
+        match among:
+            case None:
+                found = self._run(sql.sums(self._select(texts)))
+            case Below():
+                found = self._run(sql.sums(self._select(texts, f"{id_} < $below")), below=among.id)
+            case _:
+                some = self._select(texts, f"{id_} IN (SELECT unnest($ids))")
+                found = self._run(sql.sums(some), ids=sorted(among.ids))
+        return {group: Checksum(rows, high % (1 << 64), low % (1 << 64)) for group, rows, high, low in found.fetchall()}
 
     def rows(self, groups: Collection[str]) -> pa.Table:
         """One pass over the files."""
@@ -160,19 +166,19 @@ class DuckDBState(TableState):
         found = self._run(statement, ids=sorted(ids)).fetchall()
         return {id_: dict(zip(self._columns, of_row, strict=True)) for id_, *of_row in found}
 
-    def _select(self, texts: Sequence[str]) -> str:
-        """A query for these texts of every row."""
-        parts = [self._select_from(number, group, texts) for number, group in enumerate(self._groups)]
+    def _select(self, texts: Sequence[str], condition: str = "true") -> str:
+        """A query for these texts of every row that a condition holds for."""
+        parts = [self._select_from(number, group, texts, condition) for number, group in enumerate(self._groups)]
         return " UNION ALL ".join(parts)
 
-    def _select_from(self, number: int, group: _Group, texts: Sequence[str]) -> str:
+    def _select_from(self, number: int, group: _Group, texts: Sequence[str], condition: str) -> str:
         source = f"read_parquet($files{number}, hive_partitioning = false) AS f"
         if not group.paths:
             source = "(SELECT 0 WHERE false)"
         elif group.deleted is not None:
             source += f" ANTI JOIN {group.deleted} AS d ON d.file = f.file_index AND d.row = f.file_row_number"
-        where = f" WHERE {_SOFT} IS NOT TRUE" if self._is_soft else ""
-        return f"SELECT {', '.join(texts)} FROM (SELECT {group.columns} FROM {source}){where}"
+        where = f"{_SOFT} IS NOT TRUE AND {condition}" if self._is_soft else condition
+        return f"SELECT {', '.join(texts)} FROM (SELECT {group.columns} FROM {source}) WHERE {where}"
 
     def _run(self, statement: str, **parameters: Any) -> duckdb.DuckDBPyConnection:
         for number, group in enumerate(self._groups):

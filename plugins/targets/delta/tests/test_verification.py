@@ -20,7 +20,7 @@ from replicator.model.events import change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit import canonical
 from replicator.plugins.target import TableOptions
-from replicator.plugins.verification import ROWS_SCHEMA, Checksum, TableState, order_of
+from replicator.plugins.verification import ROWS_SCHEMA, Below, Checksum, Ids, TableState, order_of
 from replicator_target_delta.engine import SparkCommits
 from replicator_target_delta.maintenance import Turns, UpkeepKind
 from replicator_target_delta.storage import Storage
@@ -137,7 +137,12 @@ def assert_state(state: TableState, rows: pa.RecordBatch, schema: TableSchema) -
     pairs = expected(rows, schema)
     for digits in range(5):
         assert {g: c for g, c in state.checksums(digits).items() if c.rows} == checksums_of(pairs, digits)
-    for groups in [[""], ["0", "7", "f"], sorted({id_[:4] for id_, _ in pairs})[:20]]:
+    ids = sorted({id_ for id_, _ in pairs})
+    for among in (Below("5" + "0" * 31), Ids(frozenset({*ids[:1000:2], "0" * 32})), Ids(frozenset())):
+        some = [pair for pair in pairs if pair[0] in among]
+        for digits in (0, 4):
+            assert {g: c for g, c in state.checksums(digits, among).items() if c.rows} == checksums_of(some, digits)
+    for groups in [[""], ["0", "7", "f"], sorted({id_[:4] for id_, _ in pairs})[:20], ids[:7]]:
         found = state.rows(groups).to_pylist()
         assert sorted((row["id"], row["hash"]) for row in found) == [
             p for p in pairs if p[0][: len(groups[0])] in groups

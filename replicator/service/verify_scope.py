@@ -1,0 +1,94 @@
+"""`replicator verify --sample`, `--keys` and `--since`: which rows are compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Final, Self
+
+from replicator.config import format_duration, parse_duration
+from replicator.model.errors import ConfigError
+from replicator.model.schema import TableId
+from replicator.state.store import StateStore
+from replicator.verify import Keys, Sample, Scope, Since, Whole, ids_of
+
+_PERCENT: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,20})?")
+_PERCENT_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedScope:
+    """What the options say; at most one of them is set."""
+
+    sample: Decimal | None = None
+    keys: tuple[str, ...] = ()
+    since: timedelta | None = None
+
+    @classmethod
+    def read(cls, tables: Sequence[str], *, sample: str | None, keys: Sequence[str], since: str | None) -> Self:
+        """Read the options.
+
+        Raises:
+            ConfigError: `two_scopes`, `unknown_sample`, `unknown_duration`; `unknown_row_key`, unless keys are those of one table.
+        """
+        given = {"--sample": sample is not None, "--keys": bool(keys), "--since": since is not None}
+        if len(named := [option for option, is_given in given.items() if is_given]) > 1:
+            raise ConfigError(f"{' and '.join(named)} together.", code="two_scopes", action="Choose one of them.")
+        if keys and len(tables) != 1:
+            raise ConfigError(
+                f"--keys are keys of one table; {len(tables)} tables are named.",
+                code="unknown_row_key",
+                action="Name the table: replicator verify NAME TABLE --keys '…'.",
+            )
+        return cls(
+            sample=None if sample is None else _percent(sample),
+            keys=tuple(keys),
+            since=None if since is None else _duration(since),
+        )
+
+    def scope(self, store: StateStore, name: str, tables: Sequence[TableId], keep: timedelta) -> Scope:
+        """The scope, for these tables of a replicator that keeps its journal for so long.
+
+        Raises:
+            ConfigError: `unknown_row_key`, `journal_too_short`.
+        """
+        if self.sample is not None:
+            return Sample(self.sample)
+        if self.keys:
+            for record in store.tables(name):
+                if record.table in tables and record.schema is not None:
+                    # What is wrong with them is told before a worker starts.
+                    ids_of(self.keys, record.schema)
+            return Keys(self.keys)
+        if self.since is None:
+            return Whole()
+        if self.since > keep:
+            raise ConfigError(
+                f"The journal of {name} keeps changes for {format_duration(keep)}, not for {format_duration(self.since)}.",
+                code="journal_too_short",
+                action="Choose a shorter --since, or leave it out. To keep changes for longer, raise journal.keep.",
+            )
+        return Since(store.now() - self.since)
+
+
+def _percent(text: str) -> Decimal:
+    percent = Decimal(text) if _PERCENT.fullmatch(text) else None
+    if percent is None or not 0 < percent <= _PERCENT_MAX:
+        raise ConfigError(
+            f"{text!r} is not a percentage.",
+            code="unknown_sample",
+            action="Write a number above 0 and up to 100 for --sample, such as 5 or 0.5.",
+        )
+    return percent
+
+
+def _duration(text: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"{text!r} {error}.", code="unknown_duration", action="Write a duration for --since, such as 90m."
+        ) from None

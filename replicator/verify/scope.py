@@ -1,0 +1,183 @@
+"""Which rows of a table are compared. What a scope says of a table is asked again whenever its definition may have changed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+
+from replicator.journal.reader import JournalReader
+from replicator.plugins.kit.canonical import DIGEST_DIGITS
+from replicator.plugins.verification import IDS_MAX, Among, Below, Ids
+from replicator.state.records import TableRecord
+from replicator.state.store import StateStore
+from replicator.verify.barriers import Barriers, NotVerifiedError
+from replicator.verify.keys import ids_of
+from replicator.verify.moving import Moving, TableChangedError
+from replicator.verify.verdicts import Extent
+
+PERCENT_MAX: Final = 100
+_IDS: Final = 16**DIGEST_DIGITS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The rows of one table that are compared.
+
+    Attributes:
+        among: They; None: all.
+        sample: How much of the table they are, in percent.
+    """
+
+    extent: Extent = Extent.TABLE
+    among: Among | None = None
+    sample: float | None = None
+
+    @property
+    def keys(self) -> int | None:
+        """How many rows are looked for, if they are known one by one."""
+        return len(self.among.ids) if isinstance(self.among, Ids) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableJournal:
+    """A table, as it is compared, and its part of the journal. `columns`: the names of those that are compared."""
+
+    record: TableRecord
+    columns: Collection[str]
+    store: StateStore
+    reader: JournalReader
+    barriers: Barriers
+    name: str
+
+    def changed_since(self, moment: datetime) -> frozenset[str] | None:
+        """The ids of rows that the journal says were changed since then: at least those that were committed since then.
+
+        None: too many, or the whole table was changed, or its definition.
+
+        Raises:
+            NotVerifiedError: The journal does not have all of that any more.
+        """
+        schema = self.record.schema
+        assert schema is not None, "only tables with a shape are compared"
+        with self.barriers.held() as now:
+            upto = now.position  # everything that was committed by now
+        after = self._last_before(moment)
+        self._check_kept(moment, after)
+        found = set[str]()
+        try:
+            for id_ in Moving(reader=self.reader, schema=schema, columns=self.columns).each(after, upto):
+                found.add(id_)
+                if len(found) > IDS_MAX:
+                    return None
+        except TableChangedError:
+            return None
+        self._check_kept(moment, after)
+        return frozenset(found)
+
+    def _check_kept(self, moment: datetime, after: int) -> None:
+        if self.reader.is_lost(self.record.table, self.record.incarnation, after):
+            raise NotVerifiedError(
+                f"the journal may lack some of its changes since {moment:%Y-%m-%d %H:%M:%S} UTC",
+                "Verify the whole table, or a --sample of it. To keep changes for longer, raise journal.keep.",
+            )
+
+    def _last_before(self, moment: datetime) -> int:
+        """The last number of the newest segment that is still there and was sealed before; -1 if there is none."""
+        newest = self.store.last_segment(self.name)
+        if newest is None:
+            return -1
+        id_ = bisect_left(range(newest.id + 1), True, key=lambda below: self._is_since(moment, below))
+        found = self.store.segments(self.name, id_ - 1, 1) if id_ else ()
+        # It may have been deleted at this moment.
+        return found[0].last if found and found[0].id == id_ else -1
+
+    def _is_since(self, moment: datetime, below: int) -> bool:
+        """Whether the first segment above an id was sealed at a time or later."""
+        following = self.store.segments(self.name, below, 1)
+        return not following or following[0].sealed_at >= moment
+
+
+class Scope(ABC):
+    """Which rows of any table are compared."""
+
+    extent: Extent
+
+    @abstractmethod
+    def choose(self, table: TableJournal) -> Chosen:
+        """Those of a table.
+
+        Raises:
+            NotVerifiedError: They are not known.
+            ConfigError: It has no such rows.
+        """
+
+
+class Whole(Scope):
+    """All rows."""
+
+    extent = Extent.TABLE
+
+    def choose(self, table: TableJournal) -> Chosen:
+        """See `Scope.choose`."""
+        del table
+        return Chosen()
+
+
+@dataclass(frozen=True, slots=True)
+class Sample(Scope):
+    """So many percent of the rows, above 0 and up to 100: those with the lowest ids, the same ones each time."""
+
+    percent: Decimal
+    extent = Extent.SAMPLE
+
+    def choose(self, table: TableJournal) -> Chosen:
+        """See `Scope.choose`."""
+        del table
+        below = int(_IDS * self.percent / PERCENT_MAX)
+        among = Below(f"{below:0{DIGEST_DIGITS}x}") if self.percent < PERCENT_MAX else None
+        return Chosen(extent=Extent.SAMPLE, among=among, sample=float(self.percent))
+
+
+@dataclass(frozen=True, slots=True)
+class OfIds(Scope):
+    """The rows that have these ids."""
+
+    ids: frozenset[str]
+    extent = Extent.KEYS
+
+    def choose(self, table: TableJournal) -> Chosen:
+        """See `Scope.choose`."""
+        del table
+        return Chosen(extent=Extent.KEYS, among=Ids(self.ids))
+
+
+@dataclass(frozen=True, slots=True)
+class Keys(Scope):
+    """The rows that have these keys, each as JSON."""
+
+    keys: Sequence[str]
+    extent = Extent.KEYS
+
+    def choose(self, table: TableJournal) -> Chosen:
+        """See `Scope.choose`."""
+        schema = table.record.schema
+        assert schema is not None, "only tables with a shape are compared"
+        return Chosen(extent=Extent.KEYS, among=Ids(ids_of(self.keys, schema)))
+
+
+@dataclass(frozen=True, slots=True)
+class Since(Scope):
+    """The rows that were changed since some time, and whole tables that were."""
+
+    moment: datetime
+    extent = Extent.SINCE
+
+    def choose(self, table: TableJournal) -> Chosen:
+        """See `Scope.choose`."""
+        ids = table.changed_since(self.moment)
+        return Chosen() if ids is None else Chosen(extent=Extent.SINCE, among=Ids(ids))
