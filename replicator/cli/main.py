@@ -312,6 +312,7 @@ def snapshot(name: str, tables: tuple[str, ...], restart: bool, recreate: bool) 
     help="Also write a report to this file: .json or .md.",
 )
 @click.option("--show-values", is_flag=True, help="Show the values of rows that differ, not only their keys.")
+@click.option("--repair", is_flag=True, help="Read rows that differ again from the source, and verify them once more.")
 @click.option("--sample", metavar="PERCENT", help="Compare only so many percent of the rows: the same ones each time.")
 @click.option(
     "--keys",
@@ -326,13 +327,14 @@ def verify(
     as_json: bool,
     report: Path | None,
     show_values: bool,
+    repair: bool,
     sample: str | None,
     keys: tuple[str, ...],
     since: str | None,
 ) -> None:
     """Compare TABLES, or all tables, with the source, at one position of its log. Changes continue meanwhile.
 
-    Exits 0 if all are equal, 3 if one differs, 1 if one could not be compared.
+    Exits 0 if all are equal (also after --repair), 3 if one differs, 1 if one could not be compared.
     """
     registry, home = Registry.discover(), Home.from_environment()
     if report is not None:
@@ -352,6 +354,7 @@ def verify(
         tables,
         asked=asked,
         with_values=show_values,
+        repairs=repair,
         tell=tell,
         log=lambda line: click.echo(line, err=True),
     )

@@ -84,6 +84,9 @@ def _details(one: VerifiedTableDocument, *, limit: int = _SHOWN) -> Sequence[str
         lines.append(f"→ {one.action}")
     if one.not_compared:
         lines.append(f"not compared: {', '.join(one.not_compared)}")
+    if one.repaired:
+        fixed = one.repaired
+        lines.append(f"repaired: missing {fixed.missing}, extra {fixed.extra}, different {fixed.different}")
     if one.result == "different":
         counts = one.counts
         lines.append(f"rows in source {one.rows_source}, in target {one.rows_target}")

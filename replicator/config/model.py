@@ -343,6 +343,17 @@ class SparkConfig(ConfigModel):
         return self
 
 
+class VerifyConfig(ConfigModel):
+    """How `replicator verify` repairs."""
+
+    repair_rows_max: int = Field(
+        100_000,
+        ge=1,
+        le=10_000_000,
+        description="If more rows of a table differ, `verify --repair` leaves them as they are: a new snapshot costs less.",
+    )
+
+
 class ReplicatorConfig(ConfigModel):
     """One replicator: the settings of the host."""
 
@@ -363,6 +374,7 @@ class ReplicatorConfig(ConfigModel):
         DDLConfig(), description="What to do in the target when a table's definition changes in the source."
     )
     retry: RetryConfig = Field(RetryConfig(), description="How long and how often transient errors are retried.")
+    verify: VerifyConfig = Field(VerifyConfig(), description="How `replicator verify` repairs.")
     spark: SparkConfig = Field(SparkConfig(), description="The Spark that the target uses.")
 
     def ddl_for(self, table: TableId) -> DDLConfig:

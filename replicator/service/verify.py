@@ -27,7 +27,7 @@ from replicator.service.verify_scope import AskedScope
 from replicator.state import holder_id
 from replicator.state.records import Desired, ReplicatorRecord
 from replicator.state.store import StateStore
-from replicator.verify import Judge, Result, Verdict
+from replicator.verify import Counts, Judge, Repair, Result, Verdict
 from replicator.verify.barriers import Barriers, NotVerifiedError
 
 _LOOK_S: Final = 0.1
@@ -55,6 +55,7 @@ def verify(
     *,
     asked: AskedScope = AskedScope(),  # noqa: B008 - frozen
     with_values: bool = False,
+    repairs: bool = False,
     tell: Callable[[Verdict], None] = lambda _: None,
     log: Callable[[str], None] = lambda _: None,
 ) -> Sequence[Verdict]:
@@ -68,6 +69,7 @@ def verify(
         tables: Their names; none: all.
         asked: Which of their rows.
         with_values: Describe differences with the values of both sides.
+        repairs: Make the rows that differ those of the source.
         tell: Called with each table's verdict as soon as there is one.
         log: Called with log lines of a worker that runs here.
 
@@ -81,6 +83,7 @@ def verify(
         raise ReplicatorError(f"{name} is paused", code="paused", action=f"Run: replicator resume {name}")
     loaded = assembly.load(record, registry)
     scope = asked.scope(store, name, chosen, loaded.config.journal.keep)
+    rows_max = loaded.config.verify.repair_rows_max
     with _worked_on(store, home, registry, record, log) as check:
         source = assembly.make_source(loaded, registry, record)
         target = assembly.make_target(loaded, registry, uuid=record.uuid)
@@ -97,11 +100,15 @@ def verify(
             options=loaded.config.tables.options_for,
             barriers=barriers,
             with_values=with_values,
+            keys_max=rows_max if repairs else 0,
         )
         verdicts = list[Verdict]()
         try:
             for table in chosen:
-                verdicts.append(judge.verify(table, scope))
+                verdict = judge.verify(table, scope)
+                if repairs and verdict.result is Result.DIFFERENT:
+                    verdict = Repair(judge=judge, rows_max=rows_max).repair(verdict)
+                verdicts.append(verdict)
                 tell(verdicts[-1])
         finally:
             source.close()
@@ -135,7 +142,6 @@ def _table(verdict: Verdict, *, with_values: bool) -> VerifiedTableDocument:
         )
         for one in verdict.differences
     )
-    counts = verdict.counts
     return VerifiedTableDocument(
         table=str(verdict.table),
         result=verdict.result.value,
@@ -147,11 +153,16 @@ def _table(verdict: Verdict, *, with_values: bool) -> VerifiedTableDocument:
         position=verdict.position,
         rows_source=verdict.rows_source,
         rows_target=verdict.rows_target,
-        counts=CountsDocument(missing=counts.missing, extra=counts.extra, different=counts.different),
+        counts=_counts(verdict.counts),
+        repaired=None if verdict.repaired is None else _counts(verdict.repaired),
         differences=differences,
         truncated=verdict.is_truncated,
         not_compared=verdict.not_compared,
     )
+
+
+def _counts(counts: Counts) -> CountsDocument:
+    return CountsDocument(missing=counts.missing, extra=counts.extra, different=counts.different)
 
 
 @contextmanager

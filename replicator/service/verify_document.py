@@ -44,7 +44,7 @@ class VerifiedTableDocument(StatusModel):
     keys: NonNegativeInt | None = Field(
         description="With keys and since: how many rows were looked for, whether they exist or not; otherwise null."
     )
-    reason: str | None = Field(description="Why the table was not verified; otherwise null.")
+    reason: str | None = Field(description="Why the table was not verified, or not repaired; otherwise null.")
     action: str | None = Field(description="What to do about that, where there is something.")
     position: int | None = Field(
         description="The sequence number at which both sides were compared; null if they were not."
@@ -52,6 +52,9 @@ class VerifiedTableDocument(StatusModel):
     rows_source: NonNegativeInt | None = Field(description="Rows in the source there, of those that were compared.")
     rows_target: NonNegativeInt | None = Field(description="Rows in the target there, of those that were compared.")
     counts: CountsDocument = Field(description="How many rows differ.")
+    repaired: CountsDocument | None = Field(
+        description="With --repair: how many rows differed before, if none does any more; otherwise null."
+    )
     differences: tuple[DifferenceDocument, ...] = Field(description="At most 1,000 of them.")
     truncated: bool = Field(description="Whether there are more differences than these.")
     not_compared: tuple[str, ...] = Field(

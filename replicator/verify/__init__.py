@@ -2,6 +2,7 @@
 
 from replicator.verify.judge import Judge
 from replicator.verify.keys import ids_of
+from replicator.verify.repair import Repair
 from replicator.verify.scope import Keys, OfIds, Sample, Scope, Since, Whole
 from replicator.verify.verdicts import Counts, Difference, Extent, Kind, Result, Verdict
 
@@ -13,6 +14,7 @@ __all__ = [
     "Keys",
     "Kind",
     "OfIds",
+    "Repair",
     "Result",
     "Sample",
     "Scope",

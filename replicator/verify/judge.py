@@ -26,7 +26,9 @@ import pyarrow as pa
 from replicator.journal.reader import JournalReader
 from replicator.model.errors import SchemaConflictError, TableError, TransientError
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import DeltaSource, Seen, Visibility
+from replicator.plugins.kit.canonical import values
+from replicator.plugins.kit.cursors import cursors
+from replicator.plugins.source import Cursor, DeltaSource, Seen, Visibility
 from replicator.plugins.target import DeltaTarget, TableOptions, TargetTable
 from replicator.plugins.verification import (
     IDS_MAX,
@@ -86,6 +88,7 @@ class _Round:
     rows_target: int
     counts: Counts = field(default_factory=Counts)
     described: list[Difference] = field(default_factory=list)
+    row_keys: dict[str, Cursor] = field(default_factory=dict)
     moved: set[str] = field(default_factory=set)
 
 
@@ -98,6 +101,7 @@ class Judge:
         options: A table's settings, as apply has them.
         barriers: Finds barriers in the journal.
         with_values: Whether differences are described with values.
+        keys_max: Of how many rows that differ the keys are collected (`Verdict.row_keys`).
     """
 
     source: DeltaSource[Any]
@@ -109,6 +113,7 @@ class Judge:
     options: Callable[[TableId], TableOptions]
     barriers: Barriers
     with_values: bool = False
+    keys_max: int = 0
 
     def verify(self, table: TableId, scope: Scope | Collection[str] | None = None) -> Verdict:
         """Compare a table, or some rows of it.
@@ -287,11 +292,17 @@ class Judge:
         one.moved.update(found.id for found in rows if found.id in moving)
         found = [entry for entry in rows if entry.id not in moving]
         one.counts += Counts(**{kind.value: sum(f.rows for f in found if f.kind is kind) for kind in Kind})
-        described = found[: DIFFERENCES_MAX - len(one.described)]
-        if described:
-            ids = {entry.id for entry in described}
+        to_collect = self.keys_max - len(one.row_keys) if compared.schema.key else 0
+        wanted = found[: max(DIFFERENCES_MAX - len(one.described), to_collect)]
+        for start in range(0, len(wanted), DIFFERENCES_MAX):
+            entries = wanted[start : start + DIFFERENCES_MAX]
+            ids = {entry.id for entry in entries}
             source, target = ours.texts(ids), their_texts(ids)
+            described = entries[: DIFFERENCES_MAX - len(one.described)]
             one.described += [self._describe(entry, compared, source, target) for entry in described]
+            if to_collect > 0:
+                texts = {id_: source.get(id_) or target[id_] for id_ in ids}
+                one.row_keys.update(zip(texts, _cursors(compared.schema, list(texts.values())), strict=True))
 
     def _describe(
         self,
@@ -344,6 +355,11 @@ class _Worker:
         return self._pool.submit(call).result
 
 
+def _cursors(schema: TableSchema, rows: Sequence[Mapping[str, str | None]]) -> Sequence[Cursor]:
+    """The cursors of rows that are in their canonical forms."""
+    return cursors([values([row[name] for row in rows], schema.column(name).type) for name in schema.key])
+
+
 def _checksums(state: TableState, digits: int, among: Among | None) -> Mapping[str, Checksum]:
     """Of no rows, nothing is read."""
     return {} if isinstance(among, Ids) and not among.ids else state.checksums(digits, among)
@@ -385,4 +401,5 @@ def _verdict(
         counts=counts,
         differences=tuple(described),
         not_compared=not_compared,
+        row_keys={id_: key for one in rounds for id_, key in one.row_keys.items()},
     )

@@ -62,13 +62,26 @@ class TableJournal:
         Raises:
             NotVerifiedError: The journal does not have all of that any more.
         """
-        schema = self.record.schema
-        assert schema is not None, "only tables with a shape are compared"
         with self.barriers.held() as now:
             upto = now.position  # everything that was committed by now
         after = self._last_before(moment)
         self._check_kept(moment, after)
-        found = set[str]()
+        found = self._changed(after, upto)
+        if found is not None:
+            self._check_kept(moment, after)
+        return found
+
+    def changed_behind(self, position: int) -> frozenset[str] | None:
+        """The ids of rows that were changed behind a position. None: as `changed_since`, or the journal does not keep all of that."""
+        with self.barriers.held() as now:
+            upto = now.position
+        found = self._changed(position, upto)
+        is_lost = self.reader.is_lost(self.record.table, self.record.incarnation, position)
+        return None if is_lost else found
+
+    def _changed(self, after: int, upto: int) -> frozenset[str] | None:
+        schema, found = self.record.schema, set[str]()
+        assert schema is not None, "only tables with a shape are compared"
         try:
             for id_ in Moving(reader=self.reader, schema=schema, columns=self.columns).each(after, upto):
                 found.add(id_)
@@ -76,7 +89,6 @@ class TableJournal:
                     return None
         except TableChangedError:
             return None
-        self._check_kept(moment, after)
         return frozenset(found)
 
     def _check_kept(self, moment: datetime, after: int) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from replicator.model.schema import TableId
+from replicator.plugins.source import Cursor
 
 DIFFERENCES_MAX: Final = 1_000
 """Of one table, so many are described; all are counted."""
@@ -94,6 +95,8 @@ class Verdict:
         position: The sequence number at which the two sides were compared; None if they were not.
         differences: At most `DIFFERENCES_MAX`.
         not_compared: Columns that only one side has, or has in another type, by policy.
+        row_keys: By id, the keys of rows that differ, as far as they were to be collected (`Judge.keys_max`).
+        repaired: What differed, and does not any more.
     """
 
     table: TableId
@@ -109,6 +112,8 @@ class Verdict:
     counts: Counts = field(default_factory=Counts)
     differences: tuple[Difference, ...] = ()
     not_compared: tuple[str, ...] = ()
+    row_keys: Mapping[str, Cursor] = field(default_factory=dict, repr=False)
+    repaired: Counts | None = None
 
     @property
     def is_truncated(self) -> bool:

@@ -12,6 +12,7 @@ from replicator.testing.waiting import wait_until
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.demo.sources import Shop
 from replicator_testbed.rig import Rig, is_streaming
+from replicator_testbed.target_tables import DeltaLakeTables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,6 +72,19 @@ def test_what_somebody_changed_in_the_target_is_found(
     [seven] = [one for one in found["customers"]["differences"] if one["key"]["id"] == "7"]
     assert seven["target"][text] == seven["source"][text] + " "
     assert "different: id=7" in report.read_text()
+
+    # While rows change: those of the customers are read again, the views get a new snapshot in place.
+    busy = shop.writer()
+    busy.start()
+    try:
+        found = verified(rig, "--repair", check=0)
+    finally:
+        busy.stop()
+    assert {name: table["result"] for name, table in found.items()} == {"customers": "equal", "page_views": "equal"}
+    assert found["customers"]["repaired"] == {"missing": 1, "extra": 1, "different": 1}
+    assert found["page_views"]["repaired"] == {"missing": 0, "extra": 1, "different": 0}
+    rig.catch_up()
+    assert rig.differences(DeltaLakeTables(rig.lake)) == {}
 
 
 def test_what_cannot_be_compared_is_told(rig: Rig, tmp_path: Path) -> None:

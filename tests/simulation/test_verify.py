@@ -6,7 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from replicator.state.records import RequestKind
 from replicator.testing.defaults import AT_ONCE, apply_settings, target_context
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig, MemoryTarget, MemoryTargetConfig
 from replicator.testing.memory.target import MemoryWarehouse, StoredRow, StoredTable
-from replicator.verify import Counts, Judge, Kind, Result, Verdict
+from replicator.verify import Counts, Judge, Kind, Repair, Result, Verdict
 from replicator.verify.barriers import Barriers, NotVerifiedError
 from replicator_testbed.captured import Captured, RunningCapture
 
@@ -139,6 +139,7 @@ class Pair:
                     store=self.captured.store, name=NAME, check=check, wait=lambda: control.stopped.wait(0.01)
                 ),
                 with_values=True,
+                keys_max=100,
             )
             try:
                 yield capture, judge
@@ -258,6 +259,69 @@ def test_what_somebody_changed_in_the_target_is_found(
         assert all(difference.key for difference in verdict.differences)
         assert {d.columns for d in verdict.differences if d.kind is Kind.DIFFERENT} <= {("a",), ("b",)}
         assert not verdict.is_truncated
+        repaired = Repair(judge=judge, rows_max=100).repair(verdict)
+        assert (repaired.result, repaired.repaired, repaired.counts) == (Result.EQUAL, verdict.counts, Counts())
+        assert repaired.rows_source == repaired.rows_target
+        assert judge.verify(table).result is Result.EQUAL
+
+
+@pytest.mark.parametrize("table", [KEYED, KEYLESS], ids=["keyed", "keyless"])
+def test_rows_are_repaired_while_both_sides_move(pair: Pair, table: TableId) -> None:
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            pair.write()
+            stop.wait(0.01)
+
+    with pair.running() as (capture, judge):
+        settled(judge, table, capture)
+        pair.warehouse.tamper(table, "statements", remove)
+        pair.warehouse.tamper(table, "statements", change({"a": "other"}))
+        pair.warehouse.tamper(table, "statements", add)
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            verdict = judge.verify(table)
+            while verdict.result is Result.NOT_VERIFIED:
+                verdict = judge.verify(table)
+            Repair(judge=judge, rows_max=100).repair(verdict)
+        finally:
+            stop.set()
+            writer.join()
+        last = judge.verify(table)
+        if last.result is Result.DIFFERENT:
+            # Rows that were changed again and again may have stayed undecided.
+            last = Repair(judge=judge, rows_max=100).repair(last)
+        assert last.result is Result.EQUAL
+    assert all(request.kind is RequestKind.BARRIER for request in pair.captured.store.requests(NAME))
+
+
+def test_more_rows_than_may_be_repaired_stay_as_they_are(pair: Pair) -> None:
+    with pair.running() as (capture, judge):
+        settled(judge, KEYED, capture)
+        pair.warehouse.tamper(KEYED, "an UPDATE", exchange)
+        found = Repair(judge=judge, rows_max=1).repair(judge.verify(KEYED))
+        assert (found.result, found.counts) == (Result.DIFFERENT, Counts(different=2))
+        assert "verify.repair_rows_max (1)" in (found.reason or "")
+        assert f"replicator snapshot {NAME} {KEYED}" in (found.action or "")
+        assert judge.verify(KEYED).result is Result.DIFFERENT
+
+
+def test_a_repair_that_nobody_works_on_ends(pair: Pair) -> None:
+    with pair.running() as (capture, judge):
+        settled(judge, KEYED, capture)
+        pair.warehouse.tamper(KEYED, "an UPDATE", exchange)
+        verdict = judge.verify(KEYED)
+
+        def check() -> None:
+            raise NotVerifiedError("nobody works on it", "Start it.")
+
+        idle = replace(judge, name=NAME, barriers=replace(judge.barriers, check=check))
+        # Capture takes a request in a moment: the first look is before that.
+        found = Repair(judge=idle, rows_max=100).repair(verdict)
+        assert (found.result, found.action) == (Result.DIFFERENT, "Start it.")
+        assert found.reason == "it was not repaired: nobody works on it"
 
 
 def test_a_table_that_has_failed_is_not_verified(pair: Pair) -> None:

@@ -56,6 +56,34 @@ def value_text(value: Any, kind: pa.DataType, *, is_key: bool) -> str | None:
     return str(value)
 
 
+def values(texts: Sequence[str | None], kind: pa.DataType) -> pa.Array:
+    """The values of a type that have these canonical forms in a key text; None: NULL."""
+    return pa.array([None if text is None else _value(text, kind) for text in texts], _width(kind)).view(kind)
+
+
+def _width(kind: pa.DataType) -> pa.DataType:
+    """The integers as which temporal values stand in a text; any other type itself."""
+    if pa.types.is_date(kind):
+        return pa.int32()
+    return pa.int64() if pa.types.is_time(kind) or pa.types.is_timestamp(kind) else kind
+
+
+def _value(text: str, kind: pa.DataType) -> Any:
+    if pa.types.is_string(kind):
+        return text.partition(":")[2]
+    if pa.types.is_binary(kind):
+        return bytes.fromhex(text.partition("$")[2])
+    if pa.types.is_boolean(kind):
+        return text == "1"
+    if pa.types.is_decimal(kind):
+        return Decimal(text)
+    if pa.types.is_floating(kind):
+        digits, mark, exponent = text.partition("e")
+        first = 2 if digits.startswith("-") else 1
+        return float(f"{digits[:first]}.{digits[first:] or 0}e{exponent}") if mark else float(text)
+    return int(text)
+
+
 def _string(value: str, *, is_key: bool) -> str:
     data = value.encode()
     if is_key or len(data) <= TEXT_BYTES_MAX:

@@ -1,0 +1,141 @@
+"""Makes rows that differ those of the source again, and verifies them once more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from replicator.model.schema import TableId
+from replicator.plugins.source import Cursor
+from replicator.plugins.verification import Ids
+from replicator.state import table_life
+from replicator.state.records import RequestKind, TableRecord, TargetCopy
+from replicator.verify.barriers import NotVerifiedError
+from replicator.verify.judge import Judge
+from replicator.verify.scope import Chosen, Scope, TableJournal
+from replicator.verify.verdicts import Counts, Extent, Result, Verdict
+
+_KEYS_AT_ONCE: Final = 10_000
+"""In one request: the state store holds it until capture takes it."""
+_TIMES_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Touched(Scope):
+    """Rows with these ids, and all that were changed behind a position: the row of a key may have another key by now."""
+
+    ids: frozenset[str]
+    position: int
+    extent = Extent.KEYS
+
+    def choose(self, table: TableJournal) -> Chosen:
+        """See `Scope.choose`."""
+        changed = table.changed_behind(self.position)
+        return Chosen() if changed is None else Chosen(extent=Extent.KEYS, among=Ids(self.ids | changed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """Repairs tables of one replicator, while its worker continues.
+
+    Capture reads the rows again by their keys, like a snapshot, and apply writes them or deletes what the source does not have. A table
+    without a key gets a new snapshot in place.
+
+    Attributes:
+        judge: Which found what differs, and has collected the keys of up to `rows_max` rows.
+        rows_max: If more rows differ, nothing is done.
+    """
+
+    judge: Judge
+    rows_max: int
+
+    def repair(self, first: Verdict) -> Verdict:
+        """Repair what a verdict says.
+
+        Returns:
+            A verdict on the rows as they are then. EQUAL has what was repaired; DIFFERENT says why it is still so.
+        """
+        if first.counts.total > self.rows_max:
+            return replace(
+                first,
+                reason=f"{first.counts.total} rows differ, more than verify.repair_rows_max ({self.rows_max}): nothing was repaired",
+                action=f"Run `replicator snapshot {self.judge.name} {first.table}`, or raise verify.repair_rows_max.",
+            )
+        try:
+            return self._repair(first)
+        except NotVerifiedError as error:
+            return replace(first, reason=f"it was not repaired: {error.reason}", action=error.action)
+
+    def _repair(self, first: Verdict) -> Verdict:
+        found = first
+        for _ in range(_TIMES_MAX):
+            assert found.position is not None, "what differs was compared"
+            schema = self._record(first.table).schema
+            if schema is not None and schema.key:
+                self._read_again(first.table, tuple(found.row_keys.values()))
+                found = self.judge.verify(first.table, _Touched(frozenset(found.row_keys), found.position))
+            else:
+                self._take_snapshot(first.table)
+                found = self.judge.verify(first.table)
+            if found.result is not Result.DIFFERENT:
+                break
+        if found.result is Result.EQUAL:
+            return replace(
+                first,
+                result=Result.EQUAL,
+                position=found.position,
+                rows_target=first.rows_source,
+                counts=Counts(),
+                differences=(),
+                repaired=first.counts,
+            )
+        if found.result is Result.NOT_VERIFIED:
+            return found
+        return replace(
+            found,
+            reason="rows still differ after they were read again",
+            action=f"Run `replicator snapshot {self.judge.name} {first.table} --recreate`.",
+        )
+
+    def _read_again(self, table: TableId, keys: Sequence[Cursor]) -> None:
+        for start in range(0, len(keys), _KEYS_AT_ONCE):
+            some = [list(key) for key in keys[start : start + _KEYS_AT_ONCE]]
+            self._ask(RequestKind.REREAD, {"table": str(table), "keys": some})
+            self._wait_until(lambda: self._record(table).reread is None)
+
+    def _take_snapshot(self, table: TableId) -> None:
+        self._ask(RequestKind.SNAPSHOT, {"tables": [str(table)]})
+        self._wait_until(lambda: self._is_whole(table))
+
+    def _is_whole(self, table: TableId) -> bool:
+        """Whether its snapshot is in the target."""
+        record, applied = self._record(table), self.judge.store.applied(self.judge.name).get(table)
+        if table_life.has_failed(record, applied):
+            raise NotVerifiedError("the table has failed", f"To see why: replicator status {self.judge.name}")
+        return (
+            applied is not None
+            and applied.copy is TargetCopy.WHOLE
+            and table_life.is_complete(record)
+            and not table_life.has_snapshot_to_apply(record, applied)
+        )
+
+    def _ask(self, kind: RequestKind, payload: dict[str, Any]) -> None:
+        """Ask something of capture, and wait until it has taken it up."""
+        store, name = self.judge.store, self.judge.name
+        asked = store.add_request(name, kind, payload)
+        try:
+            self._wait_until(lambda: all(request.id != asked for request in store.requests(name)))
+        finally:
+            store.remove_request(asked)
+
+    def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            self.judge.barriers.check()
+            self.judge.barriers.wait()
+
+    def _record(self, table: TableId) -> TableRecord:
+        record = next((r for r in self.judge.store.tables(self.judge.name) if r.table == table), None)
+        if record is None:
+            raise NotVerifiedError("it is not replicated any more")
+        return record
