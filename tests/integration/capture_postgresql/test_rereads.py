@@ -151,6 +151,7 @@ def test_tables_that_do_not_stream_or_have_no_key_are_left_alone(database: Scrat
     fill(database, "t", 5)
     database.execute("CREATE TABLE bag (id int)", "ALTER TABLE bag REPLICA IDENTITY FULL", "INSERT INTO bag VALUES (1)")
     captured = make(database, "t", "bag")
+    captured.settings = replace(captured.settings, compare_every_s=0.1)
     with captured.running() as running:
         captured.wait_for_streaming(running)
         for name in ("bag", "none"):
