@@ -61,9 +61,9 @@ def update(sequence_num: int, row: Row, *, before: Row | None = None, absent: Se
     )
 
 
-def delete(sequence_num: int, before: Row) -> RowChange:
-    """A deleted row; of a table with a key only the key is read from `before`."""
-    return RowChange(sequence_num=sequence_num, operation=DMLOperation.DELETE, before=before)
+def delete(sequence_num: int, before: Row, *, is_snapshot: bool = False) -> RowChange:
+    """A deleted row, or a key without a row when it was read again; of a table with a key only the key is read from `before`."""
+    return RowChange(sequence_num=sequence_num, operation=DMLOperation.DELETE, before=before, is_snapshot=is_snapshot)
 
 
 def record_batch(schema: TableSchema, changes: Sequence[RowChange]) -> pa.RecordBatch:

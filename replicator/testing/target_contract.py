@@ -38,10 +38,11 @@ from replicator.testing.histories import (
     worked_example,
 )
 from replicator.testing.incarnation_contract import IncarnationContract
+from replicator.testing.snapshot_contract import SnapshotContract
 from replicator.testing.target_harness import Replay, TargetHarness, as_tuples, item, items_schema, wrong
 
 
-class TargetContract(AlterationContract, FencingContract, IncarnationContract):
+class TargetContract(AlterationContract, FencingContract, IncarnationContract, SnapshotContract):
     """The suite. `fuzz_worlds` histories of `fuzz_length` changes are played in each of `fuzz_rounds` rounds of `fuzz_batches` commits."""
 
     fuzz_worlds: ClassVar[int] = 250
@@ -432,35 +433,6 @@ class TargetContract(AlterationContract, FencingContract, IncarnationContract):
         copy.create(3)
         copy.apply(insert(4, item(2, "b")))
         assert copy.live() == as_tuples(copy.schema, [item(2, "b")])
-
-    @pytest.mark.parametrize("deletes", ["hard", "soft"])
-    def test_a_snapshot_in_place_ends_with_what_it_read_and_what_came_since(
-        self, harness: TargetHarness, tmp_path: Path, deletes: Literal["hard", "soft"]
-    ) -> None:
-        copy = self.copy(harness, tmp_path, options=TableOptions(deletes=deletes))
-        copy.create()
-        copy.apply(*[insert(n, item(n, "old")) for n in (1, 2, 3, 4)])
-        copy.apply(
-            update(10, item(2, "delivered, unseen")),
-            insert(11, item(1, "new"), is_snapshot=True),
-            insert(12, item(5, "new"), is_snapshot=True),
-        )
-        for _ in range(2):
-            copy.target.complete_snapshot(copy.table, 10, 13)
-        assert copy.live() == as_tuples(copy.schema, [item(1, "new"), item(2, "delivered, unseen"), item(5, "new")])
-        assert {r.values["id"] for r in copy.stored() if r.is_deleted} == ({3, 4} if deletes == "soft" else set())
-        assert copy.restart().last_applied == 13
-
-    def test_completing_a_snapshot_again_later_changes_nothing(self, harness: TargetHarness, tmp_path: Path) -> None:
-        copy = self.copy(harness, tmp_path)
-        copy.create()
-        copy.apply(insert(1, item(1, "a"), is_snapshot=True))
-        copy.target.complete_snapshot(copy.table, 1, 2)
-        copy.ledger = 2
-        copy.apply(insert(3, item(2, "b")))
-        copy.restart()
-        copy.target.complete_snapshot(copy.table, 3, 2)
-        assert copy.live() == as_tuples(copy.schema, [item(1, "a"), item(2, "b")])
 
     def test_check_finds_nothing_wrong_with_tables_of_our_own_and_leaves_nothing(
         self, harness: TargetHarness, tmp_path: Path

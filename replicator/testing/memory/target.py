@@ -446,7 +446,7 @@ class Counting:
         if not self._batch.schema.key:
             return []
         old, new = change.keys(self._batch.schema)
-        is_expected = change.operation is not DMLOperation.INSERT
+        is_expected = change.operation is not DMLOperation.INSERT and not change.is_snapshot
         return [(old, is_expected)] if new in (None, old) else [(old, True), (new, False)]
 
 
