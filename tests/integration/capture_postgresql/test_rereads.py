@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -27,11 +28,15 @@ from replicator_testbed.servers import ScratchDatabase
 T = table("t")
 
 
+def is_read_again(captured: Captured, name: str) -> bool:
+    return captured.record(table(name)).reread is None
+
+
 def read_again(captured: Captured, running: RunningCapture, keys: Sequence[Sequence[str]], name: str = "t") -> None:
     """Ask for it, and wait until it is in the journal."""
     asked = captured.request(RequestKind.REREAD, table=str(table(name)), keys=[list(key) for key in keys])
     running.wait_until(lambda: captured.is_done(asked), "it is taken up")
-    running.wait_until(lambda: captured.record(table(name)).reread is None, "the rows are read again")
+    running.wait_until(partial(is_read_again, captured, name), "the rows are read again")
 
 
 def snapshot_changes(captured: Captured, name: str = "t") -> list[tuple[str, Any]]:
@@ -141,7 +146,7 @@ def test_a_table_that_is_altered_or_emptied_meanwhile_is_read_as_it_is(database:
         captured.catch_up(running)
         held.set()
         for name in ("t", "u"):
-            running.wait_until(lambda name=name: captured.record(table(name)).reread is None, "the rows are read again")
+            running.wait_until(partial(is_read_again, captured, name), "the rows are read again")
         captured.catch_up(running)
         captured.wait_for_streaming(running)
     assert_equal(captured, database, "t", "u")
@@ -156,7 +161,7 @@ def test_tables_that_do_not_stream_or_have_no_key_are_left_alone(database: Scrat
         captured.wait_for_streaming(running)
         for name in ("bag", "none"):
             asked = captured.request(RequestKind.REREAD, table=str(table(name)), keys=[["1"]])
-            running.wait_until(lambda asked=asked: captured.is_done(asked), "it is done")
+            running.wait_until(partial(captured.is_done, asked), "it is done")
         database.execute("DROP TABLE t")
         running.wait_until(lambda: captured.stage(T) is Stage.FAILED, "it has failed")
         asked = captured.request(RequestKind.REREAD, table=str(T), keys=[["1"]])
