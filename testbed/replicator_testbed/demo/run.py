@@ -146,6 +146,8 @@ class _Demo:
             catch_up = self._catch_up()
             self._wait_for(process, "everything to be applied", lambda _: catch_up.check() is not None)
             self._show("caught up")
+            if self._target.is_verified:
+                self._verify()
         finally:
             writer.stop()
             if process is not None:
@@ -248,12 +250,27 @@ class _Demo:
             )
 
     def _show(self, title: str) -> None:
-        command = [sys.executable, "-m", "replicator.cli", "status", NAME]
-        answer = subprocess.run(
-            command, env={**self._environ, "COLUMNS": "140"}, capture_output=True, text=True, check=True
-        )
+        answer = self._command("status")
+        answer.check_returncode()
         self._say(f"[bold]replicator status[/bold] {NAME}  ({title})")
         self._console.print(answer.stdout, markup=False, highlight=False)
+
+    def _verify(self) -> None:
+        """The product's own comparison. What follows it at the end is another one, which knows nothing of the product."""
+        answer = self._command("verify")
+        self._say(f"[bold]replicator verify[/bold] {NAME}  (while it runs)")
+        self._console.print(answer.stdout, markup=False, highlight=False)
+        if answer.returncode:
+            raise DemoFailedError(f"replicator verify ended with status {answer.returncode}. {answer.stderr}")
+
+    def _command(self, command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "replicator.cli", command, NAME],
+            env={**self._environ, "COLUMNS": "140"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     def _say(self, text: str) -> None:
         self._console.print(f"[dim]{time.monotonic() - self._began:5.1f} s[/dim]  {text}", markup=True, highlight=False)
