@@ -48,8 +48,9 @@ def test_both_sides_are_equal_while_rows_change(rig: Rig, writer: ShopWriter, ki
     assert rig.stop(process) == 0, rig.output()
 
 
-def test_what_somebody_changed_in_the_target_is_found(
-    rig: Rig, shop: Shop, spark: SparkSession, tmp_path: Path
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_somebody_changed_in_the_target_is_found_and_repaired(
+    rig: Rig, shop: Shop, spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
     rig.may_alarm = True
     rig.catch_up()
@@ -87,7 +88,7 @@ def test_what_somebody_changed_in_the_target_is_found(
     process = rig.start()
     rig.settle(process)
     assert rig.stop(process) == 0, rig.output()
-    assert rig.differences(DeltaLakeTables(rig.lake)) == {}
+    assert rig.differences(DeltaLakeTables(rig.lake)) == {}, kind
 
 
 def test_what_cannot_be_compared_is_told(rig: Rig, tmp_path: Path) -> None:
