@@ -163,7 +163,7 @@ def _with_era(text: str, column: CatalogColumn) -> str:
     assert column.mapping is not None, "a key's column is replicable"
     kind = column.mapping.arrow
     is_dated = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
-    if not is_dated or text[0] not in "-0" or (text.startswith("0") and not text.startswith("0000")):
+    if not is_dated or not text.startswith(("-", "0000")):
         return text
     year, _, rest = text.removeprefix("-").partition("-")
     return f"{int(year) + 1:04}-{rest} BC"
