@@ -15,7 +15,7 @@ from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, Cursor
 from replicator_source_postgresql.catalogue import CatalogColumn, KeyPart
 from replicator_source_postgresql.queries import fingerprint_query
-from replicator_source_postgresql.types import RAW_SETTING, PgType
+from replicator_source_postgresql.types import RAW_SETTING, PgType, base_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,21 @@ def keys_query(plan: ReadPlan, keys: Sequence[Cursor]) -> str:
 
 
 def _rows(plan: ReadPlan, keys: Sequence[Cursor]) -> str:
-    return ", ".join(f"({', '.join(_literals(plan, [*map(_with_era, key, plan.key_columns)]))})" for key in keys)
+    """The keys as VALUES. Those of a domain have its base type: rows may be older than a constraint that is NOT VALID."""
+    types = [_base_type(column) for column in plan.key_columns]
+    texts = ([*map(_with_era, key, plan.key_columns)] for key in keys)
+    return ", ".join(
+        f"({', '.join(f'{sql.Literal(text).as_string(None)}::{type_}' for text, type_ in zip(row, types, strict=True))})"
+        for row in texts
+    )
+
+
+def _base_type(column: CatalogColumn) -> str:
+    info = column.mapping.info if column.mapping is not None else None
+    if info is None or info.base is None:
+        return column.type_sql
+    base = base_of(info)
+    return f"{quoted(base.namespace)}.{quoted(base.name)}"
 
 
 def _with_era(text: str, column: CatalogColumn) -> str:
@@ -191,7 +205,7 @@ def _ordering(part: KeyPart) -> str:
     return _operand(part) if part.is_plain else f"{_operand(part)} USING {part.operators['<']}"
 
 
-def _literals(plan: ReadPlan, cursor: Sequence[str]) -> list[str]:
+def _literals(plan: ReadPlan, cursor: Cursor) -> list[str]:
     return [
         f"{sql.Literal(text).as_string(None)}::{column.type_sql}"
         for text, column in zip(cursor, plan.key_columns, strict=True)
