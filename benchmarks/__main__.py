@@ -14,7 +14,8 @@ from benchmarks.measure import busy_cores, machine, say
 from benchmarks.scale import Scale
 
 NAMES: Final = (
-    "snapshot", "changes", "apply", "start", "freshness", "many_tables", "memory", "mysql_decode", "mysql_snapshot",
+    "snapshot", "changes", "apply", "start", "freshness", "many_tables", "thousand_tables", "memory", "mysql_decode",
+    "mysql_snapshot",
 )  # fmt: skip
 LONG_NAMES: Final = ("hour", "hour_tables")
 """Run where they are asked for: each takes more than an hour."""

@@ -110,7 +110,7 @@ def report(name: str, what: str, load: Load) -> Report:
     lines = [
         at_most(f"{what}: commit → visible, p50", measured.age(0.5), None, "s"),
         at_most("commit → visible, p99", measured.age(0.99), None, "s"),
-        *(_memory(role, mib) for role, mib in sorted(seen.memory.items())),
+        *memory_lines(seen),
         *_written(measured, seen),
         *(_read_line(query, sides, seen.rows) for query, sides in seen.reads.items()),
         at_most("cores that others used before or after", measured.busy_cores, None, "cores"),
@@ -127,6 +127,11 @@ def report(name: str, what: str, load: Load) -> Report:
         "reads": seen.reads,
     }
     return Report(name=name, lines=lines, raw=raw)
+
+
+def memory_lines(seen: Seen) -> Sequence[Line]:
+    """What each process had resident."""
+    return [_memory(role, mib) for role, mib in sorted(seen.memory.items())]
 
 
 def _memory(role: str, mib: Sequence[float]) -> Line:
