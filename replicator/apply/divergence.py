@@ -1,7 +1,8 @@
 """Alarms: a table continues although it may differ from its source. Pure.
 
-An alarm is raised by what an audit of the target says, and cleared by a snapshot that began after it and is complete. One that is raised
-while a snapshot is under way stays: rows that the snapshot has read already may be the ones concerned.
+An alarm is raised by what an audit of the target says, and cleared by a snapshot that began after it and is complete, or by a
+verification that began after it and found the whole table equal. One that is raised while either is under way stays: rows that were read
+already may be the ones concerned.
 """
 
 from __future__ import annotations
@@ -62,6 +63,12 @@ def covered(alarms: Alarms) -> Alarms:
 def cleared(alarms: Alarms) -> Alarms:
     """The alarms that are left once a snapshot is complete."""
     return tuple(alarm for alarm in alarms if not alarm.is_covered)
+
+
+def holding(alarms: Alarms, disproved: Alarms) -> Alarms:
+    """The alarms without those that a verification has disproved. One that was seen again since then is another."""
+    seen = {(alarm.code, alarm.at, alarm.count) for alarm in disproved}
+    return tuple(alarm for alarm in alarms if (alarm.code, alarm.at, alarm.count) not in seen)
 
 
 def _with(alarms: Alarms, code: str, message: str, action: str, at: datetime, count: int) -> Alarms:

@@ -300,3 +300,14 @@ def _is_snapshot_only(file: SegmentFile) -> bool:
 
 def _may_append(file: SegmentFile, below: int) -> bool:
     return _is_snapshot_only(file) and not file.has_absent and file.last < below
+
+
+def end_of(unit: BatchUnit | EventUnit | AdvanceUnit) -> int:
+    """The number up to which a unit that cannot be applied blocks the table; later events that it would pass do not."""
+    match unit:
+        case BatchUnit():
+            return unit.files[-1].last
+        case EventUnit():
+            return unit.entry.sequence_num
+        case AdvanceUnit():
+            return unit.last

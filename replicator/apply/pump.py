@@ -11,8 +11,10 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Any
 
+from replicator.apply import divergence
 from replicator.apply.advice import Advice
 from replicator.apply.context import ApplyContext
+from replicator.apply.divergence import Alarms
 from replicator.apply.failures import crashed_too_often, is_exhausted, urgency, waited_too_long
 from replicator.apply.freshness import Freshness
 from replicator.apply.progress import TableProgress
@@ -116,6 +118,7 @@ class Apply:
         self._captured: Mapping[TableId, TableRecord] = {}
         self._newest: datetime | None = None
         self._idle_to: dict[TableId, tuple[int, datetime | None]] = {}
+        self._disproved: Mapping[TableId, Alarms] = {}
         self._segment_id = 0
         # Guards all of these but the last, and is notified when a thread may find work, or shall end.
         self._news = threading.Condition()
@@ -187,13 +190,21 @@ class Apply:
         newest = self._context.freshness.newest()
         highest = store.feed_tables(name)
         captured = {record.table: record for record in store.tables(name)}
+        disproved = self._read_disproved()
         with self._news:
-            self._newest, self._highest, self._captured = newest, highest, captured
+            self._newest, self._highest, self._captured, self._disproved = newest, highest, captured, disproved
             for table in highest:
                 if table not in self._tables:
                     self._tables[table] = TableApplier(self._context, table, None)
                 self._offer(table)
             self._news.notify_all()
+
+    def _read_disproved(self) -> Mapping[TableId, Alarms]:
+        """Alarms that verification has disproved. Asked only while there are alarms."""
+        with self._news:
+            if not any(applier.record.alarms for applier in self._tables.values()):
+                return {}
+        return {t: found.disproved for t, found in self._context.store.verifications(self._context.name).items()}
 
     def _offer(self, table: TableId) -> None:
         applier = self._tables[table]
@@ -208,7 +219,11 @@ class Apply:
             return
         if backlog > 0 or applier.crashes or self._lacks_time(table, applier):
             self._schedule.offer(table, now=self._clock(), backlog=backlog, crashes=applier.crashes)
-        elif self._upkeep.is_due(table, applier) or self._upkeep.is_audit_due(table, applier):
+        elif (
+            self._upkeep.is_due(table, applier)
+            or self._upkeep.is_audit_due(table, applier)
+            or divergence.holding(applier.record.alarms, self._disproved.get(table, ())) != applier.record.alarms
+        ):
             self._schedule.offer_upkeep(table)
 
     def _rest_s(self, table: TableId, applier: TableApplier) -> float:
@@ -323,6 +338,7 @@ class Apply:
                 self._resume_turns(turn.table)
 
     def _work_on(self, turn: Turn, applier: TableApplier, control: Control) -> None:
+        applier.clear_alarms(self._disproved.get(turn.table, ()))
         if turn.is_upkeep:
             applier.claim()
             if self._upkeep.is_audit_due(turn.table, applier):

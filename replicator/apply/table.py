@@ -23,6 +23,7 @@ from replicator.apply.plan import (
     Unit,
     append_bound,
     begins_incarnation,
+    end_of,
     last_number,
     next_unit,
     starts_in_place,
@@ -209,6 +210,10 @@ class TableApplier:
         if self._claimed is not None and not self._reach.is_searching:
             self._store(self._audited(self._record, self._claimed, starts=False, completes=False))
 
+    def clear_alarms(self, disproved: divergence.Alarms) -> None:
+        """Remove alarms that a verification has disproved."""
+        self._put(alarms=divergence.holding(self._record.alarms, disproved))
+
     # -- what to do
 
     def _plan(self) -> Unit | None:
@@ -367,11 +372,11 @@ class TableApplier:
             may_halve = isinstance(error, BatchTooLargeError) or (isinstance(error, ThrottledError) and error.may_halve)
             if may_halve and isinstance(unit, BatchUnit) and self._cut(unit, error):
                 return False
-            self._reach = self._reach.refused(_end_of(unit))
+            self._reach = self._reach.refused(end_of(unit))
             raise
         except Exception:
             # Whatever it was, it blocks the table up to here; who raised it is told by the pump.
-            self._reach = self._reach.refused(_end_of(unit))
+            self._reach = self._reach.refused(end_of(unit))
             raise
         return True
 
@@ -485,14 +490,3 @@ class TableApplier:
             _log.error("alarm_raised", table=str(self._table), code=code, reason=now[code].message)
         for code in was.keys() - now.keys():
             _log.info("alarm_cleared", table=str(self._table), code=code)
-
-
-def _end_of(unit: BatchUnit | EventUnit | AdvanceUnit) -> int:
-    """The number up to which a unit that cannot be applied blocks the table; later events that it would pass do not."""
-    match unit:
-        case BatchUnit():
-            return unit.files[-1].last
-        case EventUnit():
-            return unit.entry.sequence_num
-        case AdvanceUnit():
-            return unit.last

@@ -26,6 +26,7 @@ from replicator.model.status import (
     TableStatus,
     WaitingStatus,
 )
+from replicator.model.verdict import Result
 from replicator.plugins.registry import PluginInfo
 from replicator.service import status as status_service
 from replicator.service.assess import Assessment
@@ -332,6 +333,9 @@ def _of_table(row: TableStatus) -> list[Text]:
         found += _remark(f"{row.table}: [{row.error.code}] {row.error.message}", row.error.action, "red")
     for alarm in row.alarms:
         found += _remark(f"{row.table}: alarm [{alarm.code}] {alarm.message}", alarm.action, "red")
+    if row.verify.result is Result.NOT_VERIFIED:
+        at = f" at {moment(row.verify.verified_at)}" if row.verify.verified_at else ""
+        found.append(Text(f"{row.table}: could not be verified{at}: {row.verify.reason}", style="yellow"))
     if row.waiting and row.waiting.code:
         until = moment(row.waiting.until)
         text = f"{row.table}: waits until {until}: [{row.waiting.code}] {row.waiting.message}"

@@ -1,5 +1,6 @@
 """YAML, environment and secret files in; one immutable, validated configuration out."""
 
+from replicator.config.document import read_document
 from replicator.config.load import LoadedConfig, load
 from replicator.config.messages import nearest, unknown_plugin
 from replicator.config.model import (
@@ -14,6 +15,7 @@ from replicator.config.model import (
     SparkConfig,
     TableOptions,
     TablesConfig,
+    VerifyConfig,
     options_for,
 )
 from replicator.config.patterns import Selection, TablePattern, select
@@ -41,6 +43,7 @@ __all__ = [
     "TableOptions",
     "TablePattern",
     "TablesConfig",
+    "VerifyConfig",
     "format_duration",
     "format_size",
     "json_schema",
@@ -50,6 +53,7 @@ __all__ = [
     "parse_duration",
     "parse_size",
     "plugin_schema",
+    "read_document",
     "reference_markdown",
     "select",
     "starter",

@@ -344,8 +344,23 @@ class SparkConfig(ConfigModel):
 
 
 class VerifyConfig(ConfigModel):
-    """How `replicator verify` repairs."""
+    """How tables are verified."""
 
+    every: Duration | None = Field(
+        None,
+        ge=timedelta(seconds=1),
+        le=timedelta(days=3650),
+        description="How often a running replicator verifies each table by itself, one table after another. Default: never; tables are "
+        "verified only by `replicator verify`.",
+        examples=["7d"],
+    )
+    rows_per_second: int = Field(
+        10_000,
+        ge=1,
+        le=1_000_000_000,
+        description="How many rows of tables are verified per second by `every`, on average: a table is read at full speed, and the next "
+        "one begins when this many rows per second would have been read.",
+    )
     repair_rows_max: int = Field(
         100_000,
         ge=1,

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from replicator.model.reports import RunningStep, SnapshotStep
+from replicator.model.verdict import Result
 
 VERSION: Final = 2
 
@@ -82,7 +83,7 @@ class AlarmStatus(StatusModel):
     action: str = Field(description="The next step.")
     at: AwareDatetime = Field(description="When it was last seen.")
     count: PositiveInt = Field(
-        description="`target_diverged`: rows that were missing; `target_changed`: changes by others."
+        description="`target_diverged`: rows that were missing; `target_changed`: changes by others; `verify_different`: rows that differ."
     )
 
 
@@ -142,6 +143,51 @@ class EngineStatus(StatusModel):
     reason: str | None = Field(description="Why not a faster one; null for the fastest.")
 
 
+class VerifiedTableStatus(StatusModel):
+    """What verification knows of a table, since its incarnation began: by `verify.every` or by `replicator verify`."""
+
+    verify_age_seconds: NonNegativeFloat | None = Field(
+        description="Seconds since the last verification of the whole table that found it equal began; null if none did."
+    )
+    proven_at: AwareDatetime | None = Field(description="When that was; null if none did.")
+    proven_position: int | None = Field(description="The sequence number at which both sides were equal.")
+    result: Result | None = Field(
+        description="Of the last verification; of one of some rows only if they differed. Null before the first."
+    )
+    verified_at: AwareDatetime | None = Field(description="When that began.")
+    position: int | None = Field(description="The sequence number at which both sides were last compared.")
+    rows: NonNegativeInt | None = Field(
+        description="Rows in the target when the whole table was last compared; null if it never was."
+    )
+    reason: str | None = Field(description="Why it was `not_verified`; otherwise null.")
+
+
+class VerifyStatus(StatusModel):
+    """What verification knows of all tables."""
+
+    every_s: NonNegativeFloat | None = Field(
+        description="`verify.every` in seconds; null if there is no schedule, or if the configuration has a reference there."
+    )
+    verify_age_seconds: NonNegativeFloat | None = Field(
+        description="The largest of the tables' ages; null if a table was never proven equal."
+    )
+    tables_proven: NonNegativeInt = Field(
+        description="Tables whose last verification found no difference and that were proven equal within `verify.every`; without a "
+        "schedule at any time."
+    )
+    coverage_tables: float | None = Field(
+        description="Their share of all tables, from 0 to 1; null if there are no tables."
+    )
+    coverage_rows: float | None = Field(
+        description="Their rows' share of the rows of all tables, as counted when each was last compared as a whole, from 0 to 1; null if "
+        "one never was, or if there are no rows."
+    )
+    result: Result | None = Field(
+        description="Of the last verification of each table: `different` if one differed, otherwise `not_verified` if one could not be "
+        "compared or has not been yet, otherwise `equal`; null if none was verified."
+    )
+
+
 class TableStatus(StatusModel):
     """A table."""
 
@@ -189,8 +235,10 @@ class TableStatus(StatusModel):
         description="Columns that the source dropped and the target keeps, under their names in the target."
     )
     alarms: tuple[AlarmStatus, ...] = Field(
-        description="Why the target table may differ from its source although it continues; one per code, until a snapshot clears it."
+        description="Why the target table may differ from its source although it continues; one per code, until a snapshot or a "
+        "verification clears it."
     )
+    verify: VerifiedTableStatus = Field(description="When and how it was verified.")
 
 
 class WorkerStatus(StatusModel):
@@ -279,4 +327,5 @@ class ReplicatorStatus(StatusModel):
     journal: JournalStatus = Field(description="The journal between capture and apply.")
     retry: RetryStatus | None = Field(description="The last failed attempt, while it is being retried; otherwise null.")
     error: ErrorStatus | None = Field(description="Why it failed; null if it did not.")
+    verify: VerifyStatus = Field(description="How far it is verified that source and target are equal.")
     tables: tuple[TableStatus, ...] = Field(description="The tables that it replicates, by name.")

@@ -88,9 +88,13 @@ class CatchUp:
         outcomes = {table.table: self._look_at(table, applied.get(table.table), position) for table in tables}
         if _Table.BEHIND in outcomes.values():
             return None
+        verified = self.store.verifications(self.name)
+        differing = {table.table for table in tables if table_life.found_different(table, verified.get(table.table))}
         return CaughtUp(
             failed=tuple(table for table, how in outcomes.items() if how is _Table.FAILED),
-            alarmed=tuple(table for table in outcomes if table in applied and applied[table].alarms),
+            alarmed=tuple(
+                table for table in outcomes if table in differing or (table in applied and applied[table].alarms)
+            ),
         )
 
     def _look_at(self, table: TableRecord, done: AppliedRecord | None, position: int) -> _Table:

@@ -28,10 +28,14 @@ from replicator.runtime.policy import Consequence, RetryBudget, RetryLimits, con
 from replicator.runtime.process import Message, WorkerProcess
 from replicator.state.records import Desired, ErrorRecord, Lease, ReplicatorRecord, Role
 from replicator.state.store import StateStore
+from replicator.verify.barriers import forget_scheduled
 
 _TICK_S = 0.5
 _CLEAN_STOP_S = 120.0
 _FAILED_STOP_S = 5.0
+_VERIFY_STOP_S = 5.0
+"""A comparison that is under way is worth no wait: it is made again."""
+_ROLES = (Role.CAPTURE, Role.APPLY, Role.VERIFY)
 
 _log = get_logger(__name__)
 
@@ -76,6 +80,8 @@ class Supervisor:
         refuse_first: Before the first segment is sealed an error of a worker ends the run (`run`) instead of being retried (`serve`).
         delete: What to do when the desired state is `deleted`; called with the lease held and the workers down.
         progressed: Called whenever something new was sealed or applied.
+        verifies: Whether the replicator verifies its tables by a schedule. A process of its own does; whatever becomes of it, the
+            replicator continues, and it is started again.
     """
 
     def __init__(
@@ -90,6 +96,7 @@ class Supervisor:
         until_caught_up: bool = False,
         refuse_first: bool = True,
         progressed: Callable[[], object] = lambda: None,
+        verifies: Callable[[ReplicatorRecord], bool] = lambda _: False,
     ) -> None:
         self._store, self._name, self._log, self._delete = store, name, log, delete
         self._environ = dict(environ or {})
@@ -102,6 +109,7 @@ class Supervisor:
         self._until_caught_up = until_caught_up
         self._refuse_first = refuse_first
         self._progressed = progressed
+        self._verifies, self._verify_again_s = verifies, limits.longest_s
         self._lost: ReplicatorError | None = None
         self._lease: Lease | None = None
 
@@ -109,6 +117,7 @@ class Supervisor:
         """Supervise under `lease` (just acquired) until `stop` is set or there is a reason to end."""
         self._lease = lease
         run = self._store.start_run(lease)
+        forget_scheduled(self._store, self._name)
         outcome = RunOutcome(end=End.FAILED)
         with renewed(self._store, lease, self._lose):
             try:
@@ -178,10 +187,14 @@ class Supervisor:
         wanted = set()
         if record.desired is Desired.RUNNING:
             wanted = {Role.CAPTURE} if record.apply_paused else {Role.CAPTURE, Role.APPLY}
-        for role in (Role.CAPTURE, Role.APPLY):
+            if not record.apply_paused and self._verifies(record):
+                wanted.add(Role.VERIFY)
+        for role in _ROLES:
             worker = self._workers.get(role)
             if worker and role not in wanted:
                 self._stop_one(role)
+                if role is Role.VERIFY:
+                    forget_scheduled(self._store, self._name)
             elif (
                 worker is None
                 and role in wanted - self._finished
@@ -200,8 +213,18 @@ class Supervisor:
         except (OSError, RuntimeError, MemoryError) as error:
             if not is_exhausted(error):
                 raise
-            return self._retry(role, machine_exhausted(error))
+            if role is not Role.VERIFY:
+                return self._retry(role, machine_exhausted(error))
+            self._verify_again(machine_exhausted(error))
         return None
+
+    def _verify_again(self, error: ReplicatorError | None) -> None:
+        """Have the process that verifies tables started again in a while: what ended it never ends the replicator."""
+        forget_scheduled(self._store, self._name)
+        self._not_before[Role.VERIFY] = time.monotonic() + self._verify_again_s
+        if error is not None:
+            retry_in_ms = round(self._verify_again_s * 1000)
+            _log.warning("worker_ended", role=Role.VERIFY, code=error.code, error=str(error), retry_in_ms=retry_in_ms)
 
     def _deliver(self, message: Message) -> None:
         """Called from the reader threads: what apply must know at once is sent there directly."""
@@ -223,10 +246,13 @@ class Supervisor:
             # It was stopped on purpose, and another may have been started before the news of its end came.
             return None
         del self._workers[role]
-        if worker.has_finished:
+        if worker.has_finished and role is not Role.VERIFY:
             self._finished.add(role)
             return None
         error = worker.error
+        if role is Role.VERIFY:
+            self._verify_again(error)
+            return None
         assert error is not None
         decision = consequence(error)
         is_finding = error.code != "worker_killed"
@@ -272,7 +298,7 @@ class Supervisor:
         """End a worker at its next clean point; by force, which loses nothing either, if it does not find one in time."""
         worker = self._workers.pop(role)
         worker.tell(messages.STOP)
-        if not worker.wait(within_s):
+        if not worker.wait(min(within_s, _VERIFY_STOP_S) if role is Role.VERIFY else within_s):
             worker.kill()
             worker.wait(_CLEAN_STOP_S)
 

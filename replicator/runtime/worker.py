@@ -1,4 +1,4 @@
-"""A worker process: `python -m replicator.runtime.worker capture|apply NAME EPOCH`, started by the supervisor."""
+"""A worker process: `python -m replicator.runtime.worker capture|apply|verify NAME EPOCH`, started by the supervisor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from replicator.model.errors import FatalError, ReplicatorError
 from replicator.observability import configure_logging, get_logger
 from replicator.plugins.registry import Registry
-from replicator.runtime import messages, pumps
+from replicator.runtime import messages, pumps, verifying
 from replicator.runtime.control import WorkerControl
 from replicator.runtime.home import Home
 from replicator.state.records import Role
@@ -52,7 +52,13 @@ def _run(store: StateStore, home: Home, role: Role, name: str, epoch: int, contr
     record = store.replicator(name)
     if record is None:
         raise FatalError(f"{name} is not in the state store", code="unknown_replicator")
-    run = pumps.run_capture if role is Role.CAPTURE else pumps.run_apply
+    match role:
+        case Role.CAPTURE:
+            run = pumps.run_capture
+        case Role.VERIFY:
+            run = verifying.run_verify
+        case _:
+            run = pumps.run_apply
     run(store, home, Registry.discover(), record, epoch, control)
 
 

@@ -165,8 +165,11 @@ def supervise(
     echo: Callable[[str], None] | None = None,
     environ: Mapping[str, str] | None = None,
     lease: Lease | None = None,
+    verifies: bool = True,
 ) -> RunOutcome:
     """Be the worker of one replicator until `stop`, or until there is nothing left to do.
+
+    With `verifies` its tables are verified as `verify.every` says, unless it ends once it has caught up.
 
     Raises:
         ConfigError: `already_running`: another process holds the lease.
@@ -194,6 +197,7 @@ def supervise(
                 until_caught_up=until_caught_up,
                 refuse_first=refuse_first,
                 progressed=budget.progressed,
+                verifies=_has_schedule(registry) if verifies and not until_caught_up else lambda _: False,
             )
             outcome = supervisor.run(lease, stop)
         except StateUnavailableError as error:
@@ -204,6 +208,24 @@ def supervise(
         if regained is None:
             return outcome
         lease = regained
+
+
+def _has_schedule(registry: Registry) -> Callable[[ReplicatorRecord], bool]:
+    """Says whether a replicator's configuration has `verify.every`."""
+    known: dict[str, bool] = {}
+
+    def has_schedule(record: ReplicatorRecord) -> bool:
+        if record.config not in known:
+            known.clear()
+            try:
+                known[record.config] = assembly.load(record, registry).config.verify.every is not None
+            except ReplicatorError as error:
+                # Capture and apply read it, too, and it is they who fail.
+                _log.info("schedule_not_read", replicator=record.name, code=error.code)
+                known[record.config] = False
+        return known[record.config]
+
+    return has_schedule
 
 
 def _already_running(store: StateStore, name: str) -> ConfigError:

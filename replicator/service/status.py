@@ -42,8 +42,10 @@ from replicator.model.status import (
     WaitingStatus,
     WorkerStatus,
 )
+from replicator.service import verified_status
 from replicator.state import table_life
 from replicator.state.records import (
+    AlarmRecord,
     AppliedRecord,
     Desired,
     ErrorRecord,
@@ -55,6 +57,7 @@ from replicator.state.records import (
     TableRecord,
 )
 from replicator.state.store import StateStore
+from replicator.state.verification_records import VerificationRecord
 
 R = TypeVar("R", bound=Report)
 
@@ -84,8 +87,9 @@ def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
     last_report = reports.capture.report if reports.capture else CaptureReport()
     clock = now + timedelta(seconds=last_report.clock_ahead_s or 0.0)
     applied = store.applied(record.name)
+    verified = store.verifications(record.name)
     tables = tuple(
-        _table(record.name, table, applied.get(table.table), capture, apply, clock)
+        _table(record.name, table, applied.get(table.table), verified.get(table.table), capture, apply, clock, now)
         for table in store.tables(record.name)
         if table_life.is_replicated(table)
     )
@@ -113,6 +117,7 @@ def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
         ),
         retry=retry,
         error=_error(record.error, record.name),
+        verify=verified_status.of_tables(tables, verified_status.every(record.config)),
         tables=tables,
     )
 
@@ -141,9 +146,11 @@ def _table(
     replicator: str,
     table: TableRecord,
     applied: AppliedRecord | None,
+    verified: VerificationRecord | None,
     capture: Reported[CaptureReport] | None,
     apply: Reported[ApplyReport] | None,
     clock: datetime,
+    now: datetime,
 ) -> TableStatus:
     name = str(table.table)
     of_capture = capture.report.tables.get(name, CapturedTable()) if capture else CapturedTable()
@@ -179,9 +186,20 @@ def _table(
                 at=alarm.at,
                 count=alarm.count,
             )
-            for alarm in (applied.alarms if applied else ())
+            for alarm in _alarms(table, applied, verified)
         ),
+        verify=verified_status.of_table(table, verified, now),
     )
+
+
+def _alarms(
+    table: TableRecord, applied: AppliedRecord | None, verified: VerificationRecord | None
+) -> tuple[AlarmRecord, ...]:
+    """By code, as apply and verification raised them."""
+    alarms = applied.alarms if applied else ()
+    if verified is not None and verified.alarm is not None and table_life.found_different(table, verified):
+        alarms = (*alarms, verified.alarm)
+    return tuple(sorted(alarms, key=lambda alarm: alarm.code))
 
 
 def _table_state(table: TableRecord, applied: AppliedRecord | None, *, has_failed: bool) -> TableState:

@@ -27,7 +27,7 @@ from replicator.service.verify_scope import AskedScope
 from replicator.state import holder_id
 from replicator.state.records import Desired, ReplicatorRecord
 from replicator.state.store import StateStore
-from replicator.verify import Counts, Judge, Repair, Result, Verdict
+from replicator.verify import Counts, Judge, Proofs, Repair, Result, Verdict
 from replicator.verify.barriers import Barriers, NotVerifiedError
 
 _LOOK_S: Final = 0.1
@@ -102,13 +102,11 @@ def verify(
             with_values=with_values,
             keys_max=rows_max if repairs else 0,
         )
+        proofs = Proofs(judge=judge, repair=Repair(judge=judge, rows_max=rows_max) if repairs else None)
         verdicts = list[Verdict]()
         try:
             for table in chosen:
-                verdict = judge.verify(table, scope)
-                if repairs and verdict.result is Result.DIFFERENT:
-                    verdict = Repair(judge=judge, rows_max=rows_max).repair(verdict)
-                verdicts.append(verdict)
+                verdicts.append(proofs.verify(table, scope))
                 tell(verdicts[-1])
         finally:
             source.close()
@@ -178,7 +176,11 @@ def _worked_on(
 
     def run() -> None:
         try:
-            outcomes.append(supervise(store, home, registry, record, stop, refuse_first=False, echo=log, lease=lease))
+            outcomes.append(
+                supervise(
+                    store, home, registry, record, stop, refuse_first=False, echo=log, lease=lease, verifies=False
+                )
+            )
         except BaseException as error:  # noqa: BLE001 - it is raised where the worker is waited for
             outcomes.append(error)
 

@@ -28,6 +28,7 @@ from replicator.state.records import (
     TableRecord,
 )
 from replicator.state.stored import StoredSchema
+from replicator.state.verification_records import VerificationRecord
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Report)
@@ -155,6 +156,24 @@ _HISTORY: Final = _Stored(
     resume_offset="offset",
     entry=("operation", "changes", "decision", "reason", "statement", "before", "after", "new_table"),
 )
+_VERIFICATIONS: Final = _Stored(
+    VerificationRecord,
+    table_name="table",
+    incarnation="incarnation",
+    record=(
+        "result",
+        "verified_at",
+        "reason",
+        "action",
+        "position",
+        "rows",
+        "proven_at",
+        "proven_position",
+        "alarm",
+        "disproved",
+        "scheduled_at",
+    ),
+)
 _REQUESTS: Final = _Stored(Request, id="id", kind="kind", payload="payload", created_at="created_at")
 _RUNS: Final = _Stored(
     Run,
@@ -181,6 +200,8 @@ write_event: Final = _EVENTS.write
 read_event: Final = _EVENTS.read
 write_history: Final = _HISTORY.write
 read_history: Final = _HISTORY.read
+write_verification: Final = _VERIFICATIONS.write
+read_verification: Final = _VERIFICATIONS.read
 read_request: Final = _REQUESTS.read
 read_run: Final = _RUNS.read
 

@@ -360,6 +360,20 @@ def _source_tables(connection: Connection) -> None:
     connection.exec_driver_sql("ALTER TABLE tables ADD COLUMN source_table TEXT")
 
 
+_VERIFICATIONS: Final = """CREATE TABLE verifications (
+    replicator TEXT NOT NULL REFERENCES replicators (name),
+    table_name TEXT NOT NULL,
+    incarnation BIGINT NOT NULL,
+    record TEXT NOT NULL,
+    PRIMARY KEY (replicator, table_name)
+)"""
+
+
+def _verifications(connection: Connection) -> None:
+    """What was verified before is not known. A worker of the version before that still runs verifies nothing by itself."""
+    connection.execute(text(_VERIFICATIONS))
+
+
 def _text(document: dict[str, Any]) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
@@ -375,6 +389,7 @@ MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = (
     _alterations,
     _history,
     _source_tables,
+    _verifications,
 )
 FORMAT_VERSION: Final = len(MIGRATIONS)
 

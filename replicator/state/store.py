@@ -14,7 +14,7 @@ from replicator.model.errors import ConfigError
 from replicator.model.offset import Offset
 from replicator.model.reports import Report
 from replicator.model.schema import TableId, TableSchema
-from replicator.state import histories, index, leases
+from replicator.state import histories, index, leases, verifications
 from replicator.state.codec import (
     read_applied,
     read_replicator,
@@ -46,6 +46,7 @@ from replicator.state.records import (
     TableRecord,
 )
 from replicator.state.tables import APPLIED, LEASES, OWNED, REPLICATORS, REQUESTS, RUNS, STATUSES, STORE, TABLES
+from replicator.state.verification_records import VerificationOutcome, VerificationRecord
 
 BUSY_TIMEOUT_S: Final = 10.0
 RUNS_KEPT: Final = 1000
@@ -247,7 +248,8 @@ class StateStore:
                 connection.execute(delete(REQUESTS).where(done))
             for barrier in barriers:
                 found = {"position": segments[-1].last, "ring": list(segments[-1].ring)}
-                connection.execute(update(REQUESTS).where(REQUESTS.c.id == barrier).values(payload=found))
+                asked = connection.scalar(select(REQUESTS.c.payload).where(REQUESTS.c.id == barrier)) or {}
+                connection.execute(update(REQUESTS).where(REQUESTS.c.id == barrier).values(payload={**asked, **found}))
 
     def last_segment(self, name: str) -> Segment | None:
         """The newest segment: it carries the offset, the ring and the numbering."""
@@ -341,6 +343,23 @@ class StateStore:
         with self._database.write() as connection:
             leases.check_epoch(connection, name, epoch)
             upsert(connection, APPLIED, [{"replicator": name, **write_applied(record)} for record in records])
+
+    def verifications(self, name: str) -> Mapping[TableId, VerificationRecord]:
+        """What comparisons of both sides found."""
+        with self._database.read() as connection:
+            return verifications.list_records(connection, name)
+
+    def note_verification(self, name: str, outcome: VerificationOutcome) -> VerificationRecord:
+        """Take a comparison into the record of its table; return the record. Not fenced: whoever compares tables may say what it found."""
+        with self._database.write() as connection:
+            _check_exists(connection, name)
+            return verifications.note(connection, name, outcome, self._database.now(connection))
+
+    def begin_verification(self, name: str, epoch: int, table: TableId, incarnation: int) -> None:
+        """Record that the schedule begins to compare a table; fenced by epoch."""
+        with self._database.write() as connection:
+            leases.check_epoch(connection, name, epoch)
+            verifications.note_begin(connection, name, table, incarnation, self._database.now(connection))
 
     # Requests, status, runs
 

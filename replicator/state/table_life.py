@@ -49,6 +49,7 @@ from replicator.state.records import (
     TableRecord,
     TargetCopy,
 )
+from replicator.state.verification_records import VerificationRecord
 
 JOURNAL_GIVEN_UP: Final = "journal_given_up"
 """Code of the error of a table whose changes the journal had to drop."""
@@ -386,3 +387,8 @@ def begun_in_target(applied: AppliedRecord, incarnation: int, alarms: tuple[Alar
 
 def _assert_in(record: TableRecord, stages: Collection[Stage]) -> None:
     assert record.stage in stages, f"{record.table} is {record.stage.value}"
+
+
+def found_different(record: TableRecord, verified: VerificationRecord | None) -> bool:
+    """Whether the last comparison of its incarnation found rows that differ."""
+    return verified is not None and verified.incarnation == record.incarnation and verified.alarm is not None

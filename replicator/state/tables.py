@@ -213,6 +213,16 @@ APPLIED: Final = Table(
     Column("engine", Json, nullable=False),
 )
 
+# What comparisons of both sides found, per table.
+VERIFICATIONS: Final = Table(
+    "verifications",
+    METADATA,
+    _owner(),
+    Column("table_name", Text, primary_key=True),
+    Column("incarnation", BigInteger, nullable=False),
+    Column("record", Json, nullable=False),
+)
+
 # The latest changes of tables' definitions. They outlive the segments and shapes of the journal, so a row has all that is shown of it.
 HISTORY: Final = Table(
     "history",
@@ -263,6 +273,6 @@ RUNS: Final = Table(
 )
 
 OWNED: Final = (
-    LEASES, SEGMENT_FILES, SEGMENT_EVENTS, SEGMENTS, SCHEMAS, DROPPED, TABLES, APPLIED, HISTORY, REQUESTS, STATUSES, RUNS,
+    LEASES, SEGMENT_FILES, SEGMENT_EVENTS, SEGMENTS, SCHEMAS, DROPPED, TABLES, APPLIED, VERIFICATIONS, HISTORY, REQUESTS, STATUSES, RUNS,
 )  # fmt: skip
 """Every table whose rows belong to one replicator."""

@@ -13,6 +13,7 @@ from replicator.capture import CaptureSettings
 from replicator.config import ReplicatorConfig, RetryConfig
 from replicator.journal import WriterLimits
 from replicator.model.schema import TableSchema
+from replicator.model.status import VerifiedTableStatus
 from replicator.plugins.source import ChunkRequest
 from replicator.plugins.target import TargetContext
 from replicator.runtime.policy import RetryBudget, RetryLimits
@@ -23,6 +24,18 @@ AT_ONCE: Final = RetryConfig(
     give_up_after=timedelta(0), backoff_initial=timedelta(milliseconds=1), backoff_max=timedelta(milliseconds=1)
 )
 """Gives up at the first error."""
+
+NEVER_VERIFIED: Final = VerifiedTableStatus(
+    verify_age_seconds=None,
+    proven_at=None,
+    proven_position=None,
+    result=None,
+    verified_at=None,
+    position=None,
+    rows=None,
+    reason=None,
+)
+"""What the status says of a table that was never verified."""
 
 
 def capture_settings(**changes: Any) -> CaptureSettings:

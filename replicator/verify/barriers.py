@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +13,8 @@ from replicator.model.schema import TableId
 from replicator.state.records import RequestKind, SegmentFile
 from replicator.state.store import StateStore
 
+SCHEDULED: Final = "is_scheduled"
+"""In the payload of a request for a barrier: a worker's schedule asks for it."""
 _FORGOTTEN_BY_S: Final = 86_400.0
 
 
@@ -44,6 +48,9 @@ class Barriers:
         check: Raises NotVerifiedError if nothing works on the replicator any more.
         wait: Waits for a moment.
         forgotten_by_s: A barrier that was asked for so long ago is one of a verification that was killed.
+        is_scheduled: A worker's schedule asks for barriers. What it leaves if it is killed, its supervisor removes (`forget_scheduled`).
+        waits_max_s: For so long at most a table is waited for that has not reached a barrier, as other tables wait there, too.
+        clock: A monotonic clock in seconds.
     """
 
     store: StateStore
@@ -51,11 +58,15 @@ class Barriers:
     check: Callable[[], None]
     wait: Callable[[], object]
     forgotten_by_s: float = _FORGOTTEN_BY_S
+    is_scheduled: bool = False
+    waits_max_s: float = math.inf
+    clock: Callable[[], float] = time.monotonic
 
     @contextmanager
     def held(self) -> Iterator[Barrier]:
         """A barrier that is behind everything committed by now, and that no batch passes inside the context, unless it is lifted before."""
-        asked = self.store.add_request(self.name, RequestKind.BARRIER, {})
+        payload = {SCHEDULED: True} if self.is_scheduled else {}
+        asked = self.store.add_request(self.name, RequestKind.BARRIER, payload)
         try:
             yield self._found(asked)
         finally:
@@ -66,8 +77,15 @@ class Barriers:
         self.store.remove_request(barrier.request)
 
     def reach(self, table: TableId, position: int) -> None:
-        """Wait until apply has nothing left of a table up to a position."""
+        """Wait until apply has nothing left of a table up to a position.
+
+        Raises:
+            NotVerifiedError: That takes too long.
+        """
+        until = self.clock() + self.waits_max_s
         while not self._is_applied(table, position):
+            if self.clock() >= until:
+                raise NotVerifiedError("its changes were not applied in time, and other tables must not wait for it")
             self.check()
             self.wait()
 
@@ -99,6 +117,13 @@ class Barriers:
             raise NotVerifiedError("the table has failed", f"To see why: replicator status {self.name}")
         left = self.store.feed(self.name, table, applied.last_applied, 1)
         return not left or _first(left[0]) > position
+
+
+def forget_scheduled(store: StateStore, name: str) -> None:
+    """Remove the barriers that a worker's schedule has left. Only where no such worker is left."""
+    for request in store.requests(name):
+        if request.kind is RequestKind.BARRIER and request.payload.get(SCHEDULED):
+            store.remove_request(request.id)
 
 
 def _first(item: object) -> int:

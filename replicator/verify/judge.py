@@ -26,6 +26,7 @@ import pyarrow as pa
 from replicator.journal.reader import JournalReader
 from replicator.model.errors import SchemaConflictError, TableError, TransientError
 from replicator.model.schema import TableId, TableSchema
+from replicator.model.verdict import Result
 from replicator.plugins.kit.canonical import values
 from replicator.plugins.kit.cursors import cursors
 from replicator.plugins.source import Cursor, DeltaSource, Seen, Visibility
@@ -48,7 +49,7 @@ from replicator.verify.barriers import Barrier, Barriers, NotVerifiedError
 from replicator.verify.comparing import Found, compare_rows, differing
 from replicator.verify.moving import Moving, TableChangedError
 from replicator.verify.scope import Chosen, OfIds, Scope, TableJournal, Whole
-from replicator.verify.verdicts import DIFFERENCES_MAX, Counts, Difference, Kind, Result, Verdict, shown
+from replicator.verify.verdicts import DIFFERENCES_MAX, Counts, Difference, Kind, Verdict, shown
 
 _DIGITS: Final = 3
 """Of an id, for groups: a row that differs costs the rows of one group in so many."""

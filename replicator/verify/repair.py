@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from replicator.model.schema import TableId
+from replicator.model.verdict import Result
 from replicator.plugins.source import Cursor
 from replicator.plugins.verification import Ids
 from replicator.state import table_life
@@ -14,7 +15,7 @@ from replicator.state.records import RequestKind, TableRecord, TargetCopy
 from replicator.verify.barriers import NotVerifiedError
 from replicator.verify.judge import Judge
 from replicator.verify.scope import Chosen, Scope, TableJournal
-from replicator.verify.verdicts import Counts, Extent, Result, Verdict
+from replicator.verify.verdicts import Counts, Extent, Verdict
 
 _KEYS_AT_ONCE: Final = 10_000
 """In one request: the state store holds it until capture takes it."""

@@ -11,19 +11,12 @@ from typing import Final
 import pyarrow as pa
 
 from replicator.model.schema import TableId
+from replicator.model.verdict import Result
 from replicator.plugins.source import Cursor
 
 DIFFERENCES_MAX: Final = 1_000
 """Of one table, so many are described; all are counted."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class Result(StrEnum):
-    """How a table compares."""
-
-    EQUAL = "equal"
-    DIFFERENT = "different"
-    NOT_VERIFIED = "not_verified"
 
 
 class Extent(StrEnum):

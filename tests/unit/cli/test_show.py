@@ -32,6 +32,7 @@ from replicator.service import status
 from replicator.service.assess import Assessment
 from replicator.state.records import ErrorRecord
 from replicator.state.store import StateStore
+from replicator.testing.defaults import NEVER_VERIFIED
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ODD = "public.[x]y[/z] :smile: [red]"
@@ -52,7 +53,7 @@ def document(tmp_path: Path) -> Iterator[ReplicatorStatus]:
         source_table="public.[bold]new",
         table=ODD, state=TableState.FAILED, incarnation=1, snapshot=None, next_snapshot=None, changes_applied=1, last_applied=-1,
         freshness_s=None, last_batch=None, engine=None, waiting=None, upkeep=None, error=error, kept_columns=("[bold]old",), alarms=(),
-        merged=MergedStatus(matched=0, inserted=0, deleted=0, not_found=0),
+        merged=MergedStatus(matched=0, inserted=0, deleted=0, not_found=0), verify=NEVER_VERIFIED,
     )  # fmt: skip
     yield whole.model_copy(update={"tables": (table,)})
     store.close()

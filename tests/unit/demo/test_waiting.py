@@ -12,6 +12,7 @@ import pytest
 from replicator.model.status import ErrorStatus, MergedStatus, ReplicatorStatus, RetryStatus, TableState, TableStatus
 from replicator.service import status
 from replicator.state.store import StateStore
+from replicator.testing.defaults import NEVER_VERIFIED
 from replicator_testbed.demo.waiting import STILL_S, reasons, wait_while_it_moves
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -20,7 +21,7 @@ TABLE = TableStatus(
     source_table=None,
     table="public.orders", state=TableState.SNAPSHOT, incarnation=1, snapshot=None, next_snapshot=None, changes_applied=1, last_applied=1,
     freshness_s=None, last_batch=None, engine=None, waiting=None, upkeep=None, error=None, kept_columns=(), alarms=(),
-    merged=MergedStatus(matched=0, inserted=0, deleted=0, not_found=0),
+    merged=MergedStatus(matched=0, inserted=0, deleted=0, not_found=0), verify=NEVER_VERIFIED,
 )  # fmt: skip
 
 

@@ -1,0 +1,110 @@
+"""Compares tables and records in the state store what was found, so that the status and the schedule know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from replicator.model.schema import TableId
+from replicator.model.verdict import Result
+from replicator.state.records import AlarmRecord
+from replicator.state.verification_records import VerificationOutcome, VerificationRecord
+from replicator.verify.judge import Judge
+from replicator.verify.repair import Repair
+from replicator.verify.scope import Scope
+from replicator.verify.verdicts import Extent, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Before:
+    """How a table stood before it was compared. `incarnation`: 0 if it is not replicated."""
+
+    incarnation: int
+    at: datetime
+    alarms: tuple[AlarmRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proofs:
+    """Verifies tables of one replicator, and notes what comes of it.
+
+    Attributes:
+        judge: Compares.
+        repair: Repairs what differs; None: nothing is repaired.
+        noted: Called with the record of a table whenever something was noted.
+    """
+
+    judge: Judge
+    repair: Repair | None = None
+    noted: Callable[[VerificationRecord], None] = lambda _: None
+
+    def verify(self, table: TableId, scope: Scope | None = None) -> Verdict:
+        """Compare a table, or some of its rows; with `repair` repair what differs, too.
+
+        Raises:
+            ReplicatorError: As `Judge.verify`.
+        """
+        before = self.before(table)
+        verdict = self.judge.verify(table, scope)
+        if self.repair is None or verdict.result is not Result.DIFFERENT:
+            self.note(verdict, before)
+            return verdict
+        if verdict.scope is Extent.TABLE:
+            self.note(verdict, before)
+        repaired = self.repair.repair(verdict)
+        applied = self.judge.store.applied(self.judge.name).get(table)
+        if repaired.result is Result.EQUAL and verdict.scope is Extent.TABLE and applied is not None and applied.alarms:
+            # Perhaps the commits that were repaired raised it. That there were no others since, only the whole table can tell.
+            return self._confirmed(table, repaired)
+        self.note(repaired, before)
+        return repaired
+
+    def before(self, table: TableId) -> _Before:
+        """How the table stands. To be asked before it is compared."""
+        store, name = self.judge.store, self.judge.name
+        record = next((r for r in store.tables(name) if r.table == table), None)
+        applied = store.applied(name).get(table)
+        return _Before(
+            incarnation=record.incarnation if record is not None else 0,
+            at=store.now(),
+            alarms=applied.alarms if applied is not None else (),
+        )
+
+    def note(self, verdict: Verdict, before: _Before) -> None:
+        """Record what a comparison found."""
+        if not before.incarnation:
+            return
+        outcome = VerificationOutcome(
+            table=verdict.table,
+            incarnation=before.incarnation,
+            result=verdict.result,
+            is_whole=verdict.scope is Extent.TABLE,
+            begun_at=before.at,
+            position=verdict.position,
+            rows=verdict.rows_target,
+            differ=verdict.counts.total,
+            message=_message(verdict),
+            action=verdict.action if verdict.result is Result.NOT_VERIFIED else self._action(verdict.table),
+            disproves=before.alarms if verdict.repaired is None else (),
+        )
+        self.noted(self.judge.store.note_verification(self.judge.name, outcome))
+
+    def _confirmed(self, table: TableId, repaired: Verdict) -> Verdict:
+        before = self.before(table)
+        verdict = self.judge.verify(table)
+        self.note(verdict, before)
+        return repaired if verdict.result is Result.EQUAL else verdict
+
+    def _action(self, table: TableId) -> str:
+        return f"Run `replicator verify {self.judge.name} {table} --repair`."
+
+
+def _message(verdict: Verdict) -> str | None:
+    if verdict.result is not Result.DIFFERENT:
+        return verdict.reason
+    counts = verdict.counts
+    return (
+        f"Source and target were compared, and {counts.total} {'row differs' if counts.total == 1 else 'rows differ'}: "
+        f"{counts.missing} missing, {counts.extra} extra, {counts.different} different."
+    )

@@ -1,0 +1,85 @@
+"""Which table is verified next, and when, if `verify.every` says that tables are verified continuously. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from replicator.model.schema import TableId
+from replicator.model.verdict import Result
+from replicator.state import table_life
+from replicator.state.records import AppliedRecord, TableRecord, TargetCopy
+from replicator.state.verification_records import VerificationRecord
+
+RETRY_EVERY: Final = timedelta(hours=1)
+"""A table that was not found equal is verified again after so long, or after `every` if that is shorter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the state store says of tables."""
+
+    tables: Iterable[TableRecord]
+    applied: Mapping[TableId, AppliedRecord]
+    verified: Mapping[TableId, VerificationRecord]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifySchedule:
+    """When tables are verified: all of them within `every`, and no more than `rows_per_second` on average."""
+
+    every: timedelta
+    rows_per_second: int
+
+    def next_table(self, known: Known, now: datetime) -> TableRecord | None:
+        """The table that is verified now; None if none is. Of several that are due, the one that was not proven for the longest time."""
+        if any(now < self._rests_until(record, now) for record in known.verified.values()):
+            return None
+        due = [table for table in known.tables if self._is_due(table, known, now)]
+        return min(due, key=lambda table: _urgency(table, known.verified.get(table.table)), default=None)
+
+    def _rests_until(self, record: VerificationRecord, now: datetime) -> datetime:
+        """Until when nothing else is read, because this table's rows were."""
+        if record.scheduled_at is None or record.scheduled_at > now:  # the clock was set back
+            return now
+        return record.scheduled_at + timedelta(seconds=(record.rows or 0) / self.rows_per_second)
+
+    def _is_due(self, table: TableRecord, known: Known, now: datetime) -> bool:
+        applied, record = known.applied.get(table.table), known.verified.get(table.table)
+        if not _can_be_compared(table, applied):
+            return False
+        if record is None or record.incarnation < table.incarnation:
+            return True
+        is_fine = record.result is Result.EQUAL and record.alarm is None and not (applied and applied.alarms)
+        moments = [record.scheduled_at + min(self.every, RETRY_EVERY)] if record.scheduled_at else []
+        if is_fine and record.proven_at is not None:
+            moments.append(record.proven_at + self.every)
+        is_ahead = record.scheduled_at is not None and record.scheduled_at > now
+        return is_ahead or all(moment <= now for moment in moments)
+
+
+def _can_be_compared(table: TableRecord, applied: AppliedRecord | None) -> bool:
+    """Whether a comparison can say anything. What it finds in its way besides is tried again later."""
+    return (
+        applied is not None
+        and table_life.is_replicated(table)
+        and not table_life.has_failed(table, applied)
+        and table_life.is_complete(table)
+        and applied.incarnation == table.incarnation
+        and applied.copy is TargetCopy.WHOLE
+    )
+
+
+def _urgency(table: TableRecord, record: VerificationRecord | None) -> tuple[bool, float, float, str]:
+    """Never proven first, then the longest unproven; of those the one that was tried the longest ago."""
+    is_known = record is not None and record.incarnation == table.incarnation
+    proven = record.proven_at if record is not None and is_known else None
+    tried = record.scheduled_at if record is not None else None
+    return (
+        proven is not None,
+        proven.timestamp() if proven else 0.0,
+        tried.timestamp() if tried else 0.0,
+        str(table.table),
+    )
