@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +12,11 @@ from replicator.apply import table as apply_table
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.merged import Merged
 from replicator.model.status import TableState
+from replicator.model.verdict import Result
 from replicator.plugins.target import TableOptions
 from replicator.service.status import status
 from replicator.state.records import Stage, TableRecord, TargetCopy
+from replicator.state.verification_records import VerificationOutcome
 from replicator.testing.batches import RowChange, delete, insert, update
 from replicator.testing.memory.target import StoredTable
 from replicator.testing.target_harness import item, items_schema
@@ -347,3 +350,53 @@ def test_an_insert_that_lacks_columns_fails_its_table(shop: Shop) -> None:
 
 def _remove_one(stored: StoredTable) -> None:
     stored.rows.pop()
+
+
+def disprove(shop: Shop, *, result: Result = Result.EQUAL) -> None:
+    """Somebody has verified the whole table, after the alarms that it has now."""
+    outcome = VerificationOutcome(
+        table=A, incarnation=1, result=result, is_whole=True, begun_at=shop.store.now(), position=99, rows=2,
+        disproves=shop.applied(A).alarms,
+    )  # fmt: skip
+    shop.store.note_verification(NAME, outcome)
+
+
+def test_a_verification_that_finds_the_table_equal_clears_its_alarms(shop: Shop) -> None:
+    shop.copy(A, 1, 2)
+    shop.run()
+    lose(shop, 2)
+    shop.rows(A, update(0, item(2, "x")))
+    shop.run()
+    disprove(shop, result=Result.DIFFERENT)
+    shop.run()
+    assert codes(shop) == {"target_diverged": 1}
+    disprove(shop)
+    # Nothing else is to be applied.
+    looks = itertools.count()
+    shop.run(is_done=lambda: not codes(shop) or next(looks) > 500)
+    assert codes(shop) == {}
+    assert shop.applied(A).merged.not_found == 1
+
+
+def test_an_alarm_that_was_raised_again_since_the_verification_began_stays(shop: Shop) -> None:
+    shop.copy(A, 1, 2, 3)
+    shop.run()
+    lose(shop, 2, 3)
+    shop.rows(A, update(0, item(2, "x")))
+    shop.run()
+    before = shop.applied(A).alarms
+    shop.rows(A, update(0, item(3, "x")))
+    shop.run()
+    outcome = VerificationOutcome(
+        table=A,
+        incarnation=1,
+        result=Result.EQUAL,
+        is_whole=True,
+        begun_at=shop.store.now(),
+        position=99,
+        disproves=before,
+    )
+    shop.store.note_verification(NAME, outcome)
+    shop.rows(A, insert(0, item(4)))
+    shop.run()
+    assert codes(shop) == {"target_diverged": 2}

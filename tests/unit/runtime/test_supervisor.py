@@ -26,6 +26,7 @@ from replicator.state.records import (
     Desired,
     EventEntry,
     Lease,
+    RequestKind,
     Role,
     Segment,
     Stage,
@@ -193,3 +194,93 @@ def test_progress_of_a_worker_is_told(store: StateStore, tmp_path: Path) -> None
     for event in ("sealed", "progress", "log"):
         supervisor._handle(Message(role=Role.CAPTURE, pid=1, event=event, fields={}))
     assert told == ["progress", "progress"]
+
+
+class FakeWorker:
+    """A worker process that does nothing."""
+
+    def __init__(self, role: Role, *_: object, **__: object) -> None:
+        self.role, self.pid, self.told = role, 10 + len(role.value), list[str]()
+        self.error: ReplicatorError | None = None
+        self.has_finished = False
+
+    def tell(self, line: str) -> None:
+        self.told.append(line)
+
+    def kill(self) -> None:
+        self.told.append("kill")
+
+    def wait(self, timeout_s: float) -> bool:
+        del timeout_s
+        return True
+
+
+def _with_schedule(store: StateStore, folder: Path, *, is_on: Callable[[], bool] = lambda: True) -> Supervisor:
+    supervisor = Supervisor(
+        store, NAME, log=LogFile(folder / "log.jsonl"), limits=RetryLimits.of(CONFIG.retry), delete=lambda *_: None,
+        verifies=lambda _: is_on(),
+    )  # fmt: skip
+    supervisor._lease = _lease(store)
+    return supervisor
+
+
+def test_tables_are_verified_by_a_process_of_its_own_while_the_replicator_runs(
+    store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "WorkerProcess", FakeWorker)
+    is_on = True
+    supervisor = _with_schedule(store, tmp_path, is_on=lambda: is_on)
+
+    def roles(desired: Desired, *, apply_paused: bool = False) -> set[Role]:
+        store.set_desired(NAME, desired, apply_paused=apply_paused)
+        assert supervisor._reconcile(present(store.replicator(NAME))) is None
+        return set(supervisor._workers)
+
+    assert roles(Desired.RUNNING) == {Role.CAPTURE, Role.APPLY, Role.VERIFY}
+    assert roles(Desired.RUNNING, apply_paused=True) == {Role.CAPTURE}
+    assert roles(Desired.RUNNING) == {Role.CAPTURE, Role.APPLY, Role.VERIFY}
+    is_on = False
+    assert roles(Desired.RUNNING) == {Role.CAPTURE, Role.APPLY}
+    is_on = True
+    assert roles(Desired.PAUSED) == set()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        AccessDeniedError("no", code="access_denied"),
+        FencedError("over", code="fenced"),
+        ReplicatorError("a bug", code="internal_error"),
+        None,
+    ],
+    ids=["fatal", "fenced", "bug", "finished"],
+)
+def test_whatever_ends_the_process_that_verifies_the_replicator_continues(
+    store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: ReplicatorError | None
+) -> None:
+    monkeypatch.setattr(supervisor_module, "WorkerProcess", FakeWorker)
+    supervisor = _with_schedule(store, tmp_path)
+    record = present(store.replicator(NAME))
+    assert supervisor._reconcile(record) is None
+    worker = supervisor._workers[Role.VERIFY]
+    worker.error, worker.has_finished = error, error is None
+    scheduled = store.add_request(NAME, RequestKind.BARRIER, {"is_scheduled": True})
+    by_command = store.add_request(NAME, RequestKind.BARRIER, {})
+    assert supervisor._handle(Message(role=Role.VERIFY, pid=worker.pid, event="exit", fields={})) is None
+    # No batch waits for it any more.
+    assert [request.id for request in store.requests(NAME)] == [by_command] != [scheduled]
+    assert supervisor._reconcile(record) is None
+    assert set(supervisor._workers) == {Role.CAPTURE, Role.APPLY}
+    supervisor._not_before[Role.VERIFY] = 0.0
+    assert supervisor._reconcile(record) is None
+    assert set(supervisor._workers) == {Role.CAPTURE, Role.APPLY, Role.VERIFY}
+
+
+def test_barriers_that_a_killed_schedule_left_are_removed_at_the_start(
+    store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add_request(NAME, RequestKind.BARRIER, {"is_scheduled": True, "position": 4, "ring": []})
+    supervisor = _supervisor(store, tmp_path)
+    monkeypatch.setattr(supervisor, "_loop", lambda _: RunOutcome(end=End.STOPPED))
+    supervisor.run(_lease(store), threading.Event())
+    assert store.requests(NAME) == []

@@ -20,12 +20,14 @@ from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotKind, Snaps
 from replicator.model.identity import TableIdentity, Truncated
 from replicator.model.merged import Merged
 from replicator.model.schema import TableId
+from replicator.model.verdict import Result
 from replicator.state import local_files, migrations
 from replicator.state.database import is_shared, parse_state_url
 from replicator.state.local_files import network_mount
 from replicator.state.records import AppliedRecord, Preparation, RequestKind, Stage, TargetCopy
 from replicator.state.store import StateStore
 from replicator.state.tables import METADATA
+from replicator.state.verification_records import VerificationOutcome
 from replicator_testbed.present import present
 
 OPEN = """
@@ -150,6 +152,24 @@ def test_a_store_without_a_history_gets_one_and_keeps_its_tables(
             ("shop.items", False),
             ("shop.orders", False),
         ]
+
+
+def test_a_store_without_verifications_gets_them(url: str, state_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:10])
+        older.setattr(migrations, "FORMAT_VERSION", 10)
+        StateStore(url).close()
+    _execute(
+        state_file,
+        "INSERT INTO replicators VALUES ('a', 'u', 'running', 'c', '{}', 'none', NULL, '/j', 0, NULL, '', 0)",
+    )
+    with closing_store(url) as store:
+        assert store.verifications("a") == {}
+        outcome = VerificationOutcome(
+            table=TableId("shop", "items"), incarnation=1, result=Result.EQUAL, is_whole=True, begun_at=store.now()
+        )
+        noted = store.note_verification("a", outcome)
+        assert store.verifications("a") == {outcome.table: noted}
 
 
 def test_a_store_of_release_0_1_keeps_what_it_knows_and_knows_nothing_of_audits(url: str, state_file: Path) -> None:

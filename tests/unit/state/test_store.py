@@ -33,6 +33,7 @@ from replicator.model.reports import (
     WaitingReport,
 )
 from replicator.model.schema import Column, TableId, TableSchema
+from replicator.model.verdict import Result
 from replicator.state import holder_id
 from replicator.state.records import (
     AlarmRecord,
@@ -56,6 +57,7 @@ from replicator.state.records import (
     TargetCopy,
 )
 from replicator.state.store import RUNS_KEPT, StateStore
+from replicator.state.verification_records import VerificationOutcome
 from replicator_testbed.present import present
 
 if TYPE_CHECKING:
@@ -469,6 +471,8 @@ def test_deleting_removes_every_row_and_no_others(sealed: StateStore) -> None:
         sealed.put_applied(name, lease.epoch, [AppliedRecord(table=A, incarnation=1)])
         sealed.put_report(name, ApplyReport())
         sealed.add_request(name, RequestKind.SNAPSHOT, {})
+        outcome = VerificationOutcome(table=A, incarnation=1, result=Result.EQUAL, is_whole=True, begun_at=sealed.now())
+        sealed.note_verification(name, outcome)
         sealed.start_run(lease)
     uuid = present(sealed.replicator("r")).uuid
     for _ in range(2):
@@ -480,6 +484,7 @@ def test_deleting_removes_every_row_and_no_others(sealed: StateStore) -> None:
             "segments",
             "segment_files",
             "history",
+            "verifications",
             "tables",
             "applied",
             "statuses",
