@@ -200,8 +200,17 @@ def _head(one: ReplicatorStatus) -> Text:
     return Text.assemble(
         (one.name, "bold"), "  ", _styled(one.state), f"  freshness {_age(one.freshness_s)}",
         f"  journal {size(one.journal.bytes)}",
-        f"  source retains {size(one.source.retained_bytes)}{time_left(one)}",
+        f"  source retains {size(one.source.retained_bytes)}{time_left(one)}{_verified(one)}",
     )  # fmt: skip
+
+
+def _verified(one: ReplicatorStatus) -> str:
+    """How many tables were proven equal in time, if there is a schedule."""
+    return (
+        ""
+        if one.verify.every_s is None
+        else f"  verified {one.verify.tables_proven} of {counted(len(one.tables), 'table')}"
+    )
 
 
 def _tables(one: ReplicatorStatus) -> Table:

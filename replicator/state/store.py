@@ -350,7 +350,7 @@ class StateStore:
             return verifications.list_records(connection, name)
 
     def note_verification(self, name: str, outcome: VerificationOutcome) -> VerificationRecord:
-        """Take a comparison into the record of its table; return the record. Not fenced: whoever compares tables may say what it found."""
+        """Take a comparison into the record of its table; return the record. Not fenced: it is true whichever process made it."""
         with self._database.write() as connection:
             _check_exists(connection, name)
             return verifications.note(connection, name, outcome, self._database.now(connection))

@@ -40,7 +40,7 @@ class VerificationOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationRecord:
-    """What is known of a table from comparisons; written by whoever compares it (`verifications.after`).
+    """What is known of a table from comparisons; written by any process that compares it (`verifications.after`).
 
     Attributes:
         incarnation: Which was compared last; what else is said here is about it.

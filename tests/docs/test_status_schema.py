@@ -49,6 +49,7 @@ from replicator.model.status import (
     TableStatus,
     WaitingStatus,
 )
+from replicator.model.verdict import Result
 from replicator.service.status import status
 from replicator.service.status_schema import status_schema_text
 from replicator.state import holder_id
@@ -65,6 +66,7 @@ from replicator.state.records import (
     TargetCopy,
 )
 from replicator.state.store import StateStore
+from replicator.state.verification_records import VerificationOutcome
 from replicator_testbed.present import present
 
 
@@ -142,7 +144,7 @@ def faults(value: Any, schema: Mapping[str, Any], path: str = "$") -> Iterator[s
                 yield f"{path}: {value!r} does not match {wanted}"
             case "format":
                 assert wanted == "date-time"
-                if datetime.fromisoformat(value).tzinfo is None:
+                if isinstance(value, str) and datetime.fromisoformat(value).tzinfo is None:
                     yield f"{path}: {value!r} has no time zone"
             case "additionalProperties":
                 assert wanted is True
@@ -240,6 +242,13 @@ def fill(store: StateStore) -> None:
         ),
     ]
     store.put_applied("shop", lease.epoch, applied)
+    compared = VerificationOutcome(
+        table=streaming, incarnation=1, result=Result.EQUAL, is_whole=True, begun_at=NOW, position=9, rows=10
+    )
+    store.note_verification("shop", compared)
+    store.note_verification(
+        "shop", replace(compared, result=Result.DIFFERENT, message="1 row differs.", action="Repair it.", differ=1)
+    )
     store.put_report(
         "shop",
         CaptureReport(
