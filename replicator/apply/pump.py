@@ -202,9 +202,9 @@ class Apply:
     def _read_disproved(self) -> Mapping[TableId, Alarms]:
         """Alarms that verification has disproved. Asked only while there are alarms."""
         with self._news:
-            if not any(applier.record.alarms for applier in self._tables.values()):
-                return {}
-        return {t: found.disproved for t, found in self._context.store.verifications(self._context.name).items()}
+            alarmed = [table for table, applier in self._tables.items() if applier.record.alarms]
+        found = self._context.store.verifications(self._context.name, alarmed) if alarmed else {}
+        return {table: record.disproved for table, record in found.items()}
 
     def _offer(self, table: TableId) -> None:
         applier = self._tables[table]

@@ -31,7 +31,11 @@ from replicator.verify.schedule import Known
 _NICENESS: Final = 10
 """Capture and apply come first where there is too little processor time."""
 _LOOK_S: Final = 0.1
-_IDLE_S: Final = 1.0
+_IDLE_MIN_S: Final = 1.0
+_IDLE_MAX_S: Final = 60.0
+_LOOKS: Final = 100
+"""So often within `every` the process looks whether a table is due."""
+_FOUND_MAX_S: Final = 60.0
 _WAITS_MAX_S: Final = 10.0
 """A table that apply does not bring to the barrier in this time is tried again later: batches of all tables wait there."""
 _log = get_logger(__name__)
@@ -96,9 +100,14 @@ class Verifier:
         while not control.should_stop():
             table = self._next()
             if table is None:
-                control.wait(_IDLE_S)
+                control.wait(self.idle_s)
             else:
                 self.verify(table, control)
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds from one look to the next, if nothing is due. Each reads what is known of all tables."""
+        return min(_IDLE_MAX_S, max(_IDLE_MIN_S, self.schedule.every.total_seconds() / _LOOKS))
 
     def verify(self, record: TableRecord, control: Control) -> None:
         """Compare a table, and note what comes of it. Raises as `run`."""
@@ -139,6 +148,7 @@ class Verifier:
             check=check,
             wait=lambda: control.wait(_LOOK_S),
             is_scheduled=True,
+            found_max_s=_FOUND_MAX_S,
             waits_max_s=_WAITS_MAX_S,
         )
         return Judge(

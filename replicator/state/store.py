@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -344,10 +344,12 @@ class StateStore:
             leases.check_epoch(connection, name, epoch)
             upsert(connection, APPLIED, [{"replicator": name, **write_applied(record)} for record in records])
 
-    def verifications(self, name: str) -> Mapping[TableId, VerificationRecord]:
-        """What comparisons of both sides found."""
+    def verifications(
+        self, name: str, tables: Collection[TableId] | None = None
+    ) -> Mapping[TableId, VerificationRecord]:
+        """What comparisons of both sides found, of some tables or (None) of all."""
         with self._database.read() as connection:
-            return verifications.list_records(connection, name)
+            return verifications.list_records(connection, name, tables)
 
     def note_verification(self, name: str, outcome: VerificationOutcome) -> VerificationRecord:
         """Take a comparison into the record of its table; return the record. Not fenced: it is true whichever process made it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -52,10 +52,14 @@ def nothing_verified(table: TableId, incarnation: int) -> VerificationRecord:
     return VerificationRecord(table=table, incarnation=incarnation)
 
 
-def list_records(connection: Connection, name: str) -> Mapping[TableId, VerificationRecord]:
-    """All records of a replicator."""
-    rows = connection.execute(select(VERIFICATIONS).where(VERIFICATIONS.c.replicator == name))
-    return {record.table: record for record in map(read_verification, rows)}
+def list_records(
+    connection: Connection, name: str, tables: Collection[TableId] | None = None
+) -> Mapping[TableId, VerificationRecord]:
+    """The records of some tables of a replicator; None: of all."""
+    query = select(VERIFICATIONS).where(VERIFICATIONS.c.replicator == name)
+    if tables is not None:
+        query = query.where(VERIFICATIONS.c.table_name.in_([str(table) for table in tables]))
+    return {record.table: record for record in map(read_verification, connection.execute(query))}
 
 
 def note(connection: Connection, name: str, outcome: VerificationOutcome, now: datetime) -> VerificationRecord:

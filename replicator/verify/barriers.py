@@ -49,6 +49,7 @@ class Barriers:
         wait: Waits for a moment.
         forgotten_by_s: A barrier that was asked for so long ago is one of a verification that was killed.
         is_scheduled: A worker's schedule asks for barriers. What it leaves if it is killed, its supervisor removes (`forget_scheduled`).
+        found_max_s: For so long at most a barrier is waited for; a state of the source may be open meanwhile.
         waits_max_s: For so long at most a table is waited for that has not reached a barrier, as other tables wait there, too.
         clock: A monotonic clock in seconds.
     """
@@ -59,6 +60,7 @@ class Barriers:
     wait: Callable[[], object]
     forgotten_by_s: float = _FORGOTTEN_BY_S
     is_scheduled: bool = False
+    found_max_s: float = math.inf
     waits_max_s: float = math.inf
     clock: Callable[[], float] = time.monotonic
 
@@ -100,12 +102,15 @@ class Barriers:
                 self.store.remove_request(request.id)
 
     def _found(self, asked: int) -> Barrier:
+        until = self.clock() + self.found_max_s
         while True:
             payload = next((r.payload for r in self.store.requests(self.name) if r.id == asked), None)
             if payload is None:
                 raise NotVerifiedError("the verification took too long, and another one has ended it")
             if "position" in payload:
                 return Barrier(position=payload["position"], ring=_ids(payload["ring"]), request=asked)
+            if self.clock() >= until:
+                raise NotVerifiedError("capture did not get to a position at which it could be compared in time")
             self.check()
             self.wait()
 

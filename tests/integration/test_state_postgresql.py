@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +27,7 @@ from replicator.model.events import DDLOperation, SnapshotEvent, SnapshotKind, S
 from replicator.model.offset import Offset
 from replicator.model.reports import AppliedTable, ApplyReport
 from replicator.model.schema import TableId
+from replicator.model.verdict import Result
 from replicator.state import (
     AppliedRecord,
     ApplyState,
@@ -43,6 +45,7 @@ from replicator.state import (
     migrations,
 )
 from replicator.state.records import Decision, HistoryEntry
+from replicator.state.verification_records import VerificationOutcome
 from replicator.testing.defaults import writer_limits
 from replicator_testbed.present import present
 from replicator_testbed.proxy import FaultProxy
@@ -157,6 +160,27 @@ def test_records_round_trip(store: StateStore) -> None:
     assert [s.id for s in store.segments("r", 0, 10)] == [3]
     store.delete_replicator("r", made.uuid)
     assert store.replicators() == []
+
+
+def test_what_two_processes_found_is_one_record(store: StateStore) -> None:
+    """The command and the schedule may note what they found at the same time."""
+    store.create_replicator("shop", "name: shop", "/j")
+    found = [
+        VerificationOutcome(
+            table=TableId("shop", "a"),
+            incarnation=1,
+            result=Result.EQUAL,
+            is_whole=True,
+            begun_at=store.now(),
+            position=n,
+        )
+        for n in range(20)
+    ]
+    store.note_verification("shop", found[0])
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda outcome: store.note_verification("shop", outcome), found))
+    (record,) = store.verifications("shop").values()
+    assert (record.position, record.proven_position) == (19, 19)
 
 
 def test_a_gap_or_an_older_epoch_is_refused(store: StateStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -206,7 +207,7 @@ def test_what_is_stopped_in_the_middle_is_not_noted(pair: Pair) -> None:
 def test_other_tables_do_not_wait_long_for_a_table_that_apply_does_not_reach(pair: Pair) -> None:
     with pair.running() as (capture, judge):
         snapshots_are_applied(capture, judge)
-        moments = iter([0.0, 11.0])
+        moments = itertools.count(step=4)
         barriers = replace(judge.barriers, waits_max_s=10.0, clock=lambda: next(moments), is_scheduled=True)
         number = present(pair.captured.store.last_segment(NAME)).last
         with barriers.held() as barrier:
@@ -216,6 +217,16 @@ def test_other_tables_do_not_wait_long_for_a_table_that_apply_does_not_reach(pai
             with pytest.raises(NotVerifiedError, match="not applied in time"):
                 barriers.reach(TableId("shop", "nobody"), barrier.position)
         assert pair.captured.store.requests(NAME) == []
+
+
+def test_a_barrier_that_capture_does_not_write_is_not_waited_for_without_end(pair: Pair) -> None:
+    with pair.running() as (_, judge):
+        moments = itertools.count(step=30)
+    # Capture has ended.
+    barriers = replace(judge.barriers, found_max_s=60.0, clock=lambda: next(moments))
+    with pytest.raises(NotVerifiedError, match="in time"), barriers.held():
+        pass
+    assert pair.captured.store.requests(NAME) == []
 
 
 def test_rows_of_a_scope_prove_nothing_and_their_difference_is_an_alarm(pair: Pair) -> None:

@@ -99,7 +99,8 @@ def test_records_are_kept(shop: StateStore) -> None:
     assert shop.verifications("shop") == {}
     assert shop.note_verification("shop", EQUAL) == shop.verifications("shop")[A]
     noted = shop.note_verification("shop", DIFFERENT)
-    assert shop.verifications("shop") == {A: noted}
+    assert shop.verifications("shop") == shop.verifications("shop", [A]) == {A: noted}
+    assert shop.verifications("shop", [TableId("shop", "b")]) == shop.verifications("shop", []) == {}
     assert noted.alarm is not None
     with pytest.raises(ConfigError):
         shop.note_verification("nobody", EQUAL)
