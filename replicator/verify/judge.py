@@ -165,7 +165,7 @@ class Judge:
 
     def _compared(self, table: TableId) -> _Compared:
         """The table as it stands, if it can be compared at all."""
-        record = next((r for r in self.store.tables(self.name) if r.table == table), None)
+        record = self.store.table(self.name, table)
         applied = self.store.applied(self.name).get(table)
         if record is None or not table_life.is_replicated(record):
             raise NotVerifiedError("it is not replicated")
