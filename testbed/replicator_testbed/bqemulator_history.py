@@ -30,7 +30,9 @@ _CHANGING: Final = (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.TruncateT
 
 def install() -> None:
     """Let the emulator of this process do so."""
-    execute = ScriptInterpreter._exec_sql  # noqa: SLF001 - the emulator's statement of a script
+    interpreter: Any = ScriptInterpreter
+    snapshots: Any = SnapshotManager
+    execute = interpreter._exec_sql  # noqa: SLF001 - the emulator's statement of a script
 
     async def executed(self: Any, sql: str) -> None:
         changed = self.__dict__.setdefault("changed_tables", set())
@@ -45,9 +47,9 @@ def install() -> None:
                 _remember(self._ctx.snapshots, one, now)
             changed.clear()
 
-    ScriptInterpreter._exec_sql = executed  # noqa: SLF001
-    SnapshotManager.record_change = _record_change
-    SnapshotManager.resolve_time_travel = _resolve
+    interpreter._exec_sql = executed  # noqa: SLF001
+    snapshots.record_change = _record_change
+    snapshots.resolve_time_travel = _resolve
 
 
 def _record_change(self: Any, *path: str) -> None:
