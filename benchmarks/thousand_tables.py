@@ -1,4 +1,4 @@
-"""What a thousand small tables cost: their first copy, a cycle through all of them, and memory."""
+"""What a thousand small tables cost: their first snapshot, a cycle through all of them, and memory."""
 
 from __future__ import annotations
 

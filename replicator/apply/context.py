@@ -46,7 +46,7 @@ class ApplyContext:
 
     def record_of(self, table: TableId) -> TableRecord | None:
         """What capture knows of a table now."""
-        return next((r for r in self.store.tables(self.name) if r.table == table), None)
+        return self.store.table(self.name, table)
 
     def create(self, table: TargetTable, after: int) -> int:
         """Apply the CREATE_TABLE of a table's incarnation, which stands above a number in the journal.

@@ -273,7 +273,7 @@ class TableApplier:
         captured = self._context.record_of(self._table)
         if captured is None or not table_life.is_complete(captured) or captured.incarnation != self._record.incarnation:
             return None
-        return self._context.store.feed_tables(self._context.name).get(self._table)
+        return self._context.store.feed_end(self._context.name, self._table)
 
     def _see_whole(self, number: int) -> None:
         """Everything of the journal up to `number` is applied."""

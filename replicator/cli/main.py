@@ -463,7 +463,7 @@ def _finish(name: str, outcome: RunOutcome) -> None:
     if outcome.alarmed:
         click.echo(
             f"{name}: {end}, but alarms show that the target may differ from the source. For details: replicator status {name}. Next "
-            f"step: replicator snapshot {name} {' '.join(shlex.quote(table) for table in outcome.alarmed)}",
+            f"step: replicator verify {name} {' '.join(shlex.quote(table) for table in outcome.alarmed)} --repair",
             err=True,
         )
     if outcome.failed or outcome.alarmed:

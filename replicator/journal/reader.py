@@ -42,7 +42,7 @@ class JournalReader:
 
         True after the table was given up at `bytes_max`, and for a target that was set back: the table then needs a new snapshot.
         """
-        dropped = self._store.dropped(self._name).get(table)
+        dropped = self._store.dropped(self._name, table)
         return dropped is not None and dropped[0] == incarnation and dropped[1] > after
 
     def schema(self, file: SegmentFile) -> TableSchema:

@@ -147,6 +147,14 @@ class SupportsSourceVerification(ABC):
 class SupportsTargetVerification(ABC):
     """A target whose tables can be verified."""
 
+    def not_compared(self, schema: TableSchema) -> Collection[str]:  # noqa: ARG002
+        """The names of columns whose values the target does not keep as they were, by its settings: they cannot be compared. No I/O.
+
+        Args:
+            schema: The shape of the source's rows. Columns of the key are never among the answer.
+        """
+        return ()
+
     @abstractmethod
     def open_state(
         self, table: TargetTable, schema: TableSchema, *, columns: Mapping[str, str], at: int

@@ -37,7 +37,10 @@ _LOOKS: Final = 100
 """So often within `every` the process looks whether a table is due."""
 _FOUND_MAX_S: Final = 60.0
 _WAITS_MAX_S: Final = 10.0
-"""A table that apply does not bring to the barrier in this time is tried again later: batches of all tables wait there."""
+"""A table that apply does not bring to the barrier in this time is tried again later: batches of all tables wait there.
+
+`apply.max_wait` is added to it, for which a table may rest between two batches.
+"""
 _log = get_logger(__name__)
 
 
@@ -60,6 +63,7 @@ def run_verify(
         schedule=VerifySchedule(every=every, rows_per_second=loaded.config.verify.rows_per_second),
         open_sides=lambda: _sides(loaded, registry, record),
         options=loaded.config.tables.options_for,
+        waits_max_s=_WAITS_MAX_S + assembly.max_wait_s(loaded, registry),
     ).run(control)
 
 
@@ -79,6 +83,7 @@ class Verifier:
     Attributes:
         open_sides: Makes a source and a target, which are closed behind each table.
         options: A table's settings, as apply has them.
+        waits_max_s: As `Barriers.waits_max_s`.
     """
 
     store: StateStore
@@ -88,6 +93,7 @@ class Verifier:
     schedule: VerifySchedule
     open_sides: Callable[[], tuple[DeltaSource[Any], DeltaTarget[Any]]]
     options: Callable[[TableId], TableOptions]
+    waits_max_s: float = _WAITS_MAX_S
     _alarmed: set[TableId] = field(default_factory=set)
 
     def run(self, control: Control) -> None:
@@ -149,7 +155,7 @@ class Verifier:
             wait=lambda: control.wait(_LOOK_S),
             is_scheduled=True,
             found_max_s=_FOUND_MAX_S,
-            waits_max_s=_WAITS_MAX_S,
+            waits_max_s=self.waits_max_s,
         )
         return Judge(
             source=source,

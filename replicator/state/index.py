@@ -118,6 +118,15 @@ def feed_tables(connection: Connection, name: str) -> Mapping[TableId, int]:
     return highest
 
 
+def feed_end(connection: Connection, name: str, table: TableId) -> int | None:
+    """The highest number of one table, over files and events; None if there are none."""
+    numbers = [
+        connection.scalar(select(func.max(number)).where(of.c.replicator == name, of.c.table_name == str(table)))
+        for of, number in ((SEGMENT_FILES, SEGMENT_FILES.c.last_num), (SEGMENT_EVENTS, SEGMENT_EVENTS.c.sequence_num))
+    ]
+    return max((number for number in numbers if number is not None), default=None)
+
+
 def find_schema(connection: Connection, name: str, table: TableId, fingerprint: str) -> TableSchema:
     """The shape with this fingerprint; DamagedValueError if it was never stored."""
     mine = (
@@ -158,14 +167,16 @@ def drop_segments(connection: Connection, name: str, ids: Sequence[int]) -> None
             connection.execute(delete(table).where((table.c.replicator == name) & column.in_(some)))
 
 
-def dropped(connection: Connection, name: str) -> Mapping[TableId, tuple[int, int]]:
-    """Per table the latest incarnation of which something was dropped, and the highest number dropped of it."""
-    rows = connection.execute(select(DROPPED).where(DROPPED.c.replicator == name))
-    return {_table(row.table_name): (row.incarnation, row.last_num) for row in rows}
+def dropped(connection: Connection, name: str, table: TableId) -> tuple[int, int] | None:
+    """The latest incarnation of a table of which something was dropped, and the highest number dropped of it."""
+    query = select(DROPPED).where(DROPPED.c.replicator == name, DROPPED.c.table_name == str(table))
+    row = connection.execute(query).one_or_none()
+    return None if row is None else (row.incarnation, row.last_num)
 
 
 def _remember_dropped(connection: Connection, name: str, ids: Sequence[int]) -> None:
-    marks = {str(table): mark for table, mark in dropped(connection, name).items()}
+    rows = connection.execute(select(DROPPED).where(DROPPED.c.replicator == name))
+    marks = {row.table_name: (row.incarnation, row.last_num) for row in rows}
     before = dict(marks)
     for table, number in ((SEGMENT_FILES, SEGMENT_FILES.c.last_num), (SEGMENT_EVENTS, SEGMENT_EVENTS.c.sequence_num)):
         query = (

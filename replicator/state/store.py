@@ -276,6 +276,11 @@ class StateStore:
         with self._database.read() as connection:
             return index.feed_tables(connection, name)
 
+    def feed_end(self, name: str, table: TableId) -> int | None:
+        """The highest sequence number of one table in the index; None if nothing of it is there."""
+        with self._database.read() as connection:
+            return index.feed_end(connection, name, table)
+
     def schema(self, name: str, table: TableId, fingerprint: str) -> TableSchema:
         """The shape of a file's rows; CorruptStreamError (`corrupt_state`) if it is not there."""
         with self._database.read() as connection:
@@ -296,10 +301,10 @@ class StateStore:
             index.drop_segments(connection, name, ids)
             _put_tables(connection, name, tables)
 
-    def dropped(self, name: str) -> Mapping[TableId, tuple[int, int]]:
-        """Per table the latest incarnation of which something was dropped, and the highest number dropped of it."""
+    def dropped(self, name: str, table: TableId) -> tuple[int, int] | None:
+        """The latest incarnation of which something was dropped, and the highest number dropped of it."""
         with self._database.read() as connection:
-            return index.dropped(connection, name)
+            return index.dropped(connection, name, table)
 
     def journal_bytes(self, name: str) -> int:
         """Bytes of every file that the index names."""
@@ -323,6 +328,13 @@ class StateStore:
         with self._database.read() as connection:
             query = select(TABLES).where(TABLES.c.replicator == name).order_by(TABLES.c.table_name)
             return [read_table(row) for row in connection.execute(query)]
+
+    def table(self, name: str, table: TableId) -> TableRecord | None:
+        """Capture's record of a table; None if it knows no such table."""
+        with self._database.read() as connection:
+            mine = (TABLES.c.replicator == name) & (TABLES.c.table_name == str(table))
+            row = connection.execute(select(TABLES).where(mine)).one_or_none()
+            return None if row is None else read_table(row)
 
     def put_tables(self, name: str, epoch: int, tables: Sequence[TableRecord]) -> None:
         """Upsert capture's records outside a seal; fenced by epoch."""

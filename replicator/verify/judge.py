@@ -166,7 +166,7 @@ class Judge:
 
     def _compared(self, table: TableId) -> _Compared:
         """The table as it stands, if it can be compared at all."""
-        record = next((r for r in self.store.tables(self.name) if r.table == table), None)
+        record = self.store.table(self.name, table)
         applied = self.store.applied(self.name).get(table)
         if record is None or not table_life.is_replicated(record):
             raise NotVerifiedError("it is not replicated")
@@ -178,9 +178,10 @@ class Judge:
             )
         ignored = {entry.column: entry for entry in record.ignored}
         columns, left_out = dict[str, str](), list[str]()
+        changed = self.target.not_compared(record.schema) if isinstance(self.target, SupportsTargetVerification) else ()
         for column in record.schema.columns:
             other = ignored.get(column.name)
-            if other is not None and (other.name is None or other.type is not None):
+            if column.name in changed or (other is not None and (other.name is None or other.type is not None)):
                 left_out.append(column.name)
             else:
                 columns[column.name] = column.name if other is None or other.name is None else other.name

@@ -63,7 +63,7 @@ class Proofs:
     def before(self, table: TableId) -> _Before:
         """How the table stands. To be asked before it is compared."""
         store, name = self.judge.store, self.judge.name
-        record = next((r for r in store.tables(name) if r.table == table), None)
+        record = store.table(name, table)
         applied = store.applied(name).get(table)
         return _Before(
             incarnation=record.incarnation if record is not None else 0,

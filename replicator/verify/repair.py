@@ -136,7 +136,7 @@ class Repair:
             self.judge.barriers.wait()
 
     def _record(self, table: TableId) -> TableRecord:
-        record = next((r for r in self.judge.store.tables(self.judge.name) if r.table == table), None)
+        record = self.judge.store.table(self.judge.name, table)
         if record is None:
             raise NotVerifiedError("it is not replicated any more")
         return record

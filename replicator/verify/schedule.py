@@ -13,8 +13,9 @@ from replicator.state import table_life
 from replicator.state.records import AppliedRecord, TableRecord, TargetCopy
 from replicator.state.verification_records import VerificationRecord
 
-RETRY_EVERY: Final = timedelta(hours=1)
-"""A table that was not found equal is verified again after so long, or after `every` if that is shorter."""
+RETRIES: Final = 24
+RETRY_MIN: Final = timedelta(hours=1)
+"""A table that was not found equal is verified again `RETRIES` times within `every`, but no sooner than this, unless `every` is shorter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,11 @@ class VerifySchedule:
 
     every: timedelta
     rows_per_second: int
+
+    @property
+    def retry(self) -> timedelta:
+        """How long after it was tried a table is tried again that was not found equal."""
+        return min(self.every, max(RETRY_MIN, self.every / RETRIES))
 
     def next_table(self, known: Known, now: datetime) -> TableRecord | None:
         """The table that is verified now; None if none is. Of several that are due, the one that was not proven for the longest time."""
@@ -53,7 +59,7 @@ class VerifySchedule:
         if record is None or record.incarnation < table.incarnation:
             return True
         is_fine = record.result is Result.EQUAL and record.alarm is None and not (applied and applied.alarms)
-        moments = [record.scheduled_at + min(self.every, RETRY_EVERY)] if record.scheduled_at else []
+        moments = [record.scheduled_at + self.retry] if record.scheduled_at else []
         if is_fine and record.proven_at is not None:
             moments.append(record.proven_at + self.every)
         is_ahead = record.scheduled_at is not None and record.scheduled_at > now

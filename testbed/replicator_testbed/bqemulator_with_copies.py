@@ -1,10 +1,11 @@
-"""bqemulator with two statements that version 1.4.0 lacks; run as `python -m bqemulator` would be.
+"""bqemulator with what version 1.4.0 lacks; run as `python -m bqemulator` would be.
 
 - `CREATE OR REPLACE TABLE x COPY y OPTIONS(…)`: done by the emulator's copy job, with a new creation time, the
   labels and the description of the options, and the service's refusal where the tables are partitioned or clustered differently.
 - `ALTER TABLE x ADD PRIMARY KEY (…) NOT ENFORCED`: accepted; the emulator does not remember keys.
+- `FOR SYSTEM_TIME AS OF`, also of what scripts changed (`bqemulator_history`).
 
-Both come through the emulator's door for statements that DuckDB does not know (`versioning`).
+The first two come through the emulator's door for statements that DuckDB does not know (`versioning`).
 
 It parses the text of a statement some fifteen times, which was most of its processor time: here once, and copies the tree.
 """
@@ -22,6 +23,8 @@ from bqemulator.cli import main
 from bqemulator.domain.errors import InvalidQueryError
 from bqemulator.jobs import executor
 from bqemulator.scripting import interpreter
+
+from replicator_testbed import bqemulator_history
 
 _COPY: Final = re.compile(
     r"CREATE OR REPLACE TABLE `([^`]+)` COPY `([^`]+)`(?: OPTIONS\((.*)\))?", re.DOTALL | re.IGNORECASE
@@ -106,6 +109,7 @@ def _parse_once() -> None:
 
 if __name__ == "__main__":
     _parse_once()
+    bqemulator_history.install()
     for module in (executor, interpreter):
         _install(module)
     main()

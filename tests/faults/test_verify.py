@@ -1,9 +1,10 @@
-"""`replicator verify`, from real databases to Delta tables: while rows change, and of a target that somebody changed."""
+"""`replicator verify`, from real databases to Delta and BigQuery's emulator: while rows change, and of a target that somebody changed."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +14,51 @@ import pytest
 
 from replicator.model.status import ReplicatorStatus
 from replicator.testing.waiting import wait_until
+from replicator_testbed.bigquery import PROJECT
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.demo.sources import Shop
 from replicator_testbed.rig import Rig, is_streaming
-from replicator_testbed.target_tables import DeltaLakeTables
+from replicator_testbed.target_tables import TargetTables
 
 if TYPE_CHECKING:
+    from google.cloud.bigquery import Client
     from pyspark.sql import SparkSession
 
-KINDS = ["postgresql", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("mariadb", "mysql"))]
+PAIRS = [
+    ("postgresql", "delta"),
+    ("postgresql", "bigquery"),
+    *(
+        pytest.param(kind, target, marks=pytest.mark.slow)
+        for kind in ("mariadb", "mysql")
+        for target in ("delta", "bigquery")
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Somebody:
+    """Who changes tables in the target by statements of SQL, in which `{table}` is one."""
+
+    run: Callable[[str], object]
+    path: Callable[[str], str]
+
+    def changes(self, table: str, statement: str) -> None:
+        """Run a statement."""
+        self.run(statement.replace("{table}", self.path(table)))
+
+
+@pytest.fixture
+def somebody(rig: Rig, target: str, request: pytest.FixtureRequest) -> Somebody:
+    """Changes the rig's target."""
+    namespace = rig.database.namespace
+    if target == "delta":
+        spark: SparkSession = request.getfixturevalue("spark")
+        return Somebody(run=spark.sql, path=lambda table: f"delta.`{rig.lake / namespace / table}`")
+    client: Client = request.getfixturevalue("client")
+    return Somebody(
+        run=lambda statement: client.query(statement).result(),
+        path=lambda table: f"`{PROJECT}.{rig.database.name}_{namespace}.{table}`",
+    )
 
 
 def verified(rig: Rig, *arguments: str, check: int) -> Any:
@@ -32,7 +69,7 @@ def verified(rig: Rig, *arguments: str, check: int) -> Any:
     return {table["table"].partition(".")[2]: table for table in document["tables"]}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "target"), [PAIRS[0], pytest.param(*PAIRS[1], marks=pytest.mark.slow), *PAIRS[2:]])
 def test_both_sides_are_equal_while_rows_change(rig: Rig, writer: ShopWriter, kind: str) -> None:
     process = rig.start()
     rig.wait_for_status(is_streaming, process)
@@ -52,20 +89,18 @@ def test_both_sides_are_equal_while_rows_change(rig: Rig, writer: ShopWriter, ki
     assert rig.stop(process) == 0, rig.output()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "target"), PAIRS)
 def test_what_somebody_changed_in_the_target_is_found_and_repaired(
-    rig: Rig, shop: Shop, spark: SparkSession, tmp_path: Path, kind: str
+    rig: Rig, shop: Shop, somebody: Somebody, target_tables: TargetTables, tmp_path: Path, kind: str
 ) -> None:
     rig.may_alarm = True
     rig.catch_up()
-    customers = f"delta.`{rig.lake / rig.database.namespace / 'customers'}`"
-    views = f"delta.`{rig.lake / rig.database.namespace / 'page_views'}`"
     names = rig.database.columns("customers")
     text = next(name for name in names if name != "id" and "name" in name)
-    spark.sql(f"UPDATE {customers} SET {text} = concat({text}, ' ') WHERE id = 7")
-    spark.sql(f"DELETE FROM {customers} WHERE id = 8")
-    spark.sql(f"INSERT INTO {customers} SELECT 999999 AS id, * EXCEPT (id) FROM {customers} WHERE id = 9")
-    spark.sql(f"INSERT INTO {views} SELECT * FROM {views} LIMIT 1")
+    somebody.changes("customers", f"UPDATE {{table}} SET {text} = concat({text}, ' ') WHERE id = 7")
+    somebody.changes("customers", "DELETE FROM {table} WHERE id = 8")
+    somebody.changes("customers", "INSERT INTO {table} SELECT 999999 AS id, * EXCEPT (id) FROM {table} WHERE id = 9")
+    somebody.changes("page_views", "INSERT INTO {table} SELECT * FROM {table} LIMIT 1")
 
     # No worker runs: the command is one until it is done.
     report = tmp_path / "report.md"
@@ -92,7 +127,7 @@ def test_what_somebody_changed_in_the_target_is_found_and_repaired(
     process = rig.start()
     rig.settle(process)
     assert rig.stop(process) == 0, rig.output()
-    assert rig.differences(DeltaLakeTables(rig.lake)) == {}, kind
+    assert rig.differences(target_tables) == {}, kind
 
 
 def test_what_cannot_be_compared_is_told(rig: Rig, tmp_path: Path) -> None:

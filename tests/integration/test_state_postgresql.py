@@ -143,6 +143,7 @@ def test_records_round_trip(store: StateStore) -> None:
     assert store.segments("r", 0, 10) == [one, empty]
     assert store.feed("r", A, 3, 10) == [one.files[0], one.events[0], one.files[1]]
     assert store.feed_tables("r") == {A: 9}
+    assert store.feed_end("r", A) == 9
     assert (store.tables("r"), store.requests("r"), store.journal_bytes("r")) == ([record], [], 20)
     applied = AppliedRecord(table=A, incarnation=1, last_applied=4, source_time=NOW)
     report = ApplyReport(tables={"public.a": AppliedTable(source_time=NOW)})
@@ -156,7 +157,7 @@ def test_records_round_trip(store: StateStore) -> None:
     assert [r.id for r in store.runs("r")] == [run]
     store.seal("r", 1, [segment(3, 10, 10, events=(entry(10),))])
     store.drop_segments("r", 1, [1])
-    assert store.dropped("r") == {A: (1, 9)}
+    assert store.dropped("r", A) == (1, 9)
     assert [s.id for s in store.segments("r", 0, 10)] == [3]
     store.delete_replicator("r", made.uuid)
     assert store.replicators() == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -322,6 +322,27 @@ def test_a_repair_that_nobody_works_on_ends(pair: Pair) -> None:
         found = Repair(judge=idle, rows_max=100).repair(verdict)
         assert (found.result, found.action) == (Result.DIFFERENT, "Start it.")
         assert found.reason == "it was not repaired: nobody works on it"
+
+
+class KeepsNoFloats(MemoryTarget):
+    """A target whose settings make something else of them."""
+
+    def not_compared(self, schema: TableSchema) -> Sequence[str]:
+        return [column.name for column in schema.columns if pa.types.is_floating(column.type)]
+
+
+@pytest.mark.parametrize("table", [KEYED, KEYLESS], ids=["keyed", "keyless"])
+def test_columns_that_the_target_does_not_keep_as_they_were_are_not_compared(pair: Pair, table: TableId) -> None:
+    with pair.running() as (capture, judge):
+        settled(judge, table, capture)
+        pair.warehouse.tamper(table, "an UPDATE", change({"b": 0.5}))
+        assert judge.verify(table).result is Result.DIFFERENT
+        assert isinstance(judge.target, MemoryTarget)
+        without = replace(judge, target=KeepsNoFloats(judge.target.config, judge.target.context))
+        verdict = without.verify(table)
+        assert (verdict.result, verdict.not_compared) == (Result.EQUAL, ("b",))
+        pair.warehouse.tamper(table, "an UPDATE", change({"a": "other"}))
+        assert without.verify(table).result is Result.DIFFERENT
 
 
 def test_a_table_that_has_failed_is_not_verified(pair: Pair) -> None:

@@ -146,8 +146,7 @@ class _Demo:
             catch_up = self._catch_up()
             self._wait_for(process, "everything to be applied", lambda _: catch_up.check() is not None)
             self._show("caught up")
-            if self._target.is_verified:
-                self._verify()
+            self._verify()
         finally:
             writer.stop()
             if process is not None:

@@ -28,14 +28,12 @@ class DemoTarget:
         block: The `target:` block of the YAML, indented.
         more: Further blocks of the YAML, as whole lines.
         target_tables: What it holds.
-        is_verified: Whether `replicator verify` compares its tables.
     """
 
     title: str
     block: str
     more: str
     target_tables: TargetTables
-    is_verified: bool = True
 
 
 def demo_target(name: str, folder: Path) -> AbstractContextManager[DemoTarget]:
@@ -71,7 +69,6 @@ def _bigquery(folder: Path) -> Iterator[DemoTarget]:
             block=emulator.block(),
             more="apply: {max_wait: 1s}\n",
             target_tables=BigQueryTables(client),
-            is_verified=False,
         )
 
 

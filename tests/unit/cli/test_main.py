@@ -17,5 +17,5 @@ def test_a_run_with_a_failed_table_exits_with_1(end: End, capsys: pytest.Capture
     with pytest.raises(SystemExit) as ended:
         _finish("shop", RunOutcome(end=end, alarmed=("public.a", "public.odd name")))
     assert ended.value.code == 1
-    assert "Next step: replicator snapshot shop public.a 'public.odd name'" in capsys.readouterr().err
+    assert "Next step: replicator verify shop public.a 'public.odd name' --repair" in capsys.readouterr().err
     _finish("shop", RunOutcome(end=end))

@@ -192,6 +192,7 @@ def test_segments_round_trip(sealed: StateStore) -> None:
     assert sealed.segment_uris("r") == {f.uri for f in one.files}
     assert sealed.journal_bytes("r") == 200
     assert sealed.feed_tables("r") == {A: 3, B: 8}
+    assert (sealed.feed_end("r", A), sealed.feed_end("r", B)) == (3, 8)
 
 
 def test_an_empty_index_has_nothing(sealed: StateStore) -> None:
@@ -199,6 +200,8 @@ def test_an_empty_index_has_nothing(sealed: StateStore) -> None:
     assert sealed.segments("r", 0, 10) == []
     assert sealed.feed("r", A, -1, 10) == []
     assert sealed.feed_tables("r") == {}
+    assert sealed.feed_end("r", A) is None
+    assert sealed.dropped("r", A) is None
     assert sealed.journal_bytes("r") == 0
 
 
@@ -332,6 +335,9 @@ def test_table_records_round_trip(sealed: StateStore) -> None:
     changed = replace(plain, stage=Stage.STREAMING, snapshot=SnapshotProgress())
     sealed.put_tables("r", 1, [changed])
     assert {r.table: r for r in sealed.tables("r")} == {A: changed, B: full}
+    assert (sealed.table("r", A), sealed.table("r", B)) == (changed, full)
+    assert sealed.table("r", TableId("public", "unknown")) is None
+    assert sealed.table("s", A) is None
 
 
 def test_applied_records_round_trip(sealed: StateStore) -> None:
@@ -445,12 +451,12 @@ def test_dropping_keeps_the_newest_and_remembers_what_was_dropped(sealed: StateS
     record = TableRecord(table=A, incarnation=1, stage=Stage.FAILED, error=ERROR)
     sealed.drop_segments("r", 1, [1, 2, 99], tables=[record])
     assert sealed.segments("r", 0, 9) == [second]
-    assert sealed.dropped("r") == {A: (1, 4), B: (2, 9)}
+    assert (sealed.dropped("r", A), sealed.dropped("r", B)) == ((1, 4), (2, 9))
     assert sealed.journal_bytes("r") == 100
     assert sealed.tables("r") == [record]
     sealed.seal("r", 1, [segment(3, 20, 20, events=[entry(B, 20, incarnation=2)])])
     sealed.drop_segments("r", 1, [2])
-    assert sealed.dropped("r") == {A: (2, 15), B: (2, 9)}
+    assert (sealed.dropped("r", A), sealed.dropped("r", B)) == ((2, 15), (2, 9))
     assert present(sealed.last_segment("r")).last == 20
 
 

@@ -22,7 +22,7 @@ from replicator.state.records import (
 )
 from replicator.state.verification_records import VerificationRecord
 from replicator.verify import VerifySchedule
-from replicator.verify.schedule import RETRY_EVERY, Known
+from replicator.verify.schedule import RETRY_MIN, Known
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -92,22 +92,27 @@ def test_what_was_proven_within_the_time_is_left_alone() -> None:
     ],
     ids=["not_verified", "never_proven", "different"],
 )
-def test_what_was_not_found_equal_is_tried_again_after_an_hour(changes: dict[str, Any]) -> None:
-    soon, later = proven(A, RETRY_EVERY / 2, **changes), proven(A, RETRY_EVERY, **changes)
+def test_what_was_not_found_equal_is_tried_again_sooner(changes: dict[str, Any]) -> None:
+    soon, later = proven(A, WEEKLY.retry / 2, **changes), proven(A, WEEKLY.retry, **changes)
     assert (chosen({A: soon}), chosen({A: later})) == (None, A)
     hasty = VerifySchedule(every=timedelta(minutes=1), rows_per_second=1000)
     assert chosen({A: soon}, schedule=hasty) == A
 
 
+def test_a_table_is_tried_again_no_more_than_once_an_hour_and_no_less_than_once_in_the_time() -> None:
+    retries = {every: VerifySchedule(every=every, rows_per_second=1).retry for every in (7 * DAY, DAY / 2, DAY / 48)}
+    assert retries == {7 * DAY: timedelta(hours=7), DAY / 2: RETRY_MIN, DAY / 48: DAY / 48}
+
+
 def test_a_table_with_an_alarm_is_verified_before_its_time() -> None:
     alarmed = {A: applied(A, alarms=(ALARM,))}
-    assert chosen({A: proven(A, 2 * RETRY_EVERY)}, done=alarmed) == A
-    assert chosen({A: proven(A, 2 * RETRY_EVERY)}) is None
+    assert chosen({A: proven(A, 2 * WEEKLY.retry)}, done=alarmed) == A
+    assert chosen({A: proven(A, 2 * WEEKLY.retry)}) is None
 
 
 def test_of_those_never_proven_one_that_was_tried_does_not_stop_the_others() -> None:
     """A comparison that killed its process must not be the next one again."""
-    tried = VerificationRecord(table=A, incarnation=1, scheduled_at=NOW - 2 * RETRY_EVERY)
+    tried = VerificationRecord(table=A, incarnation=1, scheduled_at=NOW - 2 * WEEKLY.retry)
     assert chosen({A: tried, B: None}) == B
 
 

@@ -39,10 +39,10 @@ class Commits:
         self._governor = governor
         self._bytes_max = config.budget.maximum_bytes_billed
 
-    def read(self, path: str) -> ledger.Entry | None:
-        """The ledger's row; None if there is no ledger."""
+    def read(self, path: str, at: str | None = None) -> ledger.Entry | None:
+        """The ledger's row, now or at a moment of its history, in GoogleSQL; None if there is no ledger."""
         try:
-            rows = self._jobs.rows(ledger.read_statement(path))
+            rows = self._jobs.rows(statements.everything(path, at))
         except api.NotFound:
             return None
         if len(rows) != 1:

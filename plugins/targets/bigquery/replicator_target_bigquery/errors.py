@@ -23,7 +23,7 @@ from replicator.model.errors import (
     TargetUnavailableError,
     ThrottledError,
 )
-from replicator.plugins.target import Batch
+from replicator.plugins.target import Batch, TargetTable
 
 FENCED: Final = "replicator_fenced"
 """What a script says when the ledger is not what its writer knew."""
@@ -105,6 +105,28 @@ def sized(error: BatchTooLargeError, batch: Batch | None) -> BatchTooLargeError:
     size = sum(file.bytes for file in batch.files)
     message = f"{error.message} Changes in the batch: {batch.rows}; its bytes in the journal: {size}."
     return BatchTooLargeError(message, code=error.code, table=error.table, action=error.action)
+
+
+def not_readable(table: TargetTable, why: str) -> TableError:
+    """The error for a state of a table that is to be compared, and is not there any more, or cannot be read."""
+    return TableError(
+        f"The state to compare cannot be read. {why}.",
+        code="state_not_readable",
+        table=str(table.table),
+        action="Run the command again.",
+    )
+
+
+def used_up(table: TargetTable, room_s: float) -> ThrottledError:
+    """The error for a table that has to wait until the budget has room for it."""
+    return ThrottledError(
+        "The target.budget for 24 hours is used up.",
+        code="budget_used_up",
+        table=str(table.table),
+        action="The table continues automatically when the budget allows it; raise target.budget to continue sooner.",
+        rest_s=room_s,
+        is_limit=True,
+    )
 
 
 def reason_of(error: BaseException) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
@@ -133,6 +133,30 @@ class Jobs:
             job_config=bigquery.QueryJobConfig(labels=self._labels, use_query_cache=False),
         )  # fmt: skip
         return [dict(row) for row in job.result(retry=READ_RETRY, timeout=TIMEOUT_S)]
+
+    def read(
+        self, sql: str, parameters: Mapping[str, str] | None = None, *, bytes_max: int | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query that changes nothing, and may take long.
+
+        Args:
+            sql: The query.
+            parameters: Texts that it names as `@name`.
+            bytes_max: The service refuses it if it would be billed more.
+        """
+        config = bigquery.QueryJobConfig(labels=self._labels, use_query_cache=False)
+        config.query_parameters = [
+            bigquery.ScalarQueryParameter(name, "STRING", value) for name, value in (parameters or {}).items()
+        ]
+        config.job_timeout_ms = self._timeout_ms
+        if bytes_max is not None:
+            config.maximum_bytes_billed = bytes_max
+        job = self._client.query(
+            sql, config, location=self._location, retry=READ_RETRY, timeout=TIMEOUT_S, job_retry=None
+        )
+        self._wait(job)
+        for row in job.result(retry=READ_RETRY, timeout=TIMEOUT_S):
+            yield row.values()
 
     def _run(self, send: Callable[[str], Any], job_id: str, *, is_wanted: Callable[[Any], bool]) -> Done:
         for attempt in itertools.count():

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any, Final, Literal
 
 from replicator.model.errors import FatalError, TableError
@@ -49,6 +50,7 @@ class Entry:
         batch_at_ms: When the last batch was committed, by the clock of its process.
         merged: What the incarnation's batches counted.
         format: That the row has.
+        updated_at: When the statement began that wrote the row, by BigQuery's clock: behind the commit before, not behind its own.
     """
 
     uuid: str
@@ -65,6 +67,7 @@ class Entry:
     batch_at_ms: int | None
     merged: Merged
     format: int
+    updated_at: datetime
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Entry:
@@ -95,6 +98,7 @@ class Entry:
             batch_at_ms=row.get("batch_at_ms"),
             merged=Merged(**json.loads(row.get("merged") or "{}")),
             format=row["format"],
+            updated_at=row["updated_at"],
         )
 
     def is_of(self, table: TargetTable) -> bool:
@@ -139,11 +143,6 @@ UPDATE {quoted(path)} SET
   uuid = {text(table.uuid)}, table_name = {text(str(table.table))},
   incarnation = {table.incarnation}, epoch = {table.epoch}, updated_at = CURRENT_TIMESTAMP()
 WHERE {allowed}"""
-
-
-def read_statement(path: str) -> str:
-    """The row."""
-    return f"SELECT * FROM {quoted(path)}"
 
 
 def checked(row: Entry, table: TargetTable) -> Entry:

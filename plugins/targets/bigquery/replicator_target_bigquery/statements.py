@@ -180,9 +180,9 @@ def add_primary_key(target: str, columns: Sequence[str]) -> str:
     return f"ALTER TABLE {quoted(target)} ADD PRIMARY KEY ({', '.join(quoted(c) for c in columns)}) NOT ENFORCED"
 
 
-def everything(target: str) -> str:
-    """A query of all columns and rows."""
-    return f"SELECT * FROM {quoted(target)}"
+def everything(target: str, at: str | None = None) -> str:
+    """A query of all columns and rows, now or at a moment of the table's history, in GoogleSQL."""
+    return f"SELECT * FROM {quoted(target)}" + ("" if at is None else f" FOR SYSTEM_TIME AS OF {at}")
 
 
 def fill(target: str, values: Mapping[str, str]) -> str:

@@ -142,11 +142,16 @@ class TableClient:
             primary_key=[] if key is None else list(key.columns),
         )
 
-    def columns(self, path: str) -> Mapping[str, str]:
-        """A table's columns, name → type, as a statement would see them now: a query that is not carried out says so, and costs nothing."""
+    def columns(self, path: str, at: str | None = None) -> Mapping[str, str]:
+        """A table's columns, name → type, as a statement would see them: a query that is not carried out says so, and costs nothing.
+
+        Args:
+            path: Of the table.
+            at: A moment of its history, in GoogleSQL. None: now.
+        """
         config = bigquery.QueryJobConfig(dry_run=True, use_query_cache=False)
         job = self._client.query(
-            everything(path), config, location=self._config.location, retry=READ_RETRY, timeout=TIMEOUT_S,
+            everything(path, at), config, location=self._config.location, retry=READ_RETRY, timeout=TIMEOUT_S,
             job_retry=None,
         )  # fmt: skip
         return {field.name: _LEGACY.get(field.field_type, field.field_type) for field in job.schema}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, ClassVar
 
@@ -18,12 +18,13 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
 from replicator.plugins.kit.ledger import LedgerTarget, refuse_soft_multiset
 from replicator.plugins.target import Audit, Batch, Ledger, TargetContext, TargetTable
-from replicator_target_bigquery import ledger, pruning, statements, types
+from replicator.plugins.verification import SupportsTargetVerification, TableState
+from replicator_target_bigquery import ledger, pruning, statements, types, verification
 from replicator_target_bigquery.alteration import Plan, filled, planned, strangers, touched
 from replicator_target_bigquery.assess import Assessor
 from replicator_target_bigquery.commits import Commits, HeldTable
 from replicator_target_bigquery.config import BigQueryConfig
-from replicator_target_bigquery.errors import TOO_DEAR, sized, translated
+from replicator_target_bigquery.errors import TOO_DEAR, sized, translated, used_up
 from replicator_target_bigquery.governor import Governor, steady_clock
 from replicator_target_bigquery.incarnations import Incarnations, check_replaced
 from replicator_target_bigquery.jobs import Done, Jobs
@@ -36,7 +37,7 @@ from replicator_target_bigquery.tables import ExistingTable, TableClient, is_pri
 _log = get_logger("target.bigquery")
 
 
-class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
+class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVerification):
     """Tables of a BigQuery project, one dataset per schema or database of the source.
 
     A batch goes these ways; a crash between them leaves what stands behind the dash:
@@ -134,7 +135,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         shape = self._shape(held.table, batch.schema)
         self._check_shape(held, shape)
         if room_s := self._governor.begin(table):
-            raise _used_up(held.table, room_s)
+            raise used_up(held.table, room_s)
         try:
             done = self._merge(held, batch, shape)
         finally:
@@ -158,6 +159,16 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         """The counts in the ledger. What others do to the table's rows BigQuery does not tell."""
         with self.holding(table) as held:
             return Audit(position=None, merged=held.row.merged)
+
+    def not_compared(self, schema: TableSchema) -> Collection[str]:
+        """JSON, which is not kept as text."""
+        return verification.not_compared(schema, self.config.table(schema.table).json_as or "string")
+
+    def open_state(
+        self, table: TargetTable, schema: TableSchema, *, columns: Mapping[str, str], at: int
+    ) -> AbstractContextManager[TableState]:
+        """The table at a moment at which the ledger is as it has to be."""
+        return verification.open_state(self._services, self.config, self._names, table, schema, columns, at)
 
     def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:
         """Once per process: remove what earlier processes left in staging. BigQuery itself looks after its tables."""
@@ -481,14 +492,3 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
 
 def _epoch_of(name: str, prefix: str) -> int:
     return int(name.rpartition(".")[2].removeprefix(prefix).split("_")[1])
-
-
-def _used_up(table: TargetTable, room_s: float) -> ThrottledError:
-    return ThrottledError(
-        "The target.budget for 24 hours is used up.",
-        code="budget_used_up",
-        table=str(table.table),
-        action="The table continues automatically when the budget allows it; raise target.budget to continue sooner.",
-        rest_s=room_s,
-        is_limit=True,
-    )

@@ -29,13 +29,15 @@ from replicator.model.events import IS_DELETED, SEQUENCE_NUM
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import TargetTable
 from replicator.testing.alterations import numbered, text_column
-from replicator.testing.batches import insert
+from replicator.testing.batches import delete, insert
 from replicator.testing.defaults import target_context
 from replicator.testing.target_contract import TargetContract
 from replicator.testing.target_harness import UUID, Copy, TargetHarness, TargetRow, item, items_schema
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.target import BigQueryTarget
+
+from .states import BIGNUMERIC, VALUES, assert_state, boundary_rows, differing, everything, floats, put, state_of
 
 PROJECT = os.environ.get("REPLICATOR_BIGQUERY_PROJECT", "")
 BUCKET = os.environ.get("REPLICATOR_BIGQUERY_BUCKET", "")
@@ -197,3 +199,22 @@ def test_a_table_is_widened_and_then_replaced(harness: RealWarehouse, tmp_path: 
     assert copy.restart(epoch=2).last_applied == 12
     copy.apply(insert(13, item(3, "c", size=1.5)))
     assert len(copy.live()) == 2
+
+
+@pytest.mark.timeout(3600)
+def test_a_state_has_every_value_in_its_canonical_form_and_stays(harness: RealWarehouse, tmp_path: Path) -> None:
+    """Real BIGNUMERIC columns, FORMAT and CAST of the service, and its time travel."""
+    columns = {**VALUES, **BIGNUMERIC}
+    schema = everything(columns)
+    table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1)
+    copy = Copy(harness=harness, folder=tmp_path, schema=schema, table=table, target=harness.target())
+    copy.create()
+    numbers = [{"id": 1000 + n, "f64": number} for n, number in enumerate(floats(1000))]
+    rows = put(copy, [*boundary_rows(columns), *numbers])
+    with state_of(copy) as state:
+        known = rows.slice(0, len(rows) - len(numbers))
+        assert differing(state, known, schema) == []
+        copy.apply(delete(copy.ledger + 1, {"id": 1}))
+        assert_state(state, rows, schema)
+    with state_of(copy) as state:
+        assert sum(c.rows for c in state.checksums(0).values()) == len(rows) - 1
