@@ -27,6 +27,7 @@ from replicator.model.status import (
     TableStatus,
     WaitingStatus,
 )
+from replicator.model.verdict import Result
 from replicator.plugins.registry import PluginInfo
 from replicator.service import status
 from replicator.service.assess import Assessment
@@ -100,6 +101,23 @@ def test_errors_and_what_to_do_are_whole_lines_in_a_narrow_terminal(
     assert f"    → Run that: {long}" in lines
     assert any(line.startswith("public.waits: waits until") and line.endswith(long) for line in lines)
     assert f"shop: [odd] {ODD}" in lines
+
+
+def test_what_the_schedule_has_verified_and_could_not_verify_is_shown(
+    document: ReplicatorStatus, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    show.status(document)
+    assert "verified" not in capsys.readouterr().out
+    failed = NEVER_VERIFIED.model_copy(
+        update={"result": Result.NOT_VERIFIED, "reason": "its definition kept changing", "verified_at": NOW}
+    )
+    table = document.tables[0].model_copy(update={"table": "public.a", "verify": failed})
+    verify = document.verify.model_copy(update={"every_s": 60.0, "tables_proven": 1})
+    show.status(document.model_copy(update={"tables": (table, table), "verify": verify}))
+    printed = capsys.readouterr().out
+    assert "verified 1 of 2 tables" in printed
+    assert f"public.a: could not be verified at {show.moment(NOW)}: its definition kept changing" in printed
 
 
 def test_a_rest_is_part_of_the_freshness_and_the_next_snapshot_of_the_snapshot(
