@@ -104,11 +104,14 @@ class Verifier:
             StateUnavailableError: The state store is away.
         """
         while not control.should_stop():
-            table = self._next()
-            if table is None:
-                control.wait(self.idle_s)
-            else:
+            known, now = self._known(), self.store.now()
+            table = self.schedule.next_table(known, now)
+            if table is not None:
                 self.verify(table, control)
+            elif (rest_s := self.schedule.rest_s(known, now)) > 0:
+                control.wait(min(self.idle_s, max(_LOOK_S, rest_s)))
+            else:
+                control.wait(self.idle_s)
 
     @property
     def idle_s(self) -> float:
@@ -128,20 +131,20 @@ class Verifier:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, the other tables are verified, and this one later
                 verdict = self._not_verified(record.table, error)
-            if not control.should_stop():
+            if verdict.result is not Result.NOT_VERIFIED or not control.should_stop():
                 proofs.note(verdict, before)
         finally:
             source.close()
             target.close()
 
-    def _next(self) -> TableRecord | None:
+    def _known(self) -> Known:
         known = Known(
             tables=self.store.tables(self.name),
             applied=self.store.applied(self.name),
             verified=self.store.verifications(self.name),
         )
         self._alarmed = {table for table, record in known.verified.items() if record.alarm is not None}
-        return self.schedule.next_table(known, self.store.now())
+        return known
 
     def _judge(self, source: DeltaSource[Any], target: DeltaTarget[Any], control: Control) -> Judge:
         def check() -> None:

@@ -41,10 +41,15 @@ class VerifySchedule:
 
     def next_table(self, known: Known, now: datetime) -> TableRecord | None:
         """The table that is verified now; None if none is. Of several that are due, the one that was not proven for the longest time."""
-        if any(now < self._rests_until(record, now) for record in known.verified.values()):
+        if self.rest_s(known, now) > 0:
             return None
         due = [table for table in known.tables if self._is_due(table, known, now)]
         return min(due, key=lambda table: _urgency(table, known.verified.get(table.table)), default=None)
+
+    def rest_s(self, known: Known, now: datetime) -> float:
+        """For how many seconds nothing is read, because of the rows that were."""
+        rests = (self._rests_until(record, now) - now for record in known.verified.values())
+        return max((rest.total_seconds() for rest in rests), default=0.0)
 
     def _rests_until(self, record: VerificationRecord, now: datetime) -> datetime:
         """Until when nothing else is read, because this table's rows were."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ from replicator.model.schema import TableId
 from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.plugins.target import DeltaTarget, TableOptions
 from replicator.runtime.verifying import Verifier
-from replicator.state.records import RequestKind
+from replicator.state.records import RequestKind, TableRecord
 from replicator.state.verification_records import VerificationRecord
 from replicator.testing.memory import MemorySource
 from replicator.verify import Judge, OfIds, Proofs, Repair, Result, Verdict, VerifySchedule
@@ -35,9 +35,8 @@ WEEKLY = VerifySchedule(every=timedelta(days=7), rows_per_second=1_000_000)
 class Turns:
     """Lets a verifier work until nothing is due."""
 
-    turns_max: int = 20
     stops: bool = False
-    waits: list[float] = field(default_factory=list)
+    waited_s: float = 0.0
     is_idle: bool = False
 
     def should_stop(self) -> bool:
@@ -45,7 +44,7 @@ class Turns:
 
     def wait(self, timeout_s: float) -> None:
         """The pauses of the verifier itself are the long ones."""
-        self.is_idle = timeout_s >= 1
+        self.is_idle, self.waited_s = timeout_s >= 1, timeout_s
 
     def announce(self, event: str, **_: Any) -> None:
         del event
@@ -79,6 +78,10 @@ def verifier(
 
 def known(pair: Pair) -> dict[TableId, VerificationRecord]:
     return dict(pair.captured.store.verifications(NAME))
+
+
+def next_of(one: Verifier) -> TableRecord | None:
+    return one.schedule.next_table(one._known(), one.store.now())
 
 
 def snapshots_are_applied(capture: RunningCapture, judge: Judge) -> None:
@@ -179,7 +182,7 @@ def test_a_source_that_is_away_is_asked_again_later(pair: Pair, monkeypatch: pyt
         assert {record.result for record in known(pair).values()} == {Result.NOT_VERIFIED}  # an hour has not passed
         hasty = replace(WEEKLY, every=timedelta(0))
         one = verifier(pair, judge, capture, schedule=hasty)
-        one.verify(present(one._next()), Turns())
+        one.verify(present(next_of(one)), Turns())
         assert Result.EQUAL in {record.result for record in known(pair).values()}
 
 
@@ -196,12 +199,25 @@ def test_what_is_stopped_in_the_middle_is_not_noted(pair: Pair) -> None:
         snapshots_are_applied(capture, judge)
         turns = Turns()
         one = verifier(pair, judge, capture)
-        table = present(one._next())
+        table = present(next_of(one))
         turns.stops = True
         one.verify(table, turns)
         record = known(pair)[table.table]
         assert record.scheduled_at is not None
         assert record.result is None
+
+
+def test_after_a_table_the_schedule_rests_for_its_rows_and_no_longer(pair: Pair) -> None:
+    slow = VerifySchedule(every=timedelta(days=7), rows_per_second=1)
+    with pair.database.begin() as transaction:
+        for table in (KEYED, KEYLESS):
+            transaction.insert(table, *(pair.row(10_000 + n) for n in range(40)))
+    with pair.running() as (capture, judge):
+        snapshots_are_applied(capture, judge)
+        turns = Turns()
+        verifier(pair, judge, capture, schedule=slow).run(turns)
+        (record,) = (record for record in known(pair).values() if record.result is not None)
+        assert 1 <= turns.waited_s <= present(record.rows) < 60
 
 
 def test_other_tables_do_not_wait_long_for_a_table_that_apply_does_not_reach(pair: Pair) -> None:
