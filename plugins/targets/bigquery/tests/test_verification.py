@@ -338,17 +338,25 @@ def test_columns_whose_text_is_not_kept_are_not_compared(
 
 def test_lists_that_somebody_wrote(making: Making, warehouse: Warehouse) -> None:
     """What is no list of the column's type is equal to nothing."""
-    schema = schema_of({"id": pa.int64(), "days": pa.list_(pa.date32()), "names": pa.list_(pa.string())})
+    types = {"days": pa.date32(), "names": pa.string(), "singles": pa.float32()}
+    schema = schema_of({"id": pa.int64(), **{name: pa.list_(type_) for name, type_ in types.items()}})
     copy = making(schema)
     path = warehouse.names.path(schema.table)
     warehouse.query(
-        f"""INSERT INTO `{path}` (id, days, names, _sequence_num) VALUES
-        (1, '["later",null]', '["a", null]', 0), (2, 'soon', '{{"a": 1}}', 0)"""
+        f"""INSERT INTO `{path}` (id, days, names, singles, _sequence_num) VALUES
+        (1, '["later",null]', '["a", null]', '[1e308,"x"]', 0),
+        (2, 'soon', '{{"a": 1}}', '', 0)"""
     )
     with state_of(copy) as state:
         texts = state.texts([canonical.digest_of("1,"), canonical.digest_of("2,")])
-    assert texts[canonical.digest_of("1,")] == {"id": "1", "days": '[?"later",,]', "names": "[1:a,,]"}
-    assert texts[canonical.digest_of("2,")]["days"] == "?soon"
+    assert texts[canonical.digest_of("1,")] == {
+        "id": "1",
+        "days": '[?"later",,]',
+        "names": "[1:a,,]",
+        "singles": '[1e308,?"x",]',
+    }
+    names = {"days": "?soon", "names": '?{"a": 1}', "singles": "?"}
+    assert texts[canonical.digest_of("2,")] == {"id": "2", **names}
 
 
 def test_many_ids_are_asked_for_at_once(making: Making) -> None:
