@@ -151,7 +151,7 @@ def test_rows_that_are_deleted_are_not_there(making: Making, deletes: str) -> No
     copy.apply(*changes)
     left = [plain(n, None, "-0.01") if n % 7 == 1 else plain(n, f"n{n}", "1.5") for n in range(50) if n % 7]
     with state_of(copy) as state:
-        assert_state(state, rows_of(*left), PLAIN)
+        assert_rows(state, rows_of(*left), PLAIN)
 
 
 def test_a_table_without_a_key_is_a_multiset(making: Making) -> None:
@@ -183,7 +183,7 @@ def test_what_others_changed_is_in_the_state(making: Making, warehouse: Warehous
     warehouse.query(f"UPDATE `{path}` SET name = 'z' WHERE id = 2")
     warehouse.query(f"INSERT INTO `{path}` (id, name, _sequence_num) VALUES (9, 'i', 0)")
     with state_of(copy) as state:
-        assert_state(state, rows_of(plain(1, "a"), plain(2, "z"), plain(9, "i")), PLAIN)
+        assert_rows(state, rows_of(plain(1, "a"), plain(2, "z"), plain(9, "i")), PLAIN)
 
 
 def refused(copy: Copy, **how: Any) -> str:
@@ -292,7 +292,7 @@ def test_wider_columns(making: Making) -> None:
         {"id": 2, "n": 10**11, "f": 0.1, "d": Decimal("0.505")},
     ]
     with state_of(copy) as state:
-        assert_state(state, batch_of(copy.schema, rows), copy.schema)
+        assert_rows(state, batch_of(copy.schema, rows), copy.schema)
 
 
 def test_an_incarnation_that_readers_do_not_have_yet(making: Making) -> None:
