@@ -14,6 +14,7 @@ from replicator.plugins.kit.canonical import DIGEST_DIGITS, TEXT_BYTES_MAX
 
 _LOWEST_NORMAL: Final = "2.2250738585072014e-308"
 _LOWEST_NORMAL_FLOAT32: Final = "1.1754943508222875e-38"
+_HIGHEST_FLOAT32: Final = "3.4028235677973366e38"
 # Digits behind the point, in scientific notation. 15 digits are as many as every float64 keeps, 17 tell any two apart.
 _FIFTEEN, _SIXTEEN, _SEVENTEEN = 14, 15, 16
 # What is added to it is rounded to multiples of 2^-149, the lowest number of 32 bits.
@@ -201,11 +202,11 @@ def _element(kind: pa.DataType) -> str:
 def _float32(x: str) -> str:
     """The nearest number that 32 bits hold, as a float64: JSON has the shortest digits that tell those apart.
 
-    Adding and taking away a number that is so much larger rounds to 24 bits.
+    Adding and taking away a number that is so much larger rounds to 24 bits. A number that is too large for 32 bits stays what it is.
     """
     large = f"{x} * 536870913"
     return (
-        f"CASE WHEN IS_NAN({x}) OR IS_INF({x}) THEN {x}"
+        f"CASE WHEN IS_NAN({x}) OR ABS({x}) > {_HIGHEST_FLOAT32} THEN {x}"
         f" WHEN ABS({x}) < {_LOWEST_NORMAL_FLOAT32} THEN ({x} + {_SHIFT}) - {_SHIFT}"
         f" ELSE {large} - ({large} - {x}) END"
     )
