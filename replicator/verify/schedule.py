@@ -13,6 +13,8 @@ from replicator.state import table_life
 from replicator.state.records import AppliedRecord, TableRecord, TargetCopy
 from replicator.state.verification_records import VerificationRecord
 
+DUE_AT: Final = 0.9
+"""A table is due after this part of `every`: while the tables before it are read, its proof does not become older than `every`."""
 RETRIES: Final = 24
 RETRY_MIN: Final = timedelta(hours=1)
 """A table that was not found equal is verified again `RETRIES` times within `every`, but no sooner than this, unless `every` is shorter."""
@@ -66,7 +68,7 @@ class VerifySchedule:
         is_fine = record.result is Result.EQUAL and record.alarm is None and not (applied and applied.alarms)
         moments = [record.scheduled_at + self.retry] if record.scheduled_at else []
         if is_fine and record.proven_at is not None:
-            moments.append(record.proven_at + self.every)
+            moments.append(record.proven_at + self.every * DUE_AT)
         is_ahead = record.scheduled_at is not None and record.scheduled_at > now
         return is_ahead or all(moment <= now for moment in moments)
 

@@ -79,6 +79,7 @@ def test_the_longest_unproven_table_comes_first() -> None:
 
 def test_what_was_proven_within_the_time_is_left_alone() -> None:
     assert chosen({A: proven(A, 6 * DAY), B: proven(B, timedelta(0))}) is None
+    assert chosen({A: proven(A, 6.4 * DAY)}) == A  # there is time until its proof is too old
     # By a command, which the schedule did not begin.
     assert chosen({A: proven(A, DAY, scheduled_at=None)}) is None
 
