@@ -123,7 +123,7 @@ class SchemaMachine:
             self._accept()
             if not self._is_settled():
                 return False
-            self._apply(running.lease.epoch)
+            self._apply(running)
             seen[:] = self._differences()
             return not seen
 
@@ -326,8 +326,9 @@ class SchemaMachine:
 
         return killing
 
-    def _apply(self, epoch: int) -> None:
-        captured = self.captured
+    def _apply(self, running: RunningCapture) -> None:
+        """Apply what there is. A table may stop meanwhile, and capture may be killed: then there is nothing to wait for."""
+        captured, epoch = self.captured, running.lease.epoch
         record = captured.store.replicator(captured.name)
         assert record is not None
         apply = Apply(
@@ -339,7 +340,7 @@ class SchemaMachine:
             epoch=epoch,
             settings=apply_settings(AT_ONCE),
         )
-        apply.run(_UntilApplied(self._is_applied))
+        apply.run(_UntilApplied(lambda: self._is_applied() or not (running.thread.is_alive() and self._is_settled())))
 
     def _is_applied(self) -> bool:
         store, name = self.captured.store, self.captured.name
