@@ -31,13 +31,14 @@ from replicator.plugins.target import TargetTable
 from replicator.testing.alterations import numbered, text_column
 from replicator.testing.batches import delete, insert
 from replicator.testing.defaults import target_context
+from replicator.testing.table_states import assert_state
 from replicator.testing.target_contract import TargetContract
 from replicator.testing.target_harness import UUID, Copy, TargetHarness, TargetRow, item, items_schema
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.target import BigQueryTarget
 
-from .states import BIGNUMERIC, VALUES, assert_state, boundary_rows, differing, everything, floats, put, state_of
+from .states import BIGNUMERIC, VALUES, boundary_rows, differing, everything, floats, put, state_of
 
 PROJECT = os.environ.get("REPLICATOR_BIGQUERY_PROJECT", "")
 BUCKET = os.environ.get("REPLICATOR_BIGQUERY_BUCKET", "")

@@ -19,6 +19,7 @@ from replicator.plugins.kit import canonical
 from replicator.plugins.target import TableOptions, TargetTable
 from replicator.plugins.verification import IDS_MAX, Ids, order_of
 from replicator.testing.batches import delete, insert, update
+from replicator.testing.table_states import assert_rows, assert_state, checksums_of, expected
 from replicator.testing.target_harness import STRANGER, UUID, Copy
 from replicator_target_bigquery import canonical_sql
 
@@ -26,14 +27,10 @@ from .service import Fault, Service, job
 from .states import (
     UTC_US,
     VALUES,
-    assert_rows,
-    assert_state,
     batch_of,
     boundary_rows,
-    checksums_of,
     differing,
     everything,
-    expected,
     floats,
     put,
     schema_of,
