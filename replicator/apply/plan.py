@@ -123,7 +123,7 @@ def next_unit(
         is_whole: The journal has nothing after `items` yet.
         limits: Of a batch.
         append_below: See `append_bound`.
-        barriers: Numbers that no unit passes, unless nothing of the table comes before them. No file has numbers on both sides of one.
+        barriers: Numbers at which a unit ends; the next one begins behind them. No file has numbers on both sides of one.
 
     Returns:
         The unit; None if there is nothing to do; MORE if that depends on what comes after `items`.

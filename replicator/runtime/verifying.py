@@ -35,9 +35,8 @@ _IDLE_MIN_S: Final = 1.0
 _IDLE_MAX_S: Final = 60.0
 _LOOKS: Final = 100
 """So often within `every` the process looks whether a table is due."""
-_FOUND_MAX_S: Final = 60.0
-_WAITS_MAX_S: Final = 10.0
-"""A table that apply does not bring to the barrier in this time is tried again later: batches of all tables wait there.
+_WAITS_MAX_S: Final = 600.0
+"""A table that apply does not bring to the barrier in this time is tried again later: the source keeps what is read open meanwhile.
 
 `apply.max_wait` is added to it, for which a table may rest between two batches.
 """
@@ -157,7 +156,6 @@ class Verifier:
             check=check,
             wait=lambda: control.wait(_LOOK_S),
             is_scheduled=True,
-            found_max_s=_FOUND_MAX_S,
             waits_max_s=self.waits_max_s,
         )
         return Judge(

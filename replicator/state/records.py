@@ -83,8 +83,8 @@ class RequestKind(StrEnum):
     """To be closed by the commit that covers everything committed at the source by now."""
     BARRIER = "barrier"
     """Likewise, but it stays: the commit ends there, and writes its `position` (the last sequence number) and its `ring` into the request.
-    Until the process that asked removes it, no batch passes it. With `is_scheduled` the process is a worker's: its supervisor removes what
-    it leaves."""
+    Until the process that asked removes it, no batch has changes on both sides of it. With `is_scheduled` the process is a worker's: its
+    supervisor removes what it leaves."""
     DELETE = "delete"
     """Delete the replicator: `drop_target`, `force`."""
 

@@ -1,4 +1,4 @@
-"""Barriers in the journal: the capture that runs writes them, apply does not pass them."""
+"""Barriers in the journal: the capture that runs writes them, and apply ends a batch at them."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ class Barriers:
         wait: Waits for a moment.
         forgotten_by_s: A barrier that was asked for so long ago is one of a verification that was killed.
         is_scheduled: A worker's schedule asks for barriers. What it leaves if it is killed, its supervisor removes (`forget_scheduled`).
-        found_max_s: For so long at most a barrier is waited for; a state of the source may be open meanwhile.
-        waits_max_s: For so long at most a table is waited for that has not reached a barrier, as other tables wait there, too.
+        waits_max_s: For so long at most capture and apply are each waited for, because a state of the source may be open meanwhile.
         clock: A monotonic clock in seconds.
     """
 
@@ -60,13 +59,15 @@ class Barriers:
     wait: Callable[[], object]
     forgotten_by_s: float = _FORGOTTEN_BY_S
     is_scheduled: bool = False
-    found_max_s: float = math.inf
     waits_max_s: float = math.inf
     clock: Callable[[], float] = time.monotonic
 
     @contextmanager
     def held(self) -> Iterator[Barrier]:
-        """A barrier that is behind everything committed by now, and that no batch passes inside the context, unless it is lifted before."""
+        """A barrier that is behind everything committed by now.
+
+        Until the context ends, or the barrier is lifted, no batch has changes on both sides of it.
+        """
         payload = {SCHEDULED: True} if self.is_scheduled else {}
         asked = self.store.add_request(self.name, RequestKind.BARRIER, payload)
         try:
@@ -75,7 +76,7 @@ class Barriers:
             self.store.remove_request(asked)
 
     def lift(self, barrier: Barrier) -> None:
-        """Let batches pass."""
+        """Let batches have changes on both sides of it again."""
         self.store.remove_request(barrier.request)
 
     def reach(self, table: TableId, position: int) -> None:
@@ -87,7 +88,7 @@ class Barriers:
         until = self.clock() + self.waits_max_s
         while not self._is_applied(table, position):
             if self.clock() >= until:
-                raise NotVerifiedError("its changes were not applied in time, and other tables must not wait for it")
+                raise NotVerifiedError("its changes were not applied in time")
             self.check()
             self.wait()
 
@@ -102,7 +103,7 @@ class Barriers:
                 self.store.remove_request(request.id)
 
     def _found(self, asked: int) -> Barrier:
-        until = self.clock() + self.found_max_s
+        until = self.clock() + self.waits_max_s
         while True:
             payload = next((r.payload for r in self.store.requests(self.name) if r.id == asked), None)
             if payload is None:

@@ -2,8 +2,8 @@
 
 A round:
 
-1. Capture ends a commit at a mark that it has written into the source's log: a barrier in the journal, at number S. No batch of apply
-   passes it, so one state of the target holds everything up to S and nothing beyond.
+1. Capture ends a commit at a mark that it has written into the source's log: a barrier in the journal, at number S. Apply ends
+   a batch there, so one state of the target holds everything up to S and nothing beyond.
 2. The source is read as of now. It has what was committed before the mark, and perhaps a little more.
 3. Both sides' checksums are compared, then the rows of groups that differ.
 4. If some rows differ, the journal tells which of them the read may have seen in a newer state than S (`moving.py`). What else differs is

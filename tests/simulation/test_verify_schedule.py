@@ -220,7 +220,7 @@ def test_after_a_table_the_schedule_rests_for_its_rows_and_no_longer(pair: Pair)
         assert 1 <= turns.waited_s <= present(record.rows) < 60
 
 
-def test_other_tables_do_not_wait_long_for_a_table_that_apply_does_not_reach(pair: Pair) -> None:
+def test_a_state_of_the_source_is_not_open_forever_if_apply_does_not_reach_the_barrier(pair: Pair) -> None:
     with pair.running() as (capture, judge):
         snapshots_are_applied(capture, judge)
         moments = itertools.count(step=4)
@@ -239,7 +239,7 @@ def test_a_barrier_that_capture_does_not_write_is_not_waited_for_without_end(pai
     with pair.running() as (_, judge):
         moments = itertools.count(step=30)
     # Capture has ended.
-    barriers = replace(judge.barriers, found_max_s=60.0, clock=lambda: next(moments))
+    barriers = replace(judge.barriers, waits_max_s=60.0, clock=lambda: next(moments))
     with pytest.raises(NotVerifiedError, match="in time"), barriers.held():
         pass
     assert pair.captured.store.requests(NAME) == []

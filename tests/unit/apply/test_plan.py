@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from sys import maxsize
 
@@ -80,8 +81,11 @@ def plan(
     is_whole: bool = True,
     incarnation: int = 1,
     append_below: int = APPEND_NOTHING,
+    barriers: Sequence[int] = (),
 ) -> Unit | More | None:
-    return next_unit(items, incarnation=incarnation, is_whole=is_whole, limits=limits, append_below=append_below)
+    return next_unit(
+        items, incarnation=incarnation, is_whole=is_whole, limits=limits, append_below=append_below, barriers=barriers
+    )
 
 
 def batch(unit: object) -> tuple[list[int], int, bool]:
@@ -103,6 +107,14 @@ def test_a_batch_takes_everything_up_to_the_next_event() -> None:
 
 def test_a_batch_ends_where_the_shape_changes() -> None:
     assert batch(plan(file(1, 2, seal=1), file(3, 4, seal=1, shape="b")))[0] == [1]
+
+
+def test_a_batch_ends_at_a_barrier_and_the_next_one_begins_behind_it() -> None:
+    files = [file(n, n, seal=n) for n in range(1, 6)]
+    assert batch(plan(*files, barriers=[2, 4]))[0] == [1, 2]
+    assert batch(plan(*files[2:], barriers=[2, 4]))[0] == [3, 4]
+    # The barrier that stands holds nothing up.
+    assert batch(plan(*files[4:], barriers=[2, 4]))[0] == [5]
 
 
 @pytest.mark.parametrize("limits", [BatchLimits(rows=2, bytes=1000), BatchLimits(rows=1000, bytes=20)])
