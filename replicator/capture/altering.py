@@ -8,11 +8,13 @@ from typing import Final
 
 from replicator.capture.alterations import Altered, bare, decide, sets_default, stopped_at_default
 from replicator.capture.catalogue import (
+    UNEXPLAINED,
     CatalogChange,
     columns_changed,
     dropped_by_policy,
     judge,
     missing,
+    not_understood,
     same_shape,
     truncated,
     truncated_by_policy,
@@ -161,7 +163,17 @@ class Altering:
         return Dropped(missing(tracked.table))
 
     def note_rows(self, tracked: TrackedTable, event: DDLEvent, number: int, *, are_others: bool) -> Decision:
-        """The log names a statement that left the columns as they were; the rows may have other values, or be others."""
+        """The log names a statement that left the columns as they were; the rows may have other values, or be others.
+
+        One that the source did not understand stops the table.
+        """
+        if event.shown is not None:
+            error = not_understood(tracked.table, event.shown)
+            event = replace(event, before=tracked.schema)
+            self.tables.note(
+                tracked, event, Decision.STOP, changes=(Change.UNKNOWN,), reason=error.message, number=number
+            )
+            raise error
         decision = Decision.SNAPSHOT if are_others else Decision.RECORD
         changes: tuple[Change, ...] = ()
         stop = None
@@ -177,10 +189,17 @@ class Altering:
             raise stop
         return decision
 
-    def note_read_again(self, tracked: TrackedTable, cause: str) -> None:
-        """What is known of the table's alterations does not say what its rows have by now: a snapshot in place follows. `cause`: why."""
-        event = DDLEvent(operation=DDLOperation.ALTER_TABLE, table=tracked.table)
-        self.tables.note(tracked, event, Decision.SNAPSHOT, changes=(), reason=f"{_READ_AGAIN} {cause}")
+    def note_unexplained(self, tracked: TrackedTable, change: CatalogChange) -> None:
+        """The catalogue shows that the table may have other rows than the log tells of: a snapshot in place follows."""
+        is_other = change is CatalogChange.OBJECT
+        operation = DDLOperation.CREATE_TABLE if is_other else DDLOperation.ALTER_TABLE
+        event = DDLEvent(operation=operation, table=tracked.table)
+        reason = f"{_READ_AGAIN} In the catalogue, {UNEXPLAINED[change]}."
+        self.tables.note(tracked, event, Decision.SNAPSHOT, changes=(), reason=reason)
+
+    def note_replaced(self, tracked: TrackedTable, event: DDLEvent, number: int) -> None:
+        """The log shows that another table took the name, or that rows came or went which it does not name: the same follows."""
+        self.tables.note(tracked, event, Decision.SNAPSHOT, changes=(), reason=_READ_AGAIN, number=number)
 
     def contradicted(self, tracked: TrackedTable, schema: TableSchema | None) -> SchemaConflictError:
         """The log has rows of another shape, and no statement says how it came; return why the table stops."""

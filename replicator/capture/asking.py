@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from replicator.model.errors import ConfigError, Problem, RefusedError, Severity, TableError, TransientError
 from replicator.model.isolation import failed_table, table_error
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
-from replicator.plugins.source import DeltaSource, SourceCatalogue, SourceLog, TableDescription, Visibility
+from replicator.plugins.source import DeltaSource, SourceCatalogue, TableDescription, Visibility
 
 T = TypeVar("T")
 Descriptions = Mapping[TableId, TableDescription]
@@ -94,12 +95,21 @@ def ask(
 
 
 def prepare(
-    source: DeltaSource[Any], tables: Sequence[TableId], *, is_first: bool, captured: Collection[TableId] = ()
+    source: DeltaSource[Any],
+    tables: Sequence[TableId],
+    *,
+    is_new_position: bool,
+    has_begun: bool,
+    captured: Collection[TableId] = (),
 ) -> Prepared:
     """Have the source prepared for those of the tables that exist and that it does not refuse.
 
-    `captured` were prepared before, and are never left out for another table's sake: the log would lack their changes meanwhile.
-    Before the first segment a refusal is the configuration's, and raised.
+    Args:
+        source: Is prepared.
+        tables: All that are wanted.
+        is_new_position: The log is read from where `Prepared.offset` says.
+        has_begun: There is a segment. Before the first one a refusal is the configuration's, and raised.
+        captured: Were prepared before, and are never left out for another table's sake: the log would lack their changes meanwhile.
     """
     answer = describe(source, tables)
     missing = [table for table in captured if table in tables and table not in answer.found]
@@ -109,12 +119,13 @@ def prepare(
     refused = dict(answer.refused)
     while True:
         try:
-            return Prepared(offset=source.prepare(left, is_first=is_first), refused=refused)
+            return Prepared(offset=source.prepare(left, is_first=is_new_position), refused=refused)
         except Exception as error:
-            if is_first or not may_be_of_one(error):
+            if not has_begun or not may_be_of_one(error):
                 raise
             if not (named := _named(error, left)):
-                return _prepare_one_by_one(source, left, captured, refused, error)
+                ask_source = partial(source.prepare, is_first=is_new_position)
+                return _prepare_one_by_one(ask_source, left, captured, refused, error)
         refused |= named
         left = [table for table in left if table not in named]
 
@@ -128,13 +139,13 @@ def blocking(problems: Sequence[Problem], tables: Collection[TableId]) -> Mappin
 def refusal(table: TableId, problem: Problem) -> TableError:
     """A blocking finding about a table as the reason why it is not tracked."""
     message = problem.message if problem.message.endswith(".") else f"{problem.message}."
-    action = problem.action or "Fix it with the SQL that `replicator validate` prints"
-    action += "" if action.endswith((".", ";", "!")) else "."
+    action = (problem.action or "Fix it with the SQL that `replicator validate` prints").rstrip(".")
+    joined = f"{action} then" if action.endswith(";") else f"{action}. Then"
     return RefusedError(
         message,
         code=problem.code,
         table=str(table),
-        action=f"{action} Then run `replicator snapshot NAME TABLE`; the next start takes one automatically.",
+        action=f"{joined} run `replicator snapshot NAME TABLE`; the next start takes one automatically.",
     )
 
 
@@ -153,7 +164,7 @@ def _named(error: Exception, tables: Collection[TableId]) -> Mapping[TableId, Ta
 
 
 def _prepare_one_by_one(
-    source: SourceLog,
+    ask_source: Callable[[Sequence[TableId]], Offset],
     tables: Sequence[TableId],
     captured: Collection[TableId],
     refused: dict[TableId, TableError],
@@ -164,13 +175,13 @@ def _prepare_one_by_one(
     new = [t for t in tables if t not in captured]
     offset: Offset | None = None
     if good:
-        offset, spoiler = _prepare_known(source, good, first, is_tried=not new)
+        offset, spoiler = _prepare_known(ask_source, good, first, is_tried=not new)
         if spoiler is not None:
             good.remove(spoiler)
             refused[spoiler] = _unfit(first, spoiler)
     for table in new:
         try:
-            offset = source.prepare([*good, table], is_first=False)
+            offset = ask_source([*good, table])
         except Exception as error:
             if not may_be_of_one(error):
                 raise
@@ -183,7 +194,7 @@ def _prepare_one_by_one(
 
 
 def _prepare_known(
-    source: SourceLog, tables: Sequence[TableId], first: Exception, *, is_tried: bool
+    ask_source: Callable[[Sequence[TableId]], Offset], tables: Sequence[TableId], first: Exception, *, is_tried: bool
 ) -> tuple[Offset, TableId | None]:
     """Prepare tables that were prepared before: all, or all but the one that makes it fail, which is returned too.
 
@@ -192,7 +203,7 @@ def _prepare_known(
     candidates: Sequence[TableId | None] = tables if is_tried else [None, *tables]
     for left_out in candidates if len(tables) > 1 else ():
         try:
-            return source.prepare([t for t in tables if t != left_out], is_first=False), left_out
+            return ask_source([t for t in tables if t != left_out]), left_out
         except Exception as error:
             if not may_be_of_one(error):
                 raise

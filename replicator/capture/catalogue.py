@@ -128,6 +128,16 @@ def columns_changed(before: TableSchema, after: TableSchema | None) -> SchemaCon
     )
 
 
+def not_understood(table: TableId, statement: str) -> SchemaConflictError:
+    """Why a table fails of which nobody knows what a statement made of its columns."""
+    return SchemaConflictError(
+        f"the log has a statement about this table that was not understood: {statement}",
+        code="ddl_not_understood",
+        table=str(table),
+        action="Run `replicator ddl accept NAME TABLE`: the target follows to the columns that the table has now.",
+    )
+
+
 def unexplained(table: TableId, change: CatalogChange) -> FatalError:
     """Why the replicator stops where a policy says so at what the log does not show."""
     return FatalError(

@@ -187,7 +187,7 @@ def prepare_and_describe(
     checks: Checks,
 ) -> Answer:
     """In the control thread: prepare the source again for what is configured, and ask about those of `tables` that it does not refuse."""
-    refused = prepare(source, configured, is_first=False, captured=captured).refused
+    refused = prepare(source, configured, is_new_position=False, has_begun=True, captured=captured).refused
     answer = look(source, [t for t in tables if t not in refused])
     unfit = checks.of_snapshots(list(answer.found))
     found = {t: d for t, d in answer.found.items() if t not in unfit}

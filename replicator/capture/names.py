@@ -13,6 +13,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from replicator.model.deletion import Deletion
 from replicator.model.errors import ConfigError, Problem, ReplicatorError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.identity import TableIdentity
@@ -151,8 +152,8 @@ class NamedSource(DeltaSource[Any]):
         return self._source.status(since)
 
     @override
-    def remove(self) -> None:
-        self._source.remove()
+    def remove(self) -> Deletion:
+        return self._source.remove()
 
     @override
     def leftovers(self) -> Sequence[str]:

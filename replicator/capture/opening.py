@@ -4,24 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from replicator.capture.asking import Descriptions, Refusals, describe
 from replicator.capture.catalogue import has_learned_ids, same_shape, with_ids
 from replicator.capture.checks import Checks
 from replicator.capture.parts import Parts
-from replicator.capture.renaming import Fate, fate_of
+from replicator.capture.renaming import TAKEN, Fate, fate_of
 from replicator.capture.tables import TrackedTable, TrackedTables
+from replicator.model.alteration import Change
+from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.isolation import of_table
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import SourceLog, TableDescription
 from replicator.state import table_life
-from replicator.state.records import Stage
+from replicator.state.records import CHANGED_ONLY, Decision, Request, Stage, TableRecord
+
+_AT_START: Final = "The catalogue showed it when the replicator started."
 
 
-def bring_in_line(tables: TrackedTables, selected: Sequence[TableId], *, is_new_position: bool) -> None:
+def bring_in_line(
+    tables: TrackedTables, selected: Sequence[TableId], *, is_new_position: bool, restarts: Sequence[Request] = ()
+) -> None:
     """Records of added tables, and of those that are no longer selected.
 
-    At a new position in the log every table gets a new snapshot.
+    At a new position in the log every table gets a new snapshot; where only what changed was asked for, those that the target has are
+    compared instead.
+
+    Args:
+        tables: As they were sealed.
+        selected: The tables that are to be tracked.
+        is_new_position: The log is not read from the last sealed position on.
+        restarts: The requests for that; none: a process that ended has begun with it, and recorded what was asked for.
     """
     for tracked in tables.all():
         record = tracked.record
@@ -32,11 +46,21 @@ def bring_in_line(tables: TrackedTables, selected: Sequence[TableId], *, is_new_
             tables.put(table_life.returned(record))
         elif is_new_position:
             # Somebody asked for all tables as they are now.
+            if restarts:
+                record = _asked_for(record, restarts)
             is_stopped = table_life.waits_for_acceptance(record)
             tables.put(table_life.suspended(table_life.change_accepted(record) if is_stopped else record))
     for table in selected:
         if tables.get(table) is None:
             tables.put(table_life.added(table))
+
+
+def _asked_for(record: TableRecord, restarts: Sequence[Request]) -> TableRecord:
+    """The table, as it is asked for: as a whole if one of the requests says so, or if the target never had it as a whole."""
+    is_in_target = table_life.is_complete(record) or record.is_changed_only
+    if is_in_target and all(request.payload.get(CHANGED_ONLY) for request in restarts):
+        return table_life.compared_next(record)
+    return table_life.read_next(record)
 
 
 def named_in_source(
@@ -69,6 +93,8 @@ def named_in_source(
             is_wanted = not table_life.has_failed(tracked.record) or is_back(parts, tracked)
             _rename(parts, tables, tracked, tracked.table)
             if is_wanted:
+                event = DDLEvent(operation=DDLOperation.CREATE_TABLE, table=tracked.table)
+                tables.note(tracked, event, Decision.SNAPSHOT, changes=[Change.RENAME_TABLE], reason=TAKEN)
                 tables.put(table_life.suspended(tracked.record))
     lost = [f for f in known if names.source(f.table) not in wanted and _has_target(f)]
     for tracked in lost:
@@ -79,6 +105,9 @@ def named_in_source(
     for tracked in lost:
         new = located.get(tracked.table)
         if new is not None and fate_of(tracked.record, new, tables, settings) is Fate.CONTINUES:
+            if names.source(tracked.table) != new:
+                event = DDLEvent(operation=DDLOperation.RENAME_TABLE, table=tracked.table, new_table=new)
+                tables.note(tracked, event, Decision.RECORD, changes=[Change.RENAME_TABLE], reason=_AT_START)
             _rename(parts, tables, tracked, new)
     there = describe(parts.source, [f.table for f in lost]).found
     kept = [f.table for f in lost if f.table not in there]

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from replicator.capture.growth import LogGrowth
 from replicator.capture.marks import MarkBoard
 from replicator.capture.names import NamedSource
 from replicator.capture.parts import Parts
@@ -33,6 +34,7 @@ class Measures:
 
     source: LogStatus | None = None
     clock_ahead_s: float | None = None
+    log_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class PeriodicWork:
     _selected: Selection | None = None
     """Waits for its mark."""
     _measuring: Future[LogStatus] | None = None
+    _growth: LogGrowth = field(default_factory=LogGrowth)
     _clocks: _Clocks = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,7 +120,9 @@ class PeriodicWork:
         self._clocks.reported = self.parts.clock()
 
     def _new(self, wanted: Sequence[TableId]) -> tuple[TableId, ...]:
-        return tuple(table for table in wanted if table not in self.parts.selected)
+        """Those that are not tracked. One that had made way for a renamed table is new again once that has another name."""
+        tracked = {found.table for found in self.tables.all(*table_life.REPLICATED)}
+        return tuple(table for table in wanted if table not in tracked)
 
     def _captured(self) -> Mapping[TableId, TableSchema]:
         return {tracked.table: tracked.target_schema for tracked in self.tables.all(*table_life.CAPTURED)}
@@ -155,7 +160,10 @@ class PeriodicWork:
             self._measuring = self.parts.control.submit(self.parts.source.status, since)
         if self._measuring is not None and self._measuring.done():
             status, self._measuring = self._measuring.result(), None
-            self.measures = Measures(status, (status.now - self.parts.now()).total_seconds())
+            if status.retention.bytes_written is not None:
+                self._growth.add(now, status.retention.bytes_written)
+            clock_ahead_s = (status.now - self.parts.now()).total_seconds()
+            self.measures = Measures(status, clock_ahead_s, self._growth.bytes_per_s)
 
     def _sweep(self) -> None:
         for record in self.parts.retention.sweep().given_up:

@@ -156,7 +156,7 @@ class Capture:
             session.begin(found)
             _log.info("log_opened", tables=len(found.found))
             continues = session.loop()
-            self._parts = replace(self._parts, selected=(*self._parts.selected, *session.added))
+            self._parts = replace(self._parts, selected=tuple(dict.fromkeys([*self._parts.selected, *session.added])))
         except Exception as error:
             tables = dict.fromkeys(self._parts.selected)
             if not self._parts.failures.confine(error, tables, is_opening=session is None):
@@ -178,18 +178,18 @@ class Capture:
         assert record is not None, "the lease's replicator exists"
         last = self._parts.store.last_segment(self._parts.lease.replicator)
         restarts = [
-            r.id for r in self._parts.store.requests(self._parts.lease.replicator) if r.kind is RequestKind.RESTART
+            r for r in self._parts.store.requests(self._parts.lease.replicator) if r.kind is RequestKind.RESTART
         ]
         is_new_position = record.preparation is not Preparation.READY or bool(restarts)
         tables = TrackedTables(
             self._parts.writer, self._parts.store.tables(self._parts.lease.replicator), self._parts.now
         )
         selected = self._select(tables, is_new_position=is_new_position)
-        bring_in_line(tables, selected, is_new_position=is_new_position and last is not None)
+        bring_in_line(tables, selected, is_new_position=is_new_position and last is not None, restarts=restarts)
         if is_new_position:
             self._parts.store.set_preparation(self._parts.lease, Preparation.INTENT)
             crash_point("capture.intent_recorded")
-        prepared = self._prepare(control, tables, is_first=is_new_position)
+        prepared = self._prepare(control, tables, is_new_position=is_new_position, has_begun=last is not None)
         if prepared is None:
             return None
         answer = self._parts.control.submit(look, self._parts.source, self._parts.selected).result()
@@ -208,7 +208,7 @@ class Capture:
                     source_time=last.source_time,
                     ring=(),
                     tables=tables.take_changed(),
-                    done_requests=restarts,
+                    done_requests=[request.id for request in restarts],
                 )
             self._parts.store.set_preparation(self._parts.lease, Preparation.READY, offset)
             crash_point("capture.start_recorded")
@@ -242,11 +242,20 @@ class Capture:
         self._parts, self._wanted = replace(parts, selected=selected), None
         return selected
 
-    def _prepare(self, control: Control, tables: TrackedTables, *, is_first: bool) -> Prepared | None:
+    def _prepare(
+        self, control: Control, tables: TrackedTables, *, is_new_position: bool, has_begun: bool
+    ) -> Prepared | None:
         """Have the source prepared in the control thread; meanwhile say what it waits for."""
         parts = self._parts
         captured = {tracked.table for tracked in tables.all(*table_life.CAPTURED)}
-        call = parts.control.submit(prepare, parts.source, parts.selected, is_first=is_first, captured=captured)
+        call = parts.control.submit(
+            prepare,
+            parts.source,
+            parts.selected,
+            is_new_position=is_new_position,
+            has_begun=has_begun,
+            captured=captured,
+        )
         while not call.done():
             if control.should_stop():
                 return None
@@ -450,12 +459,18 @@ class _Session:
         measures = self._periodic.measures
         source = measures.source or LogStatus(now=self._parts.now())
         keeps_log, oldest = source.retention.keeps_log, source.retention.oldest_open
+        heard_at, heartbeat = self._sealer.unsealed.heard_at, source.heartbeat
         return CaptureReport(
             stage=CaptureStage.CAPTURING,
             position=str(self._sealer.unsealed.position),
             retained_bytes=source.retained_bytes,
             clock_ahead_s=measures.clock_ahead_s,
             keeps_log_s=keeps_log.total_seconds() if keeps_log is not None else None,
+            log_bytes_left=source.retention.bytes_left,
+            log_bytes_max=source.retention.bytes_max,
+            log_bytes_per_s=measures.log_bytes_per_s,
+            silent_s=None if heard_at is None else round(self._parts.clock() - heard_at, 1),
+            heartbeat_s=None if heartbeat is None else heartbeat.total_seconds(),
             oldest_open=OpenTransactionReport(name=oldest.name, since=oldest.since) if oldest is not None else None,
             source_time=self._sealer.unsealed.source_time,
             waiting_for=tuple(source.waiting_for) if self._tracker.since is not None else (),

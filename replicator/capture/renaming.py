@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from replicator.capture.catalogue import renamed, renamed_by_policy
 from replicator.capture.names import SourceNames
@@ -28,6 +29,7 @@ from replicator.plugins.source import SourceLog, Visibility
 from replicator.state import table_life
 from replicator.state.records import Decision, Stage, TableRecord
 
+TAKEN: Final = "Another table has its name now."
 _log = get_logger(__name__)
 
 
@@ -148,23 +150,23 @@ class Renaming:
         """Those that are to be tracked, under the names by which they are now."""
         return [table for table in map(self.names.tracked, selection.selected) if table is not None]
 
-    def rebind(self, tracked: TrackedTable, event: DDLEvent, number: int | None) -> None:
-        """Another table has the name: from here on the tracked one is that."""
-        self.alterations.delivered(tracked.table, event.transaction_id)
+    def release(self, tracked: TrackedTable) -> None:
+        """The table is not in the source any more: a table that gets the name which it had last is a new one."""
         if self.names.source(tracked.table) != tracked.table:
             self.decoded.discard(tracked.table)
         self._name(tracked, tracked.table)
+
+    def rebind(self, tracked: TrackedTable, event: DDLEvent, number: int | None) -> None:
+        """Another table has the name: from here on the tracked one is that."""
+        self.alterations.delivered(tracked.table, event.transaction_id)
+        self.release(tracked)
         is_waiting = table_life.waits(tracked.record)
         if is_waiting or (table_life.has_failed(tracked.record) and not table_life.is_dropped(tracked.record)):
             return
-        self.tables.note(
-            tracked,
-            event,
-            Decision.SNAPSHOT,
-            changes=[Change.RENAME_TABLE],
-            reason="Another table has its name now.",
-            number=number,
-        )
+        self._read_again(tracked, event, number, TAKEN)
+
+    def _read_again(self, tracked: TrackedTable, event: DDLEvent, number: int | None, reason: str) -> None:
+        self.tables.note(tracked, event, Decision.SNAPSHOT, changes=[Change.RENAME_TABLE], reason=reason, number=number)
         self.suspend(tracked)
         self.start([tracked.table])
 
@@ -181,8 +183,13 @@ class Renaming:
             self.decoded.discard(tracked.table)
         selects = fate is Fate.CONTINUES or (fate is Fate.STOPPED and self.settings.selects(new))
         self._name(tracked, new if selects else tracked.table)
-        if had_failed:
-            return
+        if not had_failed:
+            self._act_on(fate, tracked, event, new, number)
+        elif fate is Fate.CONTINUES and table_life.is_dropped(tracked.record):
+            # The catalogue had shown that it does not have the name before; the log tells which one it has.
+            self._read_again(tracked, event, number, "It exists again, under this name.")
+
+    def _act_on(self, fate: Fate, tracked: TrackedTable, event: DDLEvent, new: TableId, number: int | None) -> None:
         decision, cause = _DECISIONS[fate], self._cause(tracked, new, fate)
         self.tables.note(tracked, event, decision, changes=[Change.RENAME_TABLE], reason=cause, number=number)
         match fate:

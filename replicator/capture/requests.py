@@ -69,6 +69,8 @@ class Requests:
                 self._begin_snapshots(request)
             case RequestKind.REREAD:
                 self._read_again(request)
+            case RequestKind.PROVEN:
+                self._complete(request)
             case RequestKind.ACCEPT:
                 self._accept(request)
             case RequestKind.DELETE:
@@ -81,6 +83,8 @@ class Requests:
         chosen = [f for f in chosen if not self.parts.failures.is_left_out(request.id, f.table)]
         if request.kind is RequestKind.RECREATE:
             self.tracker.recreate([f.table for f in chosen])
+        for tracked in [f for f in chosen if f.record.is_changed_only]:
+            self.tables.put(table_life.read_next(tracked.record))
         tables = [f.table for f in chosen if not table_life.waits(f.record)]
         if tables:
             self.tracker.start(tables, requests=[request.id])
@@ -88,16 +92,34 @@ class Requests:
             self.tracker.done_requests.append(request.id)
 
     def _read_again(self, request: Request) -> None:
-        """Rows of a table that streams are read again. Of any other, a snapshot reads them, or none begins before somebody asks."""
+        """Rows of a table that streams, or is being compared, are read again.
+
+        Of any other, a snapshot reads them, or none begins before somebody asks.
+        """
         tracked = self.tables.get(TableId.parse(request.payload["table"]))
         if (
             tracked is not None
-            and table_life.is_complete(tracked.record)
+            and table_life.can_reread(tracked.record)
             and tracked.schema.key
             and not self.parts.failures.is_left_out(request.id, tracked.table)
         ):
             self.tables.read_again(tracked, [tuple(key) for key in request.payload["keys"]])
             self.tracker.snapshots.begin(tracked)
+        self.tracker.done_requests.append(request.id)
+
+    def _complete(self, request: Request) -> None:
+        """A table that is being compared is complete, if that is still the comparison which found it equal."""
+        tracked = self.tables.get(TableId.parse(request.payload["table"]))
+        progress = None if tracked is None else tracked.record.snapshot
+        if (
+            tracked is not None
+            and table_life.is_comparing(tracked.record)
+            and tracked.record.reread is None
+            and progress is not None
+            and progress.started_at is not None
+            and progress.started_at.isoformat() == request.payload["started_at"]
+        ):
+            self.tables.complete(tracked)
         self.tracker.done_requests.append(request.id)
 
     def _accept(self, request: Request) -> None:

@@ -34,6 +34,7 @@ class Unsealed:
         open_transaction: Id of the transaction inside which the log is; nothing may be sealed until it ends. None at a boundary.
         is_idle: The last pull brought nothing.
         since: When the first of what is not sealed was delivered, on the monotonic clock; None if there is nothing.
+        heard_at: When the log last delivered something, or told a newer time, on the monotonic clock.
     """
 
     position: Offset
@@ -43,6 +44,7 @@ class Unsealed:
     open_transaction: str | None = None
     is_idle: bool = False
     since: float | None = None
+    heard_at: float | None = None
 
     @property
     def is_open(self) -> bool:
@@ -72,6 +74,8 @@ class Unsealed:
             crash_point("capture.mid_transaction")
         self.offset = batch.offset or self.offset
         self.position = batch.offset or self.position
+        if batch.events or (batch.source_time is not None and batch.source_time != self.source_time):
+            self.heard_at = now
         self.source_time = batch.source_time or self.source_time
         self.is_idle = not batch.events and not batch.marks
         if self.since is None and batch.events:

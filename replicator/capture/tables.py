@@ -174,18 +174,34 @@ class TrackedTables:
             completed = SnapshotEvent(phase=SnapshotPhase.COMPLETED, table=tracked.table, kind=SnapshotKind.NONE)
             self.event(tracked, completed)
 
-    def begin_in_place(self, tracked: TrackedTable, found: TableDescription, start_number: int) -> None:
-        """Begin a snapshot of a table that the target holds."""
+    def begin_again(self, tracked: TrackedTable, found: TableDescription, start_number: int) -> None:
+        """Begin a snapshot in place of a table that the target holds; or its comparison, which finds the rows to be read."""
+        if tracked.record.is_changed_only:
+            self._begin_comparing(tracked, found)
+            return
         event = SnapshotEvent(
             phase=SnapshotPhase.STARTED, table=tracked.table, kind=SnapshotKind.IN_PLACE, start_number=start_number
         )
         number = self.event(tracked, event)
-        if not has_learned_ids(tracked.schema, found.schema):
-            self.put(table_life.numbered(tracked.record, with_ids(tracked.schema, found.schema)))
-        self.respell(tracked, found.schema)
+        self._as_found(tracked, found)
         progress = self._fresh_progress(found, SnapshotKind.IN_PLACE, start_number)
         self.put(table_life.begun_in_place(tracked.record, found.identity, snapshot=progress, number=number))
         self._tell("snapshot_started", tracked, in_place=True)
+
+    def _begin_comparing(self, tracked: TrackedTable, found: TableDescription) -> None:
+        """Write the changes of a table that the target holds again, and leave it to a comparison to find what it lacks besides."""
+        event = SnapshotEvent(phase=SnapshotPhase.STARTED, table=tracked.table, kind=SnapshotKind.CHANGED)
+        number = self.event(tracked, event)
+        self._as_found(tracked, found)
+        progress = replace(self._fresh_progress(found, SnapshotKind.CHANGED), ranges=())
+        self.put(table_life.begun_comparing(tracked.record, found.identity, snapshot=progress, number=number))
+        _log.info("comparison_started", table=str(tracked.table), incarnation=tracked.record.incarnation)
+
+    def _as_found(self, tracked: TrackedTable, found: TableDescription) -> None:
+        """The same shape, with what the catalogue says of it besides."""
+        if not has_learned_ids(tracked.schema, found.schema):
+            self.put(table_life.numbered(tracked.record, with_ids(tracked.schema, found.schema)))
+        self.respell(tracked, found.schema)
 
     def respell(self, tracked: TrackedTable, schema: TableSchema) -> None:
         """The source calls types of this shape, which is the tracked one, by other names; nothing else is different."""

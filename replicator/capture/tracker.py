@@ -275,8 +275,8 @@ class CatalogTracker:
         self.source.accept({table: found.identity})
         self.snapshots.drop(table)
         has_begun = table_life.has_begun(tracked.record)
-        is_reshaped = has_begun and not same_shape(tracked.schema, found.schema)
         # The log was opened with the shape before: behind one opened with this, nothing looks like a change of it again.
+        is_reshaped = has_begun and not same_shape(tracked.schema, found.schema)
         self.needs_reopening = self.needs_reopening or table in self._missed or is_reshaped
         try:
             is_recreated = has_begun and self._is_recreated(tracked, found)
@@ -291,7 +291,7 @@ class CatalogTracker:
             # A read of a table without a key counts only if it saw all that was delivered before it: none of that may stay, or
             # what was written in between would be there twice.
             number = self.writer.next_sequence_num
-            self.tables.begin_in_place(tracked, found, self.window.start_number(number) if found.schema.key else number)
+            self.tables.begin_again(tracked, found, self.window.start_number(number) if found.schema.key else number)
         self.unlogged.begun(tracked, self.window.start_number(self.writer.next_sequence_num))
         if tracked.record.stage is Stage.SNAPSHOT:
             self.snapshots.begin(tracked)
@@ -364,8 +364,7 @@ class CatalogTracker:
     def _unexplained(self, tracked: TrackedTable, change: CatalogChange) -> TableId:
         if self.settings.unexplained_change == "stop" and not tracked.record.is_altered:
             raise unexplained(tracked.table, change)
-        if tracked.record.is_altered:
-            self._altering.note_read_again(tracked, f"In the catalogue, {UNEXPLAINED[change]}.")
+        self._altering.note_unexplained(tracked, change)
         self._suspend(tracked)
         return tracked.table
 
@@ -398,6 +397,7 @@ class CatalogTracker:
                 self._alter(tracked, event, number)
             case DDLOperation.CREATE_TABLE:
                 # Another object took the name, or rows came or went that the log does not name.
+                self._altering.note_replaced(tracked, event, number)
                 self.tables.put(replace(tracked.record, identity=None))
                 self._suspend(tracked)
                 self.start([tracked.table])
@@ -423,6 +423,7 @@ class CatalogTracker:
         dropped = self._altering.dropped(tracked, event, number)
         self.to_recreate.update([tracked.table] if dropped.is_in_target else [])
         self.fail(tracked, dropped.error, stopped_at=dropped.stopped_at)
+        self.renaming.release(tracked)
 
     def accept(self, tracked: TrackedTable) -> bool:
         """Somebody accepts the change at which the table stopped; whether a snapshot is to begin for that."""

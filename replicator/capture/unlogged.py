@@ -35,7 +35,7 @@ class Unlogged:
         if tracked is None:
             return
         match tracked.record.stage:
-            case Stage.STREAMING:
+            case Stage.STREAMING | Stage.COMPARING:
                 self._changed_at[table] = number
                 self.suspend(tracked)
                 self.start([table])

@@ -1,5 +1,5 @@
 """The `replicator` command."""
 
-from replicator.cli.main import main
+from replicator.cli.entry import main
 
 __all__ = ["main"]

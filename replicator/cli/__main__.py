@@ -1,5 +1,5 @@
 """`python -m replicator.cli` is the `replicator` command."""
 
-from replicator.cli.main import main
+from replicator.cli.entry import main
 
 main(prog_name="replicator")

@@ -8,7 +8,7 @@ from typing import Final
 import click
 from rich.text import Text
 
-from replicator.cli.show import counted, moment, terminal
+from replicator.cli.show import moment, terminal
 from replicator.model.difference import difference
 from replicator.model.errors import with_names
 from replicator.service.history import Happened
@@ -16,6 +16,7 @@ from replicator.service.history_document import HistoryDocument, Outcome
 from replicator.service.plan import Plan, PlannedTable
 from replicator.service.plan_document import PlanDocument
 from replicator.service.rehearsal import Rehearsed
+from replicator.service.snapshots import counted
 from replicator.state.records import Decision
 
 _STATEMENT_SHOWN: Final = 500

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from replicator.cli import completion
 from replicator.runtime.home import Home
 from replicator.service import ddl as use_cases
 from replicator.state.store import StateStore
@@ -15,8 +16,8 @@ def ddl() -> None:
 
 
 @ddl.command()
-@click.argument("name")
-@click.argument("table")
+@click.argument("name", shell_complete=completion.names)
+@click.argument("table", shell_complete=completion.tables)
 def accept(name: str, table: str) -> None:
     """Have the target follow the change at which TABLE stopped, this once. Exits 2 if TABLE has not stopped at one."""
     home = Home.from_environment()

@@ -2,64 +2,47 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shlex
-import signal
 import sys
-import threading
 from pathlib import Path
-from typing import Any
 
 import click
 
 from replicator import config
-from replicator.cli import changes, show, verified
+from replicator.cli import changes, completion, findings, progress, show, verified
+from replicator.cli.alert import alert
 from replicator.cli.ddl import ddl
 from replicator.cli.demo import DemoCommand
+from replicator.cli.metrics import metrics
+from replicator.cli.plan import plan
+from replicator.cli.serve import serve
+from replicator.cli.stopping import stop_on_signals
+from replicator.cli.token import token
 from replicator.config import LoadedConfig
-from replicator.model.errors import ConfigError, ReplicatorError
-from replicator.observability import configure_logging
+from replicator.model.errors import ConfigError
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
-from replicator.runtime.serve import serve as serve_all
 from replicator.runtime.supervisor import End, RunOutcome
-from replicator.service import assess, history, lifecycle, plan, status
+from replicator.runtime.watch_process import watched
+from replicator.service import history, lifecycle, reloading, status
 from replicator.service import verify as verification
 from replicator.service.logs import log_lines
+from replicator.service.stored import find
 from replicator.service.verify_scope import AskedScope
+from replicator.service.watching import is_watched
 from replicator.state.store import StateStore
 from replicator.verify import Verdict
 
 
-class _Command(click.Group):
-    """Turns our errors into one message and the documented exit code."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run a command."""
-        try:
-            return super().invoke(ctx)
-        except ConfigError as error:
-            show.problems(error.problems)
-            if not any(problem.message == error.message for problem in error.problems):
-                show.error(error)
-            ctx.exit(2)
-        except ReplicatorError as error:
-            show.error(error)
-            ctx.exit(1)
+@click.group()
+def commands() -> None:
+    """What can be done."""
 
 
-@click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="replicator")
-def main() -> None:
-    """Replicate relational databases to lakes and warehouses, continuously."""
-    configure_logging(format="auto", stream=sys.stderr)
-
-
-@main.command()
-@click.argument("source")
-@click.argument("target")
+@commands.command()
+@click.argument("source", shell_complete=completion.plugins)
+@click.argument("target", shell_complete=completion.plugins)
 @click.option(
     "--output",
     "-o",
@@ -79,15 +62,15 @@ def init(source: str, target: str, output: Path | None) -> None:
     click.echo(f"Wrote {output}. Next: fill it in, then run: replicator validate {output}")
 
 
-@main.command()
+@commands.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plugins(as_json: bool) -> None:
     """List the installed plugins and their versions. Shows why a plugin cannot load."""
     show.plugins(Registry.discover().plugins, as_json=as_json)
 
 
-@main.command()
-@click.argument("plugin", required=False)
+@commands.command()
+@click.argument("plugin", required=False, shell_complete=completion.plugins)
 def schema(plugin: str | None) -> None:
     """Print the JSON Schema of the YAML file. With PLUGIN, print that of the plugin's block."""
     registry = Registry.discover()
@@ -105,46 +88,7 @@ def schema(plugin: str | None) -> None:
     click.echo(json.dumps(document, indent=2))
 
 
-@main.command()
-@click.argument("file", type=click.Path(path_type=Path))
-def validate(file: Path) -> None:
-    """Check a configuration against source and target. Exits 2 if a problem is blocking."""
-    registry, home = Registry.discover(), Home.from_environment()
-    loaded = _load(file, registry)
-    record = _open(home).replicator(loaded.config.name)
-    # Tables that are ours already are no problem.
-    assessment = assess.assess(loaded, registry, home, uuid=record.uuid if record else "")
-    show.assessment(assessment)
-    if assessment.is_blocked:
-        raise ConfigError(f"{file} cannot be replicated as configured", code="assessment_failed")
-
-
-@main.command(name="plan")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--ddl", "statement", metavar="STATEMENT", help="The statement, such as 'ALTER TABLE …'.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/plan.schema.json).")
-def plan_(file: Path, statement: str | None, as_json: bool) -> None:
-    """Show what a statement would become in the target, by which policy, and what it would cost. Executes nothing.
-
-    Reads the catalogue of the source. Exits 2 if the source does not understand the statement.
-    """
-    if statement is None:
-        raise click.UsageError(
-            "plan needs --ddl for now: plan FILE --ddl 'ALTER TABLE …'. To check a file: validate FILE"
-        )
-    registry, home = Registry.discover(), Home.from_environment()
-    loaded = _load(file, registry)
-    store = _open(home)
-    record = store.replicator(loaded.config.name)
-    tables = store.tables(loaded.config.name) if record else ()
-    found = plan.plan_statement(loaded, registry, statement, uuid=record.uuid if record else "", stored=tables)
-    if as_json:
-        changes.plan_json(plan.document(found))
-    else:
-        changes.plan(found)
-
-
-@main.command()
+@commands.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--until-caught-up",
@@ -158,11 +102,11 @@ def run(file: Path, until_caught_up: bool) -> None:
     store = _open(home)
     click.echo(f"{loaded.config.name}: checking source and target.", err=True)
     record, assessment = lifecycle.put(store, home, registry, loaded)
-    show.warnings(assessment)
+    findings.warnings(assessment)
     lifecycle.start_unless_paused(store, record)
-    stop = _stop_on_signals()
-    display = show.ProgressDisplay(store, record.name)
-    with display:
+    stop = stop_on_signals()
+    display = progress.ProgressDisplay(store, record.name)
+    with display, watched(is_watched(store, [record.name]), (record.name,), display.log_line):
         display.say("starting capture and apply. To stop: Ctrl-C.")
         outcome = lifecycle.supervise(
             store, home, registry, record, stop, until_caught_up=until_caught_up, echo=display.log_line
@@ -170,66 +114,34 @@ def run(file: Path, until_caught_up: bool) -> None:
     _finish(record.name, outcome)
 
 
-@main.command()
-def serve() -> None:
-    """Run a worker for each stored replicator. Skips those that another worker runs."""
-    registry, home = Registry.discover(), Home.from_environment()
-    store = _open(home)
-
-    def log_line(line: str) -> None:
-        click.echo(line, err=True)
-
-    serve_all(
-        store,
-        lambda record, lease, stop: lifecycle.supervise(
-            store, home, registry, record, stop, refuse_first=False, echo=log_line, lease=lease
-        ),
-        _stop_on_signals(),
-    )
-
-
-@main.command()
+@commands.command()
 @click.argument("file", type=click.Path(path_type=Path))
 def start(file: Path) -> None:
     """Store a configuration and set it to run. A worker (`serve`) runs it."""
     registry, home = Registry.discover(), Home.from_environment()
     store = _open(home)
     record, assessment = lifecycle.put(store, home, registry, _load(file, registry))
-    show.warnings(assessment)
+    findings.warnings(assessment)
     lifecycle.start(store, record)
     click.echo(f"{record.name} is set to run. If no worker is running, start one: replicator serve")
 
 
-@main.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/status.schema.json).")
-def list_(as_json: bool) -> None:
-    """List the stored replicators."""
-    store = _open(Home.from_environment())
-    show.replicators([status.status(store, r) for r in store.replicators()], as_json=as_json)
+@commands.command(name="reload")
+@click.argument("file", type=click.Path(path_type=Path))
+def reload_(file: Path) -> None:
+    """Have a running replicator take a changed FILE. Its worker keeps running; tables that are added start, the others continue.
+
+    The worker starts those of its processes again that read what changed, each at a clean point. Exits 2 if the file cannot be taken.
+    """
+    registry, home = Registry.discover(), Home.from_environment()
+    store = _open(home)
+    found = reloading.reload(store, home, registry, _load(file, registry))
+    findings.warnings(found.assessment)
+    show.reloaded(found)
 
 
-@main.command(name="status")
-@click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/status.schema.json).")
-def status_(name: str | None, as_json: bool) -> None:
-    """Show the state of one replicator (or of all), table by table."""
-    store = _open(Home.from_environment())
-    records = [lifecycle.find(store, name)] if name else list(store.replicators())
-    documents = [status.status(store, r) for r in records]
-    if as_json:
-        if name:
-            show.status_json(documents[0])
-        else:
-            show.statuses_json(documents)
-        return
-    for document in documents:
-        show.status(document)
-    if not documents:
-        click.echo("No replicator is stored in this state store.", err=True)
-
-
-@main.command()
-@click.argument("name")
+@commands.command()
+@click.argument("name", shell_complete=completion.names)
 @click.option(
     "--apply",
     "apply_only",
@@ -240,7 +152,7 @@ def pause(name: str, apply_only: bool) -> None:
     """Pause a replicator. It keeps its position in the source's log."""
     store = _open(Home.from_environment())
     lifecycle.pause(store, name, apply_only=apply_only)
-    document = status.status(store, lifecycle.find(store, name))
+    document = status.status(store, find(store, name))
     retained = document.source.retained_bytes
     seen = "" if retained is None else f" ({show.size(retained)} when capture last checked)"
     kept = f" The source keeps its log meanwhile{seen}."
@@ -251,8 +163,8 @@ def pause(name: str, apply_only: bool) -> None:
     click.echo(f"{name} is paused{what}.{kept} To continue: replicator resume {name}")
 
 
-@main.command()
-@click.argument("name")
+@commands.command()
+@click.argument("name", shell_complete=completion.names)
 def resume(name: str) -> None:
     """Resume a paused or failed replicator."""
     store = _open(Home.from_environment())
@@ -261,8 +173,8 @@ def resume(name: str) -> None:
     click.echo(f"{name} is set to run.{needed}")
 
 
-@main.command()
-@click.argument("name")
+@commands.command()
+@click.argument("name", shell_complete=completion.names)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--drop-target", is_flag=True, help="Also delete the tables in the target.")
 @click.option("--force", is_flag=True, help="Skip an unreachable source and print what is left there.")
@@ -270,41 +182,46 @@ def delete(name: str, yes: bool, drop_target: bool, force: bool) -> None:
     """Delete a replicator, its journal and its state. Also deletes what it created in the source."""
     registry, home = Registry.discover(), Home.from_environment()
     store = _open(home)
-    lifecycle.find(store, name)
+    find(store, name)
     what = "Target tables are deleted, too." if drop_target else "Target tables stay."
     deleted = "This deletes its journal, its state and what it created in the source."
     if not yes and not click.confirm(f"Delete replicator {name}? {deleted} {what}"):
         click.echo("Nothing was deleted.")
         return
-    lifecycle.delete(store, home, registry, name, drop_target=drop_target, force=force, tell=click.echo)
-    click.echo(f"{name} is deleted.")
+    show.deletion(name, lifecycle.delete(store, home, registry, name, drop_target=drop_target, force=force))
 
 
-@main.command()
-@click.argument("name")
-@click.argument("tables", nargs=-1)
+@commands.command()
+@click.argument("name", shell_complete=completion.names)
+@click.argument("tables", nargs=-1, shell_complete=completion.tables)
 @click.option(
     "--restart",
     is_flag=True,
     help="Start at a new position in the source's log, after the old one was lost. Every table gets a new snapshot, in place.",
 )
 @click.option(
+    "--changed-only",
+    is_flag=True,
+    help="Like --restart, but compare both sides first, and read only the rows again that differ. See docs/verify.md.",
+)
+@click.option(
     "--recreate",
     is_flag=True,
     help="Recreate the target tables with the current settings and source columns, instead of updating them in place.",
 )
-def snapshot(name: str, tables: tuple[str, ...], restart: bool, recreate: bool) -> None:
+def snapshot(name: str, tables: tuple[str, ...], restart: bool, changed_only: bool, recreate: bool) -> None:
     """Take a new snapshot of TABLES, or of all tables. It runs in place, while changes continue."""
     store = _open(Home.from_environment())
-    chosen = lifecycle.snapshot(store, name, tables, restart=restart, recreate=recreate)
+    chosen = lifecycle.snapshot(store, name, tables, restart=restart, changed_only=changed_only, recreate=recreate)
+    what = "a new snapshot of only what changed in" if changed_only else "a new snapshot of"
     click.echo(
-        f"Requested a new snapshot of {', '.join(map(str, chosen)) or 'every table'}. To watch it: replicator status {name}"
+        f"Requested {what} {', '.join(map(str, chosen)) or 'every table'}. To watch it: replicator status {name}"
     )
 
 
-@main.command()
-@click.argument("name")
-@click.argument("tables", nargs=-1)
+@commands.command()
+@click.argument("name", shell_complete=completion.names)
+@click.argument("tables", nargs=-1, shell_complete=completion.tables)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/verify.schema.json).")
 @click.option(
     "--report",
@@ -321,6 +238,17 @@ def snapshot(name: str, tables: tuple[str, ...], restart: bool, recreate: bool) 
     help="Compare only the row of TABLES that has this key, such as '{\"id\": 7}' or 7. Can be given more than once.",
 )
 @click.option("--since", metavar="DURATION", help="Compare only rows that were changed within this time, such as 90m.")
+@click.option(
+    "--rows-per-second",
+    metavar="N",
+    type=click.IntRange(1, 1_000_000_000),
+    help="Pause between ranges of a table, so that no more rows are read per second. Default: no pauses.",
+)
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Leave out the ranges of tables that an earlier run, or the schedule, has proven equal of late.",
+)
 def verify(
     name: str,
     tables: tuple[str, ...],
@@ -331,15 +259,19 @@ def verify(
     sample: str | None,
     keys: tuple[str, ...],
     since: str | None,
+    rows_per_second: int | None,
+    resume: bool,
 ) -> None:
-    """Compare TABLES, or all tables, with the source, at one position of its log. Changes continue meanwhile.
+    """Compare TABLES, or all tables, with the source, at positions of its log. Changes continue meanwhile.
 
     Exits 0 if all are equal (also after --repair), 3 if one differs, 1 if one could not be compared.
     """
     registry, home = Registry.discover(), Home.from_environment()
     if report is not None:
         verification.check_report(report)
-    asked = AskedScope.read(tables, sample=sample, keys=keys, since=since)
+    asked = AskedScope.read(
+        tables, sample=sample, keys=keys, since=since, rows_per_second=rows_per_second, resumes=resume
+    )
 
     def tell(verdict: Verdict) -> None:
         if not as_json:
@@ -367,9 +299,9 @@ def verify(
     sys.exit(verification.exit_code(verdicts))
 
 
-@main.command(name="history")
-@click.argument("name")
-@click.argument("table", required=False)
+@commands.command(name="history")
+@click.argument("name", shell_complete=completion.names)
+@click.argument("table", required=False, shell_complete=completion.tables)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/history.schema.json).")
 @click.option(
     "--limit",
@@ -384,7 +316,7 @@ def history_(name: str, table: str | None, as_json: bool, limit: int) -> None:
     Each event has its position, the table's shape before and after, the decision by policy, and what the target did.
     """
     store = _open(Home.from_environment())
-    record = lifecycle.find(store, name)
+    record = find(store, name)
     events = history.history(store, record, table=table, limit=limit)
     if as_json:
         changes.history_json(history.document(record, events))
@@ -394,8 +326,8 @@ def history_(name: str, table: str | None, as_json: bool, limit: int) -> None:
         click.echo("No schema change is known.", err=True)
 
 
-@main.command()
-@click.argument("name")
+@commands.command()
+@click.argument("name", shell_complete=completion.names)
 @click.option(
     "--lines",
     "-n",
@@ -408,13 +340,18 @@ def history_(name: str, table: str | None, as_json: bool, limit: int) -> None:
 def logs(name: str, lines: int, follow: bool) -> None:
     """Show what a replicator's workers logged on this host."""
     home = Home.from_environment()
-    lifecycle.find(_open(home), name)
+    find(_open(home), name)
     for line in log_lines(home.log_file(name), lines, follow=follow):
         click.echo(line)
 
 
-main.add_command(ddl)
-main.add_command(
+commands.add_command(alert)
+commands.add_command(ddl)
+commands.add_command(metrics)
+commands.add_command(plan)
+commands.add_command(serve)
+commands.add_command(token)
+commands.add_command(
     DemoCommand(
         "demo",
         help="Replicate a live database and survive a kill -9. At the end it compares both sides row by row.",
@@ -429,21 +366,6 @@ def _load(file: Path, registry: Registry) -> LoadedConfig:
 def _open(home: Home) -> StateStore:
     home.ensure()
     return StateStore(home.state_url)
-
-
-def _stop_on_signals() -> threading.Event:
-    stop = threading.Event()
-
-    def end(*_: object) -> None:
-        if not stop.is_set():
-            # Not through Python's buffers: the interrupted code may be writing to them. A full disk must not keep it running.
-            with contextlib.suppress(OSError):
-                os.write(2, b"Stopping cleanly. A batch that the target has started is finished first.\n")
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
-    return stop
 
 
 def _finish(name: str, outcome: RunOutcome) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from replicator.cli.demo import DemoCommand, load_demo
-from replicator.cli.main import main
+from replicator.cli.entry import main
 
 _HEAD: Final = """\
 # Commands
@@ -27,8 +27,9 @@ def cli_reference() -> str:
     """Return the reference of every command, in Markdown."""
     lines = _HEAD.splitlines()
     context = click.Context(main, info_name="replicator")
-    for name in sorted(main.commands):
-        command = main.commands[name]
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        assert command is not None
         lines += _command(name, load_demo() if isinstance(command, DemoCommand) else command, context)
     return "\n".join(lines).rstrip() + "\n"
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
-import threading
+import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
-from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final
 
 import click
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console, Group, RenderableType
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from replicator.model.errors import Problem, ReplicatorError, Severity, StateUnavailableError, with_names
-from replicator.model.reports import RunningStep, SnapshotStep
+from replicator.model.deletion import Deletion
+from replicator.model.errors import ReplicatorError, with_names
+from replicator.model.reports import SnapshotStep
 from replicator.model.status import (
     ReplicatorState,
     ReplicatorStatus,
@@ -27,10 +25,15 @@ from replicator.model.status import (
     WaitingStatus,
 )
 from replicator.model.verdict import Result
-from replicator.plugins.registry import PluginInfo
-from replicator.service import status as status_service
-from replicator.service.assess import Assessment
-from replicator.state.store import StateStore
+from replicator.service import snapshots
+from replicator.service.snapshots import Pace, counted
+from replicator.state.records import Role
+
+if TYPE_CHECKING:
+    from replicator.plugins.registry import PluginInfo
+    from replicator.service.objectives import Breach
+    from replicator.service.reloading import Reloaded
+    from replicator.service.workers import WorkerDocument
 
 _STYLES: Final[Mapping[ReplicatorState | TableState, str]] = {
     TableState.STREAMING: "green",
@@ -51,24 +54,11 @@ _NEXT: Final[Mapping[SnapshotStep, str]] = {
 }
 """What the next snapshot of a table waits for."""
 
-_RUNNING: Final[Mapping[RunningStep, str]] = {
-    RunningStep.DUE: "waiting for its turn to be read",
-    RunningStep.WAITING: "waiting to read again",
-    RunningStep.MARKING: "waiting for the log",
-    RunningStep.WRITING: "writing its rows",
-}
-"""What a snapshot that runs waits for. The others need no words: it is read, or the state of the table tells."""
+NOTHING_STORED: Final = "No replicator is stored in this state store."
+_BAR_WIDTH: Final = 30
 
 # A target paces its tables by shorter ones all the time.
 _REST_SHOWN_S: Final = 5.0
-
-_MILESTONES: Final[Mapping[str, str]] = {
-    "log_opened": "capture is running: it reads the source's log.",
-    "apply_started": "apply is running: it writes to the target.",
-    "spark_starting": "Spark is starting. This can take a minute.",
-    "spark_started": "Spark is running.",
-}
-"""Events of the workers' logs that say that a part is up, in words."""
 
 
 def terminal(*, stderr: bool = False) -> Console:
@@ -82,51 +72,17 @@ def error(problem: ReplicatorError, replicator: str | None = None) -> None:
     click.echo(f"{click.style('error', fg='red')} [{problem.code}] {text}", err=True)
 
 
-def problems(found: Sequence[Problem]) -> None:
-    """Findings, the blocking ones last so that they are seen."""
-    colours = {Severity.BLOCKING: "red", Severity.WARNING: "yellow", Severity.NOTICE: "blue"}
-    for one in sorted(found, key=lambda p: p.severity is Severity.BLOCKING):
-        prefix = f"{one.location}: " if one.location else ""
-        click.echo(
-            f"{click.style(one.severity.value, fg=colours[one.severity])} [{one.code}] {prefix}{one.message}", err=True
-        )
-        if one.action:
-            click.echo(f"    → {one.action}", err=True)
-
-
-def warnings(found: Assessment) -> None:
-    """Print what does not refuse the start but matters: warnings, and problems that fail single tables at a later start."""
-    problems([p for p in found.problems if p.severity is not Severity.NOTICE])
-
-
-def assessment(found: Assessment) -> None:
-    """What `validate` found."""
-    problems(found.problems)
-    for table in found.tables:
-        key = ", ".join(table.key) if table.key else "none (a multiset of rows)"
-        click.echo(f"{table.table}: {counted(len(table.columns), 'column')}, key {key}")
-    for summary in found.left_out:
-        click.echo(f"{summary.table}: left out, {summary.left_out}")
-    if not found.is_blocked:
-        has_warnings = any(p.severity is Severity.WARNING for p in found.problems)
-        rows = "" if found.estimated_rows is None else f", {counted(found.estimated_rows, 'row')} estimated"
-        kind = "blocking " if has_warnings else ""
-        click.echo(f"No {kind}problems found: {counted(len(found.tables), 'table')}{rows}.")
+def breaches(found: Sequence[Breach]) -> None:
+    """What does not pass `status --check`."""
+    for breach in found:
+        click.echo(f"{click.style('check', fg='red')} [{breach.kind}] {breach.message}", err=True)
 
 
 def plugins(found: Sequence[PluginInfo], *, as_json: bool) -> None:
     """The plugins, working or not."""
-    rows = [
-        {
-            "name": p.name,
-            "kind": p.kind,
-            "distribution": p.distribution,
-            "version": p.version,
-            "state": p.state,
-            "reason": p.reason,
-        }
-        for p in found
-    ]
+    from replicator.service.plugin_list import documents  # loads the plugins' interface
+
+    rows = [document.model_dump(mode="json") for document in documents(found)]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
@@ -138,6 +94,34 @@ def plugins(found: Sequence[PluginInfo], *, as_json: bool) -> None:
     for row in rows:
         if row["reason"]:
             console.print(Text(f"{row['name']}: {row['reason']}", style="red"), soft_wrap=True)
+
+
+def workers(documents: Sequence[WorkerDocument], *, as_json: bool) -> None:
+    """One line each, then what they cannot run."""
+    if as_json:
+        click.echo(json.dumps([document.model_dump(mode="json") for document in documents], indent=2))
+        return
+    if not documents:
+        click.echo("No worker is running. To start one: replicator serve", err=True)
+        return
+    table = Table("host", "process", "state", "runs", "capacity", "last heard", box=None, pad_edge=False)
+    for one in documents:
+        table.add_row(
+            one.host,
+            str(one.pid or ""),
+            one.state,
+            ", ".join(one.replicators),
+            "" if one.capacity is None else f"{len(one.replicators)} of {one.capacity}",
+            moment(one.seen_at) if one.seen_at else "",
+        )
+    console = terminal()
+    console.print(table)
+    for one in documents:
+        for refusal in one.refuses:
+            console.print(
+                Text(f"{one.host} cannot run {refusal.replicator}: {refusal.message} [{refusal.code}]", style="red"),
+                soft_wrap=True,
+            )
 
 
 def replicators(documents: Sequence[ReplicatorStatus], *, as_json: bool) -> None:
@@ -174,9 +158,9 @@ def status(document: ReplicatorStatus) -> None:
         console.print(line, soft_wrap=True)
 
 
-def render(one: ReplicatorStatus) -> Group:
-    """Render a status document for a part of the terminal."""
-    return Group(_head(one), _tables(one), *remarks(one))
+def render(one: ReplicatorStatus, paces: Mapping[str, Pace]) -> Group:
+    """Render a status document for a part of the terminal, with bars where snapshots run."""
+    return Group(_head(one), _tables(one, paces), *remarks(one))
 
 
 def remarks(one: ReplicatorStatus) -> list[Text]:
@@ -189,10 +173,28 @@ def remarks(one: ReplicatorStatus) -> list[Text]:
         where = f" ({finding.location})" if finding.location else ""
         text = f"would refuse the next start: [{finding.code}] {finding.message}{where}"
         found += _remark(text, finding.action, "yellow")
+    found += _of_alerts(one)
     if one.retry:
         found.append(Text(f"retrying {one.retry.role}: [{one.retry.code}] {one.retry.message}", style="yellow"))
     if one.error:
         found += _remark(f"[{one.error.code}] {one.error.message}", one.error.action, "red")
+    return found
+
+
+def _of_alerts(one: ReplicatorStatus) -> list[Text]:
+    """Channels that do not take messages, and whether anybody watches. What is wrong is shown anyway."""
+    if one.alerts is None:
+        return []
+    found: list[Text] = []
+    if one.alerts.watcher is None:
+        found += _remark(
+            "no process watches this replicator and sends its alerts", f"replicator alert watch {one.name}", "yellow"
+        )
+    for channel in one.alerts.channels:
+        if channel.failures:
+            counts = f"{counted(channel.waiting, 'message')} waiting, {channel.given_up} given up"
+            text = f"alerts to {channel.channel} are not delivered ({counts}): {channel.error}"
+            found += _remark(text, f"replicator alert test {one.name} {channel.channel}", "yellow")
     return found
 
 
@@ -213,17 +215,29 @@ def _verified(one: ReplicatorStatus) -> str:
     )
 
 
-def _tables(one: ReplicatorStatus) -> Table:
+def _tables(one: ReplicatorStatus, paces: Mapping[str, Pace] | None = None) -> Table:
+    """The table of tables; bars of snapshots only where `paces` are given, which are of now."""
     table = Table("table", "state", "snapshot", "changes applied", "freshness", box=None, pad_edge=False)
     for row in one.tables:
         table.add_row(
             row.table,
             Text(row.state, style="red") if row.alarms else _styled(row.state),
-            f"next: {_NEXT[row.next_snapshot]}" if row.next_snapshot else _snapshot(row),
-            f"{row.changes_applied:,}",
-            _age(row.freshness_s) + _rest(row.waiting),
+            f"next: {_NEXT[row.next_snapshot]}" if row.next_snapshot else _snapshot(row, paces),
+            f"{row.changes_applied - row.snapshot_rows_applied:,}",
+            Text(_age(row.freshness_s) + _rest(row.waiting), style="red" if row.is_objective_met is False else ""),
         )
     return table
+
+
+def _snapshot(row: TableStatus, paces: Mapping[str, Pace] | None) -> RenderableType:
+    line = Text(snapshots.text(row))
+    if paces is None or row.snapshot is None or row.state is not TableState.SNAPSHOT:
+        return line
+    part, pace = snapshots.share(row.snapshot), paces.get(row.table)
+    below = Table.grid(padding=(0, 1))
+    bar = ProgressBar(total=1.0, completed=part, width=_BAR_WIDTH) if part is not None else Text("")
+    below.add_row(bar, Text(snapshots.pace_in_words(pace) if pace else ""))
+    return Group(line, below)
 
 
 def time_left(one: ReplicatorStatus) -> str:
@@ -248,84 +262,45 @@ def size(count: int | None) -> str:
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
-class ProgressDisplay:
-    """A live status in a terminal; elsewhere the workers' log lines. In both a plain line when a part of the replicator is up."""
-
-    def __init__(self, store: StateStore, name: str) -> None:
-        self._store, self._name = store, name
-        self._is_live = sys.stderr.isatty()
-        self._live = Live(console=terminal(stderr=True), auto_refresh=False, transient=False)
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._draw, name="progress", daemon=True)
-
-    def __enter__(self) -> Self:
-        if self._is_live:
-            self._live.start()
-            self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._done.set()
-        if self._is_live:
-            self._thread.join()
-            self._live.stop()
-
-    def log_line(self, line: str) -> None:
-        """A line of a worker's log."""
-        if not self._is_live:
-            click.echo(line, err=True)
-        if text := _milestone(line):
-            self.say(text)
-
-    def say(self, text: str) -> None:
-        """A plain line, above the live status where there is one. Thread-safe."""
-        if self._is_live:
-            self._live.console.print(Text(f"{self._name}: {text}"))
-        else:
-            click.echo(f"{self._name}: {text}", err=True)
-
-    def _draw(self) -> None:
-        while True:
-            # While the store is unavailable, the last status stays; the workers log what they do about it.
-            with suppress(StateUnavailableError):
-                if record := self._store.replicator(self._name):
-                    self._live.update(render(status_service.status(self._store, record)), refresh=True)
-            if self._done.wait(1.0):
-                return
+def deletion(name: str, done: Deletion) -> None:
+    """What `delete` removed, what it kept, and what is left to do."""
+    for line in done.notes:
+        click.echo(line)
+    click.echo(f"{name} is deleted.")
+    for title, phrases in (("removed", done.removed), ("kept", done.kept)):
+        for phrase in phrases:
+            click.echo(f"  {title}: {phrase}")
 
 
-def _milestone(line: str) -> str | None:
-    """What a line of a worker's log says of its start, for people; None if nothing."""
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return None
-    return _MILESTONES.get(str(event.get("event"))) if isinstance(event, dict) else None
+def reloaded(found: Reloaded) -> None:
+    """What `reload` changed, and what else is to be done."""
+    name = found.record.name
+    if not found.sections:
+        click.echo(f"{name}: nothing changed: the file says what is stored.")
+        return
+    changed = ", ".join(found.sections)
+    if not found.has_worker:
+        click.echo(f"{name}: {changed} changed. No worker is running; the next one uses it.")
+    else:
+        roles = [role.value for role in (Role.CAPTURE, Role.APPLY) if role in found.roles]
+        again = " and ".join(roles) or "verification"
+        click.echo(
+            f"{name}: {changed} changed. Its worker keeps running and starts {again} again, at a clean point. To watch it: "
+            f"replicator status {name}"
+        )
+    for table in found.added:
+        click.echo(f"  added: {table}, which gets a snapshot while the others continue")
+    for table in found.removed:
+        click.echo(f"  removed: {table}; its target table stays")
+    for table in found.recreated:
+        command = f"replicator snapshot {name} {shlex.quote(str(table))} --recreate"
+        click.echo(f"  needs a new target table (deletes, source_timestamp): {table}. Run: {command}")
 
 
 def _alarmed(one: ReplicatorStatus) -> str:
     """How many tables of a replicator have alarms; empty if none has."""
     count = sum(1 for row in one.tables if row.alarms)
     return f"{counted(count, 'table')} with alarms" if count else ""
-
-
-def _snapshot(row: TableStatus) -> str:
-    progress = row.snapshot
-    if progress is None:
-        return ""
-    if progress.is_complete:
-        return f"{counted(progress.rows, 'row')}{' captured' if row.state is TableState.SNAPSHOT else ''}"
-    total = progress.estimated_rows
-    rows = f"{progress.rows:,} of about {total:,}" if total else f"{counted(progress.rows, 'row')} so far"
-    step = _RUNNING.get(progress.step) if progress.step else None
-    return f"{rows}, {step}" if step else rows
-
-
-def counted(number: int, noun: str) -> str:
-    """A number of things."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _rest(waiting: WaitingStatus | None) -> str:

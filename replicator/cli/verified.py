@@ -9,7 +9,8 @@ import click
 from rich.text import Text
 
 from replicator.cli.changes import one_line
-from replicator.cli.show import counted, terminal
+from replicator.cli.show import terminal
+from replicator.service.snapshots import counted
 from replicator.service.verify_document import DifferenceDocument, VerifiedTableDocument, VerifyDocument
 from replicator.verify import Result, Verdict
 
@@ -24,7 +25,8 @@ def table(verdict: Verdict, document: VerifiedTableDocument) -> None:
     at = ""
     if verdict.position is not None:
         some = f", of {some}" if (some := _compared(document)) else ""
-        at = f"  {counted(verdict.rows_source or 0, 'row')} at {verdict.position}{some}"
+        upto = f" to {verdict.last_position}" if verdict.last_position not in (None, verdict.position) else ""
+        at = f"  {counted(verdict.rows_source or 0, 'row')} at {verdict.position}{upto}{some}"
     console.print(
         Text.assemble((str(verdict.table), "bold"), "  ", (result, _STYLES[verdict.result]), at), soft_wrap=True
     )
@@ -84,6 +86,8 @@ def _details(one: VerifiedTableDocument, *, limit: int = _SHOWN) -> Sequence[str
         lines.append(f"→ {one.action}")
     if one.not_compared:
         lines.append(f"not compared: {', '.join(one.not_compared)}")
+    if one.ranges_kept:
+        lines.append(f"{one.ranges_kept} of {counted(one.ranges or 0, 'range')} had been proven before")
     if one.repaired:
         fixed = one.repaired
         lines.append(f"repaired: missing {fixed.missing}, extra {fixed.extra}, different {fixed.different}")

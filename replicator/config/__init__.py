@@ -1,11 +1,20 @@
 """YAML, environment and secret files in; one immutable, validated configuration out."""
 
-from replicator.config.document import read_document
+from replicator.config.alerts import (
+    AlertsConfig,
+    AppriseConfig,
+    ChannelConfig,
+    CommandConfig,
+    QuietHours,
+    WebhookConfig,
+)
+from replicator.config.base import ConfigModel
+from replicator.config.document import Document, read_document
+from replicator.config.lineage import LineageConfig
 from replicator.config.load import LoadedConfig, load
 from replicator.config.messages import nearest, unknown_plugin
 from replicator.config.model import (
     ApplyConfig,
-    ConfigModel,
     DDLConfig,
     DDLPolicy,
     JournalConfig,
@@ -21,19 +30,28 @@ from replicator.config.model import (
 from replicator.config.patterns import Selection, TablePattern, select
 from replicator.config.quantities import Duration, Size, format_duration, format_size, parse_duration, parse_size
 from replicator.config.reference import reference_markdown
+from replicator.config.references import Resolver, environment
 from replicator.config.schema import json_schema, plugin_schema
 from replicator.config.secrets import Secret
 from replicator.config.starter import starter
 
 __all__ = [
+    "AlertsConfig",
     "ApplyConfig",
+    "AppriseConfig",
+    "ChannelConfig",
+    "CommandConfig",
     "ConfigModel",
     "DDLConfig",
     "DDLPolicy",
+    "Document",
     "Duration",
     "JournalConfig",
+    "LineageConfig",
     "LoadedConfig",
+    "QuietHours",
     "ReplicatorConfig",
+    "Resolver",
     "RetryConfig",
     "Secret",
     "Selection",
@@ -44,6 +62,8 @@ __all__ = [
     "TablePattern",
     "TablesConfig",
     "VerifyConfig",
+    "WebhookConfig",
+    "environment",
     "format_duration",
     "format_size",
     "json_schema",

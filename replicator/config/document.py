@@ -135,6 +135,15 @@ def _unreadable(origin: str, line: int, code: str, message: str, action: str | N
     return Document(origin=origin, values={}, lines={(): line}, problems=(problem,))
 
 
+def _is_text(value: str) -> bool:
+    """Whether every character of it is one. An escape can make half of a surrogate pair, which neither UTF-8 nor a database can have."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class _TooMuchError(Exception):
     """The document unfolds to more than it may."""
 
@@ -197,6 +206,9 @@ class _Reader:
         return self.value(node, path)
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
+        if not _is_text(node.value):
+            self._not_text(node, path)
+            return None
         try:
             return self._constructor.construct_object(node)
         except (ValueError, OverflowError, yaml.YAMLError):
@@ -210,7 +222,9 @@ class _Reader:
     def _entries(self, node: yaml.MappingNode, path: Path) -> Iterator[tuple[str, int, yaml.Node]]:
         for key, value in node.value:
             line = key.start_mark.line + 1
-            if isinstance(key, yaml.ScalarNode) and key.tag == _PREFIX + "str":
+            if isinstance(key, yaml.ScalarNode) and not _is_text(key.value):
+                self._not_text(key, path)
+            elif isinstance(key, yaml.ScalarNode) and key.tag == _PREFIX + "str":
                 yield key.value, line, value
             elif isinstance(key, yaml.ScalarNode) and key.tag == _PREFIX + "merge":
                 self._problem("invalid_yaml", "Merge keys (<<) are not supported.", line, path, "Write the keys out.")
@@ -219,6 +233,10 @@ class _Reader:
                 self._problem(
                     "invalid_yaml", message, line, path, "Put it in quotes: YAML reads on, no and 1 as values."
                 )
+
+    def _not_text(self, node: yaml.ScalarNode, path: Path) -> None:
+        message = "An escape in this text is half of a surrogate pair, which is no character."
+        self._problem("invalid_yaml", message, node.start_mark.line + 1, path, "Write the character itself.")
 
     def _problem(self, code: str, message: str, line: int, path: Path, action: str) -> None:
         where = f"{self.origin}:{line} {dotted(path)}".rstrip()

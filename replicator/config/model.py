@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from replicator.config.alerts import AlertsConfig
+from replicator.config.base import ConfigModel
+from replicator.config.lineage import LineageConfig
 from replicator.config.patterns import Selection, TablePattern, select
 from replicator.config.quantities import Duration, Size, format_duration
 from replicator.model.schema import TableId
@@ -17,19 +20,6 @@ NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 DDLPolicy = Literal["apply", "ignore", "stop"]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-
-
-class ConfigModel(BaseModel):
-    """Base of every settings model, the host's and the plugins': immutable, unknown keys refused, values kept out of errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _null_is_a_word(cls, value: Any, info: ValidationInfo) -> Any:
-        """Read YAML's null as the word where that is one to choose from, so that it needs no quotes."""
-        is_word = info.field_name is not None and "null" in get_args(cls.model_fields[info.field_name].annotation)
-        return "null" if value is None and is_word else value
 
 
 DropColumnPolicy = Literal["keep", "apply", "ignore", "stop"]
@@ -74,6 +64,13 @@ class TableOptions(ConfigModel):
         default=False,
         description="What happens when one of these tables is renamed in the source. false: the target table keeps its name and continues. "
         "true: the table under its new name is replicated as a new one, and the target table of the old name stays as it is.",
+    )
+    freshness: Duration | None = Field(
+        None,
+        ge=timedelta(seconds=1),
+        le=timedelta(days=3650),
+        description="As freshness, for these tables. null: they have no objective. Default: as under freshness.",
+        examples=["15m"],
     )
     ddl: TableDDLConfig = Field(
         TableDDLConfig(),
@@ -358,8 +355,8 @@ class VerifyConfig(ConfigModel):
         10_000,
         ge=1,
         le=1_000_000_000,
-        description="How many rows of tables are verified per second by `every`, on average: a table is read at full speed, and the next "
-        "one begins when this many rows per second would have been read.",
+        description="How many rows of tables are verified per second by `every`: behind each range of keys that was read, it pauses until "
+        "this many rows per second would have been read. A table that is compared in one read is read at full speed; the next one waits.",
     )
     repair_rows_max: int = Field(
         100_000,
@@ -380,6 +377,14 @@ class ReplicatorConfig(ConfigModel):
     tables: TablesConfig = Field(
         TablesConfig(), description="Which tables are replicated, and how. Default: every user table."
     )
+    freshness: Duration | None = Field(
+        None,
+        ge=timedelta(seconds=1),
+        le=timedelta(days=3650),
+        description="The objective: how far tables may be behind the source once their first snapshot is in the target. `status` shows "
+        "whether they meet it, and `status --check` exits 4 if one does not. Default: none.",
+        examples=["5m"],
+    )
     snapshot: SnapshotConfig = Field(SnapshotConfig(), description="How snapshots of tables are taken.")
     apply: ApplyConfig = Field(ApplyConfig(), description="How changes are applied to the target.")
     journal: JournalConfig = Field(
@@ -390,12 +395,23 @@ class ReplicatorConfig(ConfigModel):
     )
     retry: RetryConfig = Field(RetryConfig(), description="How long and how often transient errors are retried.")
     verify: VerifyConfig = Field(VerifyConfig(), description="How `replicator verify` repairs.")
+    alerts: AlertsConfig = Field(
+        AlertsConfig(), description="Who is told when something is wrong, and when it is right again. Default: nobody."
+    )
+    lineage: LineageConfig = Field(
+        LineageConfig(), description="Where events for OpenLineage go. Default: nowhere, and there are none."
+    )
     spark: SparkConfig = Field(SparkConfig(), description="The Spark that the target uses.")
 
     def ddl_for(self, table: TableId) -> DDLConfig:
         """The policies of a table: those under `ddl`, unless settings of the table name others."""
         own = self.tables.options_for(table).ddl
         return self.ddl.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+
+    def freshness_for(self, table: TableId) -> timedelta | None:
+        """The objective of a table: `freshness`, unless settings of the table name another, or none."""
+        own = self.tables.options_for(table)
+        return own.freshness if "freshness" in own.model_fields_set else self.freshness
 
 
 def options_for(table: TableId, settings: Mapping[TablePattern, TableOptions]) -> TableOptions:

@@ -16,6 +16,8 @@ from replicator.model.errors import Problem, Severity
 from replicator.observability import is_sensitive_name, register_secret
 
 SECRET_FILE_BYTES_MAX: Final = 64 << 10
+RESOLVED_CHARACTERS_MAX: Final = 1 << 20
+"""Of all references of a document together: one that names a large file again and again must not fill the memory."""
 
 # `$${` is a literal `${`.
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<inside>[^}]*)(?P<end>\}?)")
@@ -44,6 +46,7 @@ class Resolver:
     environment: Mapping[str, str]
     problems: list[Problem] = field(default_factory=list)
     unresolved: set[Path] = field(default_factory=set)
+    _characters: int = 0
 
     def resolve(self, value: Any, path: Path = ()) -> Any:
         """Return a copy of `value` in which texts with references are `Resolved`."""
@@ -81,9 +84,12 @@ class Resolver:
             message = "`${…}` must be a reference to an environment variable or a file."
             action = "Write ${env:NAME} or ${file:/path}; $${ means a literal ${."
             raise _ReferenceProblemError("invalid_reference", message, action)
-        if parts["kind"] == "env":
-            return self._variable(parts["name"])
-        return self._file(parts["name"], path)
+        if self._characters > RESOLVED_CHARACTERS_MAX:
+            message = f"The references stand for more than {RESOLVED_CHARACTERS_MAX >> 10}Ki characters."
+            raise _ReferenceProblemError("document_too_large", message, "Use fewer references, or smaller files.")
+        value = self._variable(parts["name"]) if parts["kind"] == "env" else self._file(parts["name"], path)
+        self._characters += len(value)
+        return value
 
     def _variable(self, name: str) -> str:
         if not _VARIABLE.fullmatch(name):

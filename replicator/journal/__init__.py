@@ -1,7 +1,7 @@
 """The journal: the durable, ordered, numbered record between source and target."""
 
 from replicator.journal.claim import JournalClaim, check_claim
-from replicator.journal.location import check_location, open_folder, remove_journal
+from replicator.journal.location import check_location, check_present, open_folder, remove_journal
 from replicator.journal.reader import JournalReader
 from replicator.journal.retention import Retention, Swept
 from replicator.journal.writer import JournalWriter, WriterLimits
@@ -15,6 +15,7 @@ __all__ = [
     "WriterLimits",
     "check_claim",
     "check_location",
+    "check_present",
     "open_folder",
     "remove_journal",
 ]

@@ -21,6 +21,14 @@ from typing_extensions import override
 
 from replicator.model.errors import ConfigError, JournalUnavailableError
 
+_GCS_RETRY_S: Final = 15
+"""Google's client tries for a quarter of an hour by itself; the host knows better for how long."""
+_GCS: Final = re.compile(r"gc?s://")
+_DENIED: Final = re.compile(
+    r"ACCESS_DENIED|INVALID_ACCESS_KEY_ID|INVALID_CLIENT_TOKEN_ID|SIGNATURE_DOES_NOT_MATCH|EXPIRED_TOKEN"
+    r"|PERMISSION_DENIED|UNAUTHENTICATED|OAuth2 access token"
+)
+"""What Amazon's and Google's clients say where credentials are missing or are not enough."""
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LOCAL: Final = "file://"
 _CAUSES: Final = {
@@ -43,6 +51,11 @@ def journal_io(location: str) -> Iterator[None]:
         yield
     except OSError as error:
         fallback = ("journal_unavailable", "Check that the location exists and can be written.")
+        if _DENIED.search(str(error)):
+            fallback = (
+                "journal_access_denied",
+                "Give the worker credentials that may list, read, write and delete there.",
+            )
         code, action = _CAUSES.get(error.errno or 0, fallback)
         fact = error.strerror or next(iter(str(error).splitlines()), type(error).__name__)
         left = _left(location) if code == "journal_disk_full" else ""
@@ -74,13 +87,16 @@ def resolve(uri: str) -> tuple[fs.FileSystem, str]:
     """The file system and the path in it.
 
     Raises:
-        ConfigError: `journal_uri`: no file system knows the scheme.
+        ConfigError: `journal_uri`: no file system knows the scheme, or the URI has credentials or options.
     """
     path = local_path(uri)
     if path is not None:
         return fs.LocalFileSystem(), str(path.absolute())
+    _refuse_parts(uri)
     try:
-        file_system, inside = fs.FileSystem.from_uri(uri)
+        file_system, inside = fs.FileSystem.from_uri(
+            f"{uri}?retry_limit_seconds={_GCS_RETRY_S}" if _GCS.match(uri) else uri
+        )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return _resolve_fsspec(uri)
     return file_system, str(inside)
@@ -228,6 +244,18 @@ def delete_file(uri: str) -> None:
 def _create_private(path: Path) -> BinaryIO:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     return os.fdopen(os.open(path, flags, stat.S_IRUSR | stat.S_IWUSR), "wb")
+
+
+def _refuse_parts(uri: str) -> None:
+    """Names of files are appended to it, and it is shown and logged: so it ends with a path, and has no secret."""
+    scheme, _, rest = uri.partition("://")
+    if "?" in rest or ":" in rest.partition("/")[0].rpartition("@")[0]:
+        raise ConfigError(
+            f"The journal's URI {scheme}://… has a password or options.",
+            code="journal_uri",
+            action="Write only bucket and path. Credentials, region and endpoint come from the environment of the worker "
+            "(docs/several-hosts.md).",
+        )
 
 
 def _resolve_fsspec(uri: str) -> tuple[fs.FileSystem, str]:

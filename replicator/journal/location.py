@@ -11,6 +11,8 @@ from replicator.journal.files import JournalFolder, journal_io, local_path, reso
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, Problem
 from replicator.state.database import is_shared, parse_state_url
 from replicator.state.local_files import network_file_system
+from replicator.state.records import RequestKind
+from replicator.state.store import StateStore
 
 FORMAT_VERSION: Final = 1
 MARKER: Final = "journal.json"
@@ -36,6 +38,28 @@ def check_location(state_url: str, journal_uri: str) -> Problem | None:
         message=f"The state store may be shared by several hosts, but the journal {journal_uri} is on this host's disk.",
         location="journal.uri",
         action="Set `journal.uri` to a location that all of them can reach, such as gs://…, s3://…, hdfs://… or a network mount.",
+    )
+
+
+def check_present(store: StateStore, name: str, uri: str) -> None:
+    """See that the folder of a journal that was used is there.
+
+    Another host may not have mounted it. There an empty folder would be a new journal, and every table would lack what the real one holds.
+    A start at a new position of the log (`RequestKind.RESTART`) needs no old journal.
+
+    Raises:
+        ConfigError: `journal_missing`.
+        FatalError, CorruptStreamError, JournalUnavailableError: As `open_folder`.
+    """
+    if _owner(JournalFolder(uri)) is not None or not store.journal_claims(name):
+        return
+    if any(request.kind is RequestKind.RESTART for request in store.requests(name)):
+        return
+    raise ConfigError(
+        f"The journal of {name} is not at {uri} on this host: there is no {MARKER}.",
+        code="journal_missing",
+        action="Mount the file system that holds it. If it was lost, run "
+        f"`replicator snapshot {name} --restart`, which needs no old journal, then start again.",
     )
 
 

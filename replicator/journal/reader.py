@@ -12,6 +12,7 @@ from replicator.journal.files import journal_io, resolve
 from replicator.model.errors import CorruptStreamError
 from replicator.model.events import ABSENT, IS_SNAPSHOT, OPERATION, DMLOperation
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.kit.opening import open_seekable
 from replicator.state.records import EventEntry, SegmentFile
 from replicator.state.store import StateStore
 
@@ -77,7 +78,7 @@ class JournalReader:
         columns = [OPERATION, IS_SNAPSHOT, ABSENT]
         file_system, path = resolve(file.uri)
         count = 0
-        with journal_io(file.uri), file_system.open_input_file(path) as stream:
+        with journal_io(file.uri), open_seekable(file_system, path) as stream:
             for batch in pq.ParquetFile(stream).iter_batches(columns=columns):
                 is_insert = pc.and_not(
                     pc.equal(batch.column(OPERATION), DMLOperation.INSERT.value), batch.column(IS_SNAPSHOT)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -82,6 +83,8 @@ class TableFile:
         self._snapshot_rows = 0
         self._has_absent = False
         self._has_key_changes = False
+        self.changes: Counter[str] = Counter()
+        """Encoded changes of the source's log, by operation."""
 
     @property
     def written_bytes(self) -> int:
@@ -162,22 +165,47 @@ class TableFile:
     def _open(self) -> pq.ParquetWriter:
         if self._parquet is None:
             self._sink = self._folder.create(self.name)
-            self._parquet = pq.ParquetWriter(
-                self._sink,
-                self.arrow_schema,
-                compression="zstd",
-                compression_level=1,
-                # Values that repeat; elsewhere dictionaries cost more than they save. Nobody filters by other columns' statistics.
-                use_dictionary=[OPERATION, SOURCE_TIMESTAMP, TRANSACTION_ID],
-                write_statistics=[SEQUENCE_NUM],
-            )
+            self._parquet = _writer(self._sink, self.arrow_schema)
         return self._parquet
 
     def _count(self, rows: pa.RecordBatch) -> None:
         self._rows += rows.num_rows
         self._snapshot_rows += rows.column(IS_SNAPSHOT).true_count
+        self.changes += operations(rows)
         self._has_absent = self._has_absent or has_absent(rows)
         self._has_key_changes = self._has_key_changes or has_key_changes(rows, self.schema)
+
+
+def encoded_bytes(rows: pa.RecordBatch, schema: TableSchema) -> int:
+    """How many bytes a file would have that holds these changes alone. Nothing is written anywhere."""
+    sink = pa.BufferOutputStream()
+    layout = file_schema(schema, 1)
+    with _writer(sink, layout) as writer:
+        writer.write_table(pa.Table.from_batches([rows]).replace_schema_metadata(layout.metadata))
+    size: int = sink.tell()
+    return size
+
+
+def _writer(sink: Any, layout: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        sink,
+        layout,
+        compression="zstd",
+        compression_level=1,
+        # Values that repeat; elsewhere dictionaries cost more than they save. Nobody filters by other columns' statistics.
+        use_dictionary=[OPERATION, SOURCE_TIMESTAMP, TRANSACTION_ID],
+        write_statistics=[SEQUENCE_NUM],
+    )
+
+
+def operations(rows: pa.RecordBatch) -> Counter[str]:
+    """How many changes of the source's log there are of each operation: rows of snapshots are none."""
+    is_snapshot, operation = rows.column(IS_SNAPSHOT), rows.column(OPERATION)
+    if is_snapshot.true_count == len(is_snapshot):
+        return Counter()
+    if is_snapshot.true_count:
+        operation = operation.filter(pc.invert(is_snapshot))
+    return Counter({one["values"]: one["counts"] for one in pc.value_counts(operation).to_pylist()})
 
 
 def has_absent(rows: pa.RecordBatch) -> bool:

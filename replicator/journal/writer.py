@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -220,6 +221,7 @@ class JournalWriter:
                     history=history,
                     done_requests=done_requests,
                     barriers=barriers,
+                    changes=self._changes,
                 )
             except FencedError:
                 raise
@@ -271,6 +273,7 @@ class JournalWriter:
         self._drafts = [_Draft(first=self._next)]
         self._created: list[str] = []
         self._schemas: dict[tuple[TableId, str], TableSchema] = {}
+        self._changes: Counter[str] = Counter()
         self._highest = self._next - 1
         self._pending_rows = self._pending_bytes = self._buffered_bytes = self._closed_bytes = 0
 
@@ -329,6 +332,7 @@ class JournalWriter:
         with of_table(file.schema.table, "writing its journal file"):
             done = file.finish()
         draft.files.append(done)
+        self._changes += file.changes
         self._closed_bytes += done.bytes
         del draft.open_files[file.schema.table]
 

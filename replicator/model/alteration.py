@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-import pyarrow as pa
-
+from replicator.model.arrow import pa
 from replicator.model.schema import Column, TableSchema
 
-_INTEGERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
-_DIGITS: Final = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+_DIGITS: Final = {"int8": 3, "int16": 5, "int32": 10, "int64": 19}
+"""Of the largest value of each type of integers, from the smallest type to the largest."""
 
 
 class Change(StrEnum):
@@ -114,11 +113,11 @@ def widens(before: pa.DataType, after: pa.DataType) -> bool:
     """
     if before == after:
         return False
-    if before in _INTEGERS:
-        if after in _INTEGERS:
-            return _INTEGERS.index(after) > _INTEGERS.index(before)
+    if digits := _DIGITS.get(str(before)):
+        if str(after) in _DIGITS:
+            return _DIGITS[str(after)] > digits
         if pa.types.is_decimal(after):
-            return bool(after.precision - after.scale >= _DIGITS[before] and after.scale >= 0)
+            return bool(after.precision - after.scale >= digits and after.scale >= 0)
         return bool(after == pa.float64() and before != pa.int64())
     if before == pa.float32():
         return bool(after == pa.float64())

@@ -66,6 +66,22 @@ class ConfigError(ReplicatorError):
         self.problems = problems
 
 
+class RequestError(ReplicatorError):
+    """A request over HTTP is refused.
+
+    Args:
+        status: The status of the answer.
+        retry_after_s: When the caller may try again; None: that would change nothing.
+    """
+
+    def __init__(
+        self, message: str, *, status: int, code: str, action: str | None = None, retry_after_s: int | None = None
+    ) -> None:
+        super().__init__(message, code=code, action=action)
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
 class PluginError(ReplicatorError):
     """A plugin cannot load, or broke its contract."""
 
@@ -208,8 +224,11 @@ class Severity(StrEnum):
 class Problem:
     """One finding of an assessment.
 
-    `location` says where (`shop.yaml:12`, `source.host`, `public.customers.id`; left out, it is the table), `action` the fix; for databases
-    the SQL.
+    `location` says where (`shop.yaml:12`, `source.host`, `public.customers.id`; left out, it is the table), `action` the fix; left out, it
+    is `sql`.
+    `sql`: statements after which the source is found in order, each complete with its semicolon, in the order in which a superuser can run
+    them; what they need has its statements in findings before. Empty where SQL cannot fix it, or where a statement would take something
+    away that somebody may want: rows, a constraint, a filter. A comment behind a statement says what else is to be done.
     `table`: of a problem of one table, as `schema.table`. If it is blocking it fails that table whenever it is found.
     `applies`: a blocking problem without a table refuses a start; with `always` it also stops a replicator that runs: only for what makes
     the log untrustworthy, and never for what the replicator's own slot, connection or reader causes.
@@ -221,14 +240,17 @@ class Problem:
     location: str | None = None
     table: str | None = None
     action: str | None = None
+    sql: tuple[str, ...] = ()
     severity: Severity = Severity.BLOCKING
     applies: Literal["start", "always"] = "start"
     is_access: bool = False
 
     def __post_init__(self) -> None:
-        """Where a problem of a table is, unless it says so more exactly."""
+        """Where a problem of a table is, and what fixes it, unless it says so more exactly."""
         if self.location is None and self.table is not None:
             object.__setattr__(self, "location", self.table)
+        if self.action is None and self.sql:
+            object.__setattr__(self, "action", " ".join(self.sql))
 
     @classmethod
     def of(cls, error: TableError) -> Problem:

@@ -9,8 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-import pyarrow as pa
-
+from replicator.model.arrow import pa
 from replicator.model.schema import TableId, TableSchema
 
 # Columns of a change batch, as the source hands it out and as the journal stores it (`change_schema`).
@@ -64,6 +63,8 @@ class DDLEvent:
         fill: Of an ALTER_TABLE: one row with what rows that are there already have in columns that are new, by column name; a column that
             it lacks is NULL in them. None: unknown, the table needs a new snapshot.
         statement: The source's text where it has one.
+        shown: Of an ALTER_TABLE that the source did not understand: the statement as a message may show it, short and without values. Not
+            kept in the journal: the table stops.
     """
 
     operation: DDLOperation
@@ -73,6 +74,7 @@ class DDLEvent:
     fill: pa.RecordBatch | None = None
     new_table: TableId | None = None
     statement: str | None = None
+    shown: str | None = None
     transaction_id: str | None = None
     source_timestamp: datetime | None = None
 
@@ -100,6 +102,8 @@ class SnapshotKind(StrEnum):
     """A table that the target holds, and that readers read meanwhile."""
     KEYS = "keys"
     """Some rows of a table whose snapshot is complete. The journal has no event of it."""
+    CHANGED = "changed"
+    """A table that the target holds, of which only the rows that differ are read. Nothing is deleted at its end."""
     NONE = "none"
     """Nothing is read: only what changes from here on is wanted. It is complete when it begins."""
 

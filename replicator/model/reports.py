@@ -127,6 +127,15 @@ class CaptureReport(Report):
         None,
         description="How long the source keeps its log by its own rules; None if it keeps it for us, or if unknown.",
     )
+    log_bytes_left: int | None = Field(
+        None, description="Bytes that may still be written into the source's log before it gives up our position."
+    )
+    log_bytes_max: int | None = Field(None, description="How many there are in all.")
+    log_bytes_per_s: float | None = Field(None, description="How fast the log grows.")
+    silent_s: float | None = Field(
+        None, description="Seconds since the log last delivered a change or told a newer time."
+    )
+    heartbeat_s: float | None = Field(None, description="How often it does so at least while the source is idle.")
     oldest_open: OpenTransactionReport | None = Field(
         None, description="The oldest transaction whose changes are held back; None if there is none."
     )
@@ -177,6 +186,9 @@ class ApplyReport(Report):
     """What apply reports."""
 
     tables: Mapping[str, AppliedTable] = Field({}, description="By name.")
+    retried: Mapping[str, int] = Field(
+        {}, description="By code of the error: how often a table was left alone for a while since the process began."
+    )
 
 
 class RetryReport(Report):

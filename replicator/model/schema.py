@@ -7,20 +7,13 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
-import pyarrow as pa
+from replicator.model.arrow import pa
 
 _PLAIN_FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _DECIMAL = re.compile(r"decimal(128|256)\((\d+), ?(-?\d+)\)")
-_SIMPLE_TYPES: dict[str, pa.DataType] = {
-    str(t): t
-    for t in (
-        pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(),
-        pa.binary(), pa.date32(), pa.time64("us"), pa.timestamp("us"), pa.timestamp("us", tz="UTC"),
-    )
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -175,7 +168,7 @@ def type_to_text(type_: pa.DataType) -> str:
     if pa.types.is_decimal(type_):
         return str(type_).replace(" ", "")
     text = str(type_)
-    if text not in _SIMPLE_TYPES:
+    if text not in _simple_types():
         raise ValueError(f"{text} is not a canonical type")
     return text
 
@@ -187,9 +180,19 @@ def type_from_text(text: str) -> pa.DataType:
     if match := _DECIMAL.fullmatch(text):
         make = pa.decimal128 if match[1] == "128" else pa.decimal256
         return make(int(match[2]), int(match[3]))
-    if text not in _SIMPLE_TYPES:
+    if text not in _simple_types():
         raise ValueError(f"{text!r} is not a canonical type")
-    return _SIMPLE_TYPES[text]
+    return _simple_types()[text]
+
+
+@cache
+def _simple_types() -> Mapping[str, pa.DataType]:
+    """The canonical types without parameters, by their spelling."""
+    types = (
+        pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(),
+        pa.binary(), pa.date32(), pa.time64("us"), pa.timestamp("us"), pa.timestamp("us", tz="UTC"),
+    )  # fmt: skip
+    return {str(type_): type_ for type_ in types}
 
 
 def _column_to_json(column: Column) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from replicator.model.alerts import AlertKind
 from replicator.model.reports import RunningStep, SnapshotStep
 from replicator.model.verdict import Result
 
@@ -90,10 +91,16 @@ class AlarmStatus(StatusModel):
 class SnapshotStatus(StatusModel):
     """A table's snapshot."""
 
-    rows: NonNegativeInt = Field(description="Rows captured so far.")
+    rows: NonNegativeInt = Field(
+        description="Rows captured so far. Of a snapshot of only what changed: rows that were read again, deletions included."
+    )
+    rows_in_target: NonNegativeInt = Field(description="Rows of them that are in the target.")
     estimated_rows: int | None = Field(description="From the source's statistics; null if unknown.")
     is_complete: bool = Field(description="Whether all its rows are captured.")
     is_in_place: bool = Field(description="Whether the target table already existed.")
+    is_changed_only: bool = Field(
+        description="Whether a comparison finds the rows to read (`snapshot --changed-only`). It is complete once nothing differs."
+    )
     step: RunningStep | None = Field(
         description="What it waits for while it runs; null otherwise. `due`: the reader, which may read another table. `waiting`: a pause "
         "before it is read again. `reading`: its rows. `marking`: the log, which must deliver what its rows may lack. `writing`: its rows "
@@ -147,7 +154,8 @@ class VerifiedTableStatus(StatusModel):
     """What verification knows of a table, since its incarnation began: by `verify.every` or by `replicator verify`."""
 
     verify_age_seconds: NonNegativeFloat | None = Field(
-        description="Seconds since the last verification of the whole table that found it equal began; null if none did."
+        description="Seconds since the comparison began that proved the table equal; if it is compared range by range: that of its oldest "
+        "range. Null if the whole table was never proven."
     )
     proven_at: AwareDatetime | None = Field(description="When that was; null if none did.")
     proven_position: int | None = Field(description="The sequence number at which both sides were equal.")
@@ -160,6 +168,12 @@ class VerifiedTableStatus(StatusModel):
         description="Rows in the target when the whole table was last compared; null if it never was."
     )
     reason: str | None = Field(description="Why it was `not_verified`; otherwise null.")
+    ranges_proven: NonNegativeInt = Field(
+        description="How many ranges of its key are known to be equal. A table that is compared in one read is one range."
+    )
+    ranges_total: NonNegativeInt | None = Field(
+        description="How many ranges it has; null as long as some of its keys were never compared."
+    )
 
 
 class VerifyStatus(StatusModel):
@@ -211,10 +225,19 @@ class TableStatus(StatusModel):
     changes_applied: NonNegativeInt = Field(
         description="Changes in the target, snapshot rows included, since the incarnation began."
     )
+    snapshot_rows_applied: NonNegativeInt = Field(description="Of `changes_applied`: rows of snapshots.")
     last_applied: int = Field(ge=-1, description="Sequence number; -1 for nothing.")
     freshness_s: NonNegativeFloat | None = Field(
         description="The source's clock minus the time up to which everything committed is applied; null if unknown, during the "
         "snapshot, or if the table failed in capture."
+    )
+    freshness_objective_s: NonNegativeFloat | None = Field(
+        description="Its objective, `freshness` of the configuration, in seconds; null if it has none, or if the configuration has a "
+        "reference there that leads nowhere where this is read."
+    )
+    is_objective_met: bool | None = Field(
+        description="Whether its freshness is known and meets the objective. False for a table that failed. Null without an objective, "
+        "and until the target has had its first snapshot."
     )
     last_batch: Mapping[str, Any] | None = Field(
         description="What the target reports of the last batch of the running apply process (way, rows or bytes billed, the pause "
@@ -266,6 +289,19 @@ class FindingStatus(StatusModel):
     action: str | None = Field(description="The next step, where there is one.")
 
 
+class HeadroomStatus(StatusModel):
+    """How far the source is from giving up the log that is still needed."""
+
+    seconds: NonNegativeFloat | None = Field(
+        description="Time until then: `time_left_s`, or the bytes that are left by the log's growth within the last hour; null if the log "
+        "did not grow, or if its growth is not known yet."
+    )
+    bytes: NonNegativeInt | None = Field(
+        description="Bytes that may still be written into the log; null if the source limits its log by time."
+    )
+    share: NonNegativeFloat = Field(description="What is left of the limit, from 0 to 1.")
+
+
 class SourceStatus(StatusModel):
     """The source."""
 
@@ -274,6 +310,15 @@ class SourceStatus(StatusModel):
     )
     position: str | None = Field(
         description="The offset up to which the log was read, in the source's own format; null while capture does not report."
+    )
+    lag_s: NonNegativeFloat | None = Field(
+        description="The source's clock minus the time up to which everything committed is in the journal; null if unknown."
+    )
+    is_alive: bool | None = Field(
+        description="Whether the log told anything within three heartbeats; null while capture does not report, or if it has no heartbeats."
+    )
+    headroom: HeadroomStatus | None = Field(
+        description="How far the source is from giving up the log that is still needed; null if it has no limit, or if it is unknown."
     )
     waiting_for: tuple[str, ...] = Field(description="What capture waits for in the source, one line each.")
     oldest_open: OpenTransactionStatus | None = Field(
@@ -305,6 +350,38 @@ class RetryStatus(StatusModel):
     message: str = Field(description="What happened.")
 
 
+class OpenAlertStatus(StatusModel):
+    """Something that is wrong, and that channels are or will be told of."""
+
+    kind: AlertKind = Field(description="See docs/alerts.md.")
+    table: str | None = Field(description="The table that it is about; null if it is about the replicator.")
+    message: str = Field(description="What is wrong.")
+    since: AwareDatetime = Field(description="Since when.")
+    is_told: bool = Field(description="Whether messages about it were made; false during quiet hours.")
+
+
+class ChannelStatus(StatusModel):
+    """A channel that gets alerts."""
+
+    channel: str = Field(description="Its name in the configuration.")
+    sent_at: AwareDatetime | None = Field(description="When it last took a message; null if it never did.")
+    waiting: NonNegativeInt = Field(description="Messages that wait to be delivered.")
+    failures: NonNegativeInt = Field(description="Attempts that failed since it last took a message.")
+    given_up: NonNegativeInt = Field(description="Messages that were given up since then.")
+    error: str | None = Field(description="Why the last attempt failed; null if it did not.")
+    failed_at: AwareDatetime | None = Field(description="When that was.")
+
+
+class AlertsStatus(StatusModel):
+    """Alerts (`alerts:` of the configuration)."""
+
+    watcher: str | None = Field(
+        description="Host and process that watches the replicator and sends its alerts; opaque. Null: nobody does."
+    )
+    open: tuple[OpenAlertStatus, ...] = Field(description="What is wrong.")
+    channels: tuple[ChannelStatus, ...] = Field(description="Channels that a message was made for, by name.")
+
+
 class ReplicatorStatus(StatusModel):
     """What `replicator status NAME --json` prints.
 
@@ -328,4 +405,7 @@ class ReplicatorStatus(StatusModel):
     retry: RetryStatus | None = Field(description="The last failed attempt, while it is being retried; otherwise null.")
     error: ErrorStatus | None = Field(description="Why it failed; null if it did not.")
     verify: VerifyStatus = Field(description="How far it is verified that source and target are equal.")
-    tables: tuple[TableStatus, ...] = Field(description="The tables that it replicates, by name.")
+    alerts: AlertsStatus | None = Field(description="Its alerts; null if the configuration has none.")
+    tables: tuple[TableStatus, ...] = Field(
+        description="The tables that it replicates, by name; numbers in names by their value."
+    )

@@ -23,7 +23,7 @@ _SENSITIVE_NAME = re.compile(
 )
 
 
-class _Redactor:
+class Redactor:
     """The secrets of this process in every spelling."""
 
     def __init__(self) -> None:
@@ -31,19 +31,21 @@ class _Redactor:
         self._ordered: tuple[str, ...] = ()
 
     def register(self, value: str) -> None:
+        """Mask every spelling of `value` from now on."""
         with self._lock:
             texts = _spellings(value).union(self._ordered)
             # Longest first: a secret that contains another one disappears as a whole.
             self._ordered = tuple(sorted(texts, key=lambda text: (-len(text), text)))
 
     def redact(self, text: str) -> str:
+        """Return `text` without them."""
         for secret in self._ordered:
             if secret in text:
                 text = text.replace(secret, MASK)
         return text
 
 
-_redactor = _Redactor()
+_redactor = Redactor()
 
 
 def register_secret(value: str) -> None:

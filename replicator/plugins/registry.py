@@ -178,7 +178,9 @@ class Registry:
         """Return the settings model of every usable target plugin, by name."""
         return _Models(self._target, lambda: self._targets.classes)
 
-    def load(self, source: Path | str, *, origin: str | None = None) -> LoadedConfig:
+    def load(
+        self, source: Path | str, *, origin: str | None = None, env: Mapping[str, str] | None = None
+    ) -> LoadedConfig:
         """Read a configuration file (a Path) or text (a str) with the models of these plugins. Errors as `replicator.config.load`."""
         return load(
             source,
@@ -186,6 +188,7 @@ class Registry:
             targets=self.target_models(),
             origin=origin,
             broken=lambda kind, name: self._reasons().get((kind, name)),
+            env=env,
         )
 
     @cached_property

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel
 
+from replicator.model.deletion import Deletion
 from replicator.model.errors import Problem, TableError
 from replicator.model.events import DDLEvent
 from replicator.model.identity import TableIdentity
@@ -184,10 +185,17 @@ class LogRetention:
         keeps_log: How long the source keeps its log, counted from when it was written, even if a reader still needs it; None if it
             keeps it for us, or it is unknown.
         oldest_open: The oldest transaction whose changes are held back until it is decided; None if there is none.
+        bytes_left: How many bytes may still be written into the log before the source gives up our position; None if it has no such
+            limit, or it is unknown.
+        bytes_max: How many there are in all, if nothing behind our position is kept.
+        bytes_written: How many were ever written into the log, so that the host can tell how fast it grows; None if unknown.
     """
 
     keeps_log: timedelta | None = None
     oldest_open: OpenTransaction | None = None
+    bytes_left: int | None = None
+    bytes_max: int | None = None
+    bytes_written: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,12 +207,14 @@ class LogStatus:
         retained_bytes: Bytes of log that the source keeps for us; None if unknown, or if it keeps none for us.
         retention: How long it keeps the log.
         waiting_for: The transactions that `prepare`, or a snapshot, waits for: one line each, with what identifies it (a pid).
+        heartbeat: How often the open log tells a newer `source_time` while nothing is written to the source; None if it does not.
     """
 
     now: datetime
     retained_bytes: int | None = None
     retention: LogRetention = field(default_factory=LogRetention)
     waiting_for: Sequence[str] = ()
+    heartbeat: timedelta | None = None
 
 
 class Seen(IntEnum):
@@ -383,8 +393,8 @@ class SourceLog(ABC):
         """
 
     @abstractmethod
-    def remove(self) -> None:
-        """Remove from the source what `prepare` made. Replay: does nothing. What the user made (a given slot or publication) stays."""
+    def remove(self) -> Deletion:
+        """Remove from the source what `prepare` made; return what that was and what stays, such as a given slot. Replay: does nothing."""
 
     @abstractmethod
     def leftovers(self) -> Sequence[str]:

@@ -85,11 +85,47 @@ Among = Below | Ids
 """Some of a table's rows. Both sides choose the same, because both know a row's id."""
 
 
+Bound = tuple[str, ...]
+"""A bound in the order of keys: the canonical forms, as in the key text, of the first columns of a key. None of them is NULL."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Rows by their keys: those behind `after` and not behind `upto`.
+
+    A row is behind a bound if the first of its columns that is another one than the bound's is greater. A row with NULL there is not. So
+    ranges of which each begins where the one before ends have every row of a table, whatever else is in it: each row that is not in one
+    of them is in another.
+
+    Attributes:
+        columns: The source's names of the first columns of the key, some of `TableState.range_key`: a bound has as many values.
+        after: None: from the beginning.
+        upto: None: to the end.
+    """
+
+    columns: tuple[str, ...]
+    after: Bound | None = None
+    upto: Bound | None = None
+
+
 class TableState(ABC):
     """One state of a table: everything that is asked of it is answered from the same state. Used from one thread."""
 
+    @property
+    def range_key(self) -> Sequence[str]:
+        """The first columns of the key, as many as possible, by which a `KeyRange` can be asked for. None: only the whole table can.
+
+        They have an order that is the same on both sides for every value that the source can hold: numbers, dates and moments by size,
+        false before true, binary values by their bytes without sign, the shorter one first. Text only if it is compared by the bytes of
+        its UTF-8, and there is one spelling of each value. Other values, which only somebody else can have written into a target, have
+        any order.
+        """
+        return ()
+
     @abstractmethod
-    def checksums(self, digits: int, among: Among | None = None) -> Mapping[str, Checksum]:
+    def checksums(
+        self, digits: int, among: Among | None = None, within: KeyRange | None = None
+    ) -> Mapping[str, Checksum]:
         """The checksums of the table's rows, grouped by the first `digits` (0 to 4) hex digits of their ids.
 
         Groups without rows may be left out. With 0 there is one group, `""`. Computed where the data is: only groups come back.
@@ -98,14 +134,15 @@ class TableState(ABC):
             digits: Of a group.
             among: Only these rows count. Of others the id is computed, where it can be avoided not the hash; a value of theirs that cannot
                 be represented is no error, unless the id needs it. None: all.
+            within: Of these only the rows in the range. None: all.
         """
 
     @abstractmethod
-    def rows(self, groups: Collection[str]) -> pa.Table:
+    def rows(self, groups: Collection[str], within: KeyRange | None = None) -> pa.Table:
         """Id and hash (`ROWS_SCHEMA`) of every row of these groups, in any order. All groups have equally many digits, 32 are an id."""
 
     @abstractmethod
-    def texts(self, ids: Collection[str]) -> Mapping[str, Mapping[str, str | None]]:
+    def texts(self, ids: Collection[str], within: KeyRange | None = None) -> Mapping[str, Mapping[str, str | None]]:
         """By the ids of at most 1,000 rows: the canonical form of each column, by the source's column names.
 
         Of key columns as in the key text; rows that do not exist are not in the answer. Of rows with the same id, any of them.
@@ -123,6 +160,19 @@ class SourceState(TableState):
     @abstractmethod
     def identity(self) -> TableIdentity | None:
         """As `Chunk.identity`, about everything that was read of this state. None: the table changed meanwhile, and all of it is void."""
+
+    def bound(self, columns: Sequence[str], after: Bound | None, rows: int) -> Bound | None:  # noqa: ARG002 - where there is a `range_key`
+        """The end of a range that has about so many rows; it is read from the key's index alone, where the server can.
+
+        Args:
+            columns: As in `KeyRange`.
+            after: Where the range begins; None: at the beginning.
+            rows: The bound is the key of the last of so many rows.
+
+        Returns:
+            None if there are fewer rows.
+        """
+        return None
 
 
 class SupportsSourceVerification(ABC):

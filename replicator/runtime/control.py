@@ -6,9 +6,10 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from typing import IO, Any
 
-from replicator.model.reports import Report
+from replicator.model.reports import ApplyReport, Report
 from replicator.runtime import messages
 from replicator.state.store import StateStore
 
@@ -30,6 +31,7 @@ class WorkerControl:
         self._has_news = False
         self._write = threading.Lock()
         self._reported_at = float("-inf")
+        self._retried: Counter[str] = Counter()
 
     def listen(self) -> None:
         """Start the thread that reads the supervisor's lines."""
@@ -63,7 +65,10 @@ class WorkerControl:
         now = time.monotonic()
         if now - self._reported_at >= _REPORT_EVERY_S:
             self._reported_at = now
-            self._store.put_report(self._name, report.model_copy(update={"stamp": messages.stamp(self._epoch)}))
+            stamped = report.model_copy(update={"stamp": messages.stamp(self._epoch)})
+            retried = Counter(report.retried if isinstance(report, ApplyReport) else {})
+            self._store.put_report(self._name, stamped, retried=retried - self._retried)
+            self._retried = retried
 
     def _listen(self) -> None:
         for line in self._commands:

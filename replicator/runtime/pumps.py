@@ -16,7 +16,15 @@ import pyarrow as pa
 from replicator.apply import Apply, ApplySettings
 from replicator.capture import Capture, CaptureSettings
 from replicator.config import LoadedConfig
-from replicator.journal import JournalClaim, JournalReader, JournalWriter, Retention, WriterLimits, check_claim
+from replicator.journal import (
+    JournalClaim,
+    JournalReader,
+    JournalWriter,
+    Retention,
+    WriterLimits,
+    check_claim,
+    check_present,
+)
 from replicator.model.control import Control
 from replicator.model.errors import ConfigError, FencedError, Problem, ReplicatorError, Severity
 from replicator.model.naming import check_columns
@@ -86,6 +94,7 @@ def _load(store: StateStore, home: Home, registry: Registry, record: ReplicatorR
     loaded = assembly.load(record, registry)
     if loaded.config.journal.uri is None:
         home.check_journal(record.name, record.journal_uri)
+    check_present(store, record.name, record.journal_uri)
     check_claim(store, record.name, record.journal_uri)
     return loaded
 

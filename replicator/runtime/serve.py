@@ -1,64 +1,238 @@
-"""`replicator serve`: a worker for every replicator of the state store that no other worker runs."""
+"""`replicator serve`: a worker that runs its share of the replicators of the state store."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Final
 
 from replicator.model.errors import ConfigError, FencedError, ReplicatorError, StateUnavailableError, TransientError
 from replicator.observability import get_logger
 from replicator.runtime import messages
 from replicator.runtime.leases import LEASE_S
+from replicator.runtime.placement import HEARD_S, Placement
 from replicator.runtime.supervisor import RunOutcome
 from replicator.state import holder_id
 from replicator.state.records import Desired, ErrorRecord, Lease, ReplicatorRecord
 from replicator.state.store import StateStore
+from replicator.state.workers import Refusal, Scene
 
+CAPACITY: Final = 100
+_ANNOUNCE_S: Final = 2.0
 _LOOK_S = 1.0
+_PATIENCE_S: Final = 3.0
+"""How long a free replicator is left to the worker that should take it."""
+_SETTLE_S: Final = 10.0
+"""How long another worker must have had less to do before something is given to it."""
+_GIVEN_S: Final = 300.0
+"""How long what came back is not given away again."""
+_RECHECK_S: Final = 10.0
+
 _log = get_logger(__name__)
 
 Supervise = Callable[[ReplicatorRecord, Lease, threading.Event], RunOutcome]
+Refuses = Callable[[ReplicatorRecord], ReplicatorError | None]
 
 
-def serve(store: StateStore, supervise: Supervise, stop: threading.Event) -> None:
-    """Reconcile until `stop`: a thread with a supervisor per replicator that is wanted and whose lease is free; a standby for the others.
+def serve(
+    store: StateStore,
+    supervise: Supervise,
+    stop: threading.Event,
+    *,
+    capacity: int = CAPACITY,
+    refuses: Refuses = lambda _: None,
+) -> None:
+    """Reconcile until `stop`: a thread with a supervisor per replicator that is wanted, free, and for this worker to take.
 
     A replicator that failed by itself stays down until `start` or `resume` clears its error. While the store is away the
     supervisors know what to do, and this loop looks again.
+
+    At most `capacity` replicators run here. `refuses` says why this host cannot run one; it is then left to other workers.
     """
-    threads: dict[str, threading.Thread] = {}
-    try:
-        while not stop.is_set():
-            threads = {name: thread for name, thread in threads.items() if thread.is_alive()}
-            try:
-                _poll(store, supervise, stop, threads)
-            except (StateUnavailableError, ConfigError) as error:
-                # A ConfigError: one was deleted behind the list.
-                _log.warning("poll_failed", code=error.code, error=str(error))
-            stop.wait(_LOOK_S)
-    finally:
-        stop.set()
-        for thread in threads.values():
-            thread.join()
+    _Server(store=store, supervise=supervise, capacity=capacity, refuses=refuses).run(stop)
 
 
-def _poll(store: StateStore, supervise: Supervise, stop: threading.Event, threads: dict[str, threading.Thread]) -> None:
-    """Begin what is wanted and free; its threads are added to `threads`."""
-    for record in store.replicators():
-        if (
-            record.name in threads
-            or record.desired is Desired.PAUSED
-            or (record.error and record.desired is not Desired.DELETED)
-        ):
-            continue
-        lease = store.acquire_lease(record.name, holder_id(), LEASE_S)
-        if lease is None:
-            continue
-        thread = threading.Thread(
-            target=_run, args=(store, supervise, record, lease, stop), name=f"replicator-{record.name}"
+@dataclass(slots=True, kw_only=True)
+class _Running:
+    """A supervisor's thread, and what ends it."""
+
+    thread: threading.Thread
+    stop: threading.Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Checked:
+    """What a look at a configuration found."""
+
+    config: str
+    at: float
+    refusal: Refusal | None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Server:
+    """One worker. Used from one thread.
+
+    Steps of a look: say that this worker is there → take what is free and its own to take → if another has less to do, give one away.
+    """
+
+    store: StateStore
+    supervise: Supervise
+    capacity: int
+    refuses: Refuses
+    holder: str = field(default_factory=holder_id)
+    _running: dict[str, _Running] = field(default_factory=dict)
+    _checked: dict[str, _Checked] = field(default_factory=dict)
+    _free_since: dict[str, float] = field(default_factory=dict)
+    _given_at: dict[str, float] = field(default_factory=dict)
+    _excess_since: float | None = None
+    _announced_at: float = float("-inf")
+    _is_full: bool = False
+
+    def run(self, stop: threading.Event) -> None:
+        """Look again and again until `stop`, then end what runs."""
+        try:
+            while not stop.is_set():
+                try:
+                    self._look()
+                except (StateUnavailableError, ConfigError) as error:
+                    # A ConfigError: one was deleted behind the list.
+                    _log.warning("poll_failed", code=error.code, error=str(error))
+                stop.wait(_LOOK_S)
+        finally:
+            self._drain()
+
+    def _look(self) -> None:
+        self._running = {name: one for name, one in self._running.items() if one.thread.is_alive()}
+        records = self.store.replicators()
+        self._recheck(records)
+        self._announce()
+        scene = self.store.workers.scene()
+        placement = Placement.of(scene, heard_within_s=HEARD_S)
+        free = [record for record in records if self._is_free(record, scene)]
+        self._free_since = {record.name: self._free_since.get(record.name, time.monotonic()) for record in free}
+        for record in free:
+            if self._is_mine(record, placement) and self._can_run(record) and self._take(record):
+                placement = placement.after_taking(self.holder)
+        self._say_if_full(placement, free)
+        if not free:
+            self._give(placement)
+
+    def _announce(self) -> None:
+        if time.monotonic() - self._announced_at < _ANNOUNCE_S:
+            return
+        self._say()
+        self._announced_at = time.monotonic()
+
+    def _say(self, *, is_draining: bool = False) -> None:
+        refusals = {name: one.refusal for name, one in self._checked.items() if one.refusal is not None}
+        self.store.workers.announce(
+            self.holder,
+            capacity=self.capacity,
+            is_draining=is_draining,
+            version=version("replicator"),
+            refusals=refusals,
         )
-        threads[record.name] = thread
+
+    def _is_free(self, record: ReplicatorRecord, scene: Scene) -> bool:
+        """Whether it is wanted, and nobody runs it."""
+        if record.name in self._running or record.name in scene.holders or record.desired is Desired.PAUSED:
+            return False
+        return not record.error or record.desired is Desired.DELETED
+
+    def _is_mine(self, record: ReplicatorRecord, placement: Placement) -> bool:
+        """Whether this worker is to take a free replicator: as the best one, or because the best one did not. Deletions have no limit."""
+        if record.desired is Desired.DELETED or self.holder in placement.takers(record.name):
+            return True
+        is_left = time.monotonic() - self._free_since[record.name] >= _PATIENCE_S
+        return is_left and placement.can_take(self.holder, record.name)
+
+    def _can_run(self, record: ReplicatorRecord) -> bool:
+        """Whether this host can run it. What it cannot is said once, and looked at again after a while."""
+        now, known = time.monotonic(), self._checked.get(record.name)
+        if known is None or known.config != record.config or now - known.at >= _RECHECK_S:
+            error = self.refuses(record)
+            refusal = None if error is None else Refusal(code=error.code, message=error.message)
+            if refusal is not None and (known is None or known.refusal != refusal):
+                _log.warning("replicator_refused", replicator=record.name, code=refusal.code, error=str(error))
+            if refusal != (known.refusal if known else None):
+                self._announced_at = float("-inf")
+            self._checked[record.name] = known = _Checked(config=record.config, at=now, refusal=refusal)
+        return known.refusal is None
+
+    def _recheck(self, records: Sequence[ReplicatorRecord]) -> None:
+        """See whether this host can run by now what it could not, and forget what was deleted."""
+        by_name = {record.name: record for record in records}
+        self._checked = {name: one for name, one in self._checked.items() if name in by_name}
+        for name, one in list(self._checked.items()):
+            if one.refusal is not None:
+                self._can_run(by_name[name])
+
+    def _take(self, record: ReplicatorRecord) -> bool:
+        lease = self.store.acquire_lease(record.name, self.holder, LEASE_S)
+        if lease is None:
+            return False
+        stop = threading.Event()
+        thread = threading.Thread(
+            target=_run, args=(self.store, self.supervise, record, lease, stop), name=f"replicator-{record.name}"
+        )
+        self._running[record.name] = _Running(thread=thread, stop=stop)
         thread.start()
+        return True
+
+    def _say_if_full(self, placement: Placement, free: Sequence[ReplicatorRecord]) -> None:
+        left = [
+            record.name for record in free if record.name not in self._running and not placement.takers(record.name)
+        ]
+        is_full = bool(left) and len(self._running) >= self.capacity
+        if is_full and not self._is_full:
+            _log.warning("capacity_reached", capacity=self.capacity, not_run=left)
+        self._is_full = is_full
+
+    def _give(self, placement: Placement) -> None:
+        """Let another worker have one of ours, if it has had less to do for a while. One at a time, and none amid a snapshot."""
+        now = time.monotonic()
+        mine = [name for name, one in sorted(self._running.items()) if not one.stop.is_set()]
+        names = [
+            name
+            for name in placement.to_give(self.holder, mine)
+            if now - self._given_at.get(name, float("-inf")) >= _GIVEN_S
+        ]
+        if not names or len(mine) < len(self._running):
+            self._excess_since = self._excess_since if names else None
+            return
+        self._excess_since = self._excess_since or now
+        if now - self._excess_since < _SETTLE_S:
+            return
+        name = next((name for name in names if not _is_amid_a_snapshot(self.store, name)), None)
+        if name is not None:
+            _log.info("replicator_given", replicator=name)
+            self._given_at[name] = now
+            self._running[name].stop.set()
+
+    def _drain(self) -> None:
+        """End what runs, each at its next clean point; its lease is free then. Others give this worker nothing meanwhile."""
+        for one in self._running.values():
+            one.stop.set()
+        self._if_it_answers(lambda: self._say(is_draining=True))
+        for one in self._running.values():
+            one.thread.join()
+        self._if_it_answers(lambda: self.store.workers.remove(self.holder))
+
+    def _if_it_answers(self, tell: Callable[[], None]) -> None:
+        """Tell the store something that it finds out by itself otherwise."""
+        try:
+            tell()
+        except ReplicatorError as error:
+            _log.info("worker_not_announced", code=error.code, error=str(error))
+
+
+def _is_amid_a_snapshot(store: StateStore, name: str) -> bool:
+    progress = [outline.record.snapshot for outline in store.outlines(name)]
+    return any(one is not None and one.started_at is not None and not one.is_complete for one in progress)
 
 
 def _run(

@@ -26,12 +26,15 @@ from replicator.runtime.leases import renewed
 from replicator.runtime.logfile import LogFile
 from replicator.runtime.policy import Consequence, RetryBudget, RetryLimits, consequence
 from replicator.runtime.process import Message, WorkerProcess
+from replicator.runtime.reloading import changed_sections, concerned
 from replicator.state.records import Desired, ErrorRecord, Lease, ReplicatorRecord, Role
 from replicator.state.store import StateStore
 from replicator.verify.barriers import forget_scheduled
 
 _TICK_S = 0.5
 _CLEAN_STOP_S = 120.0
+_ABANDON_S = 7.0
+"""How long a batch in flight may take once the whole worker is to end. Then it is abandoned: the ledger says whether it was applied."""
 _FAILED_STOP_S = 5.0
 _VERIFY_STOP_S = 5.0
 """A comparison that is under way is worth no wait: it is made again."""
@@ -82,6 +85,8 @@ class Supervisor:
         progressed: Called whenever something new was sealed or applied.
         verifies: Whether the replicator verifies its tables by a schedule. A process of its own does; whatever becomes of it, the
             replicator continues, and it is started again.
+        read_limits: Reads the retry limits of a changed configuration, with all the rest of it: it is not used if that fails. None: the
+            configuration does not change.
     """
 
     def __init__(
@@ -97,6 +102,7 @@ class Supervisor:
         refuse_first: bool = True,
         progressed: Callable[[], object] = lambda: None,
         verifies: Callable[[ReplicatorRecord], bool] = lambda _: False,
+        read_limits: Callable[[ReplicatorRecord], RetryLimits] | None = None,
     ) -> None:
         self._store, self._name, self._log, self._delete = store, name, log, delete
         self._environ = dict(environ or {})
@@ -110,12 +116,17 @@ class Supervisor:
         self._refuse_first = refuse_first
         self._progressed = progressed
         self._verifies, self._verify_again_s = verifies, limits.longest_s
+        self._read_limits = read_limits
+        self._config: str | None = None
+        self._refused_config: str | None = None
         self._lost: ReplicatorError | None = None
         self._lease: Lease | None = None
+        self._stop = threading.Event()
+        self._abandon_at: float | None = None
 
     def run(self, lease: Lease, stop: threading.Event) -> RunOutcome:
         """Supervise under `lease` (just acquired) until `stop` is set or there is a reason to end."""
-        self._lease = lease
+        self._lease, self._stop = lease, stop
         run = self._store.start_run(lease)
         forget_scheduled(self._store, self._name)
         outcome = RunOutcome(end=End.FAILED)
@@ -174,6 +185,7 @@ class Supervisor:
             assert self._lease is not None
             self._delete(record, self._lease)
             return RunOutcome(end=End.DELETED)
+        self._take_configuration(record)
         if outcome := self._reconcile(record):
             return outcome
         if self._until_caught_up and (done := self._catch_up.check()):
@@ -203,6 +215,36 @@ class Supervisor:
             ):
                 return outcome
         return None
+
+    def _take_configuration(self, record: ReplicatorRecord) -> None:
+        """Have the processes that a changed configuration concerns started again with it, each from its next clean point.
+
+        One that cannot be read here, because a variable is missing in this environment, say, is left alone: the processes that run
+        continue with what they have.
+        """
+        if self._config is None:
+            self._config = record.config
+        if self._read_limits is None or record.config in {self._config, self._refused_config}:
+            return
+        try:
+            limits = self._read_limits(record)
+        except ReplicatorError as error:
+            self._refused_config = record.config
+            _log.warning("reload_refused", replicator=self._name, code=error.code, error=str(error))
+            return
+        roles = concerned(changed_sections(self._config, record.config))
+        self._config, self._refused_config = record.config, None
+        for budget in self._budgets.values():
+            budget.limits = limits
+        running = [role for role in _ROLES if role in roles and role in self._workers]
+        for role in running:
+            self._workers[role].tell(messages.STOP)
+        for role in running:
+            self._stop_one(role)
+        if Role.VERIFY in running:
+            forget_scheduled(self._store, self._name)
+        self._finished -= roles
+        _log.info("configuration_reloaded", replicator=self._name, restarted=sorted(running))
 
     def _start(self, role: Role) -> RunOutcome | None:
         assert self._lease is not None
@@ -298,9 +340,23 @@ class Supervisor:
         """End a worker at its next clean point; by force, which loses nothing either, if it does not find one in time."""
         worker = self._workers.pop(role)
         worker.tell(messages.STOP)
-        if not worker.wait(min(within_s, _VERIFY_STOP_S) if role is Role.VERIFY else within_s):
+        if not self._wait_for(worker, min(within_s, _VERIFY_STOP_S) if role is Role.VERIFY else within_s):
+            _log.info("worker_abandoned", replicator=self._name, role=role)
             worker.kill()
             worker.wait(_CLEAN_STOP_S)
+
+    def _wait_for(self, worker: WorkerProcess, within_s: float) -> bool:
+        """Whether a worker ends in time: in less, if somebody wants the whole to end, now or while this waits."""
+        deadline = time.monotonic() + within_s
+        while True:
+            if self._stop.is_set():
+                self._abandon_at = self._abandon_at or time.monotonic() + _ABANDON_S
+                deadline = min(deadline, self._abandon_at)
+            left = deadline - time.monotonic()
+            if worker.wait(max(0.0, min(_TICK_S, left))):
+                return True
+            if left <= 0:
+                return False
 
     def _lose(self, error: ReplicatorError) -> None:
         """The lease is kept no longer: the workers are killed, and the loop ends."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from replicator.config import LoadedConfig
 from replicator.journal import check_claim, remove_journal
 from replicator.model.crash import crash_point
+from replicator.model.deletion import Deletion, DeletionRequest
 from replicator.model.errors import ReplicatorError
 from replicator.plugins.registry import Registry
 from replicator.plugins.target import TargetTable
@@ -17,20 +19,29 @@ from replicator.runtime.home import Home
 from replicator.state.records import Lease, Preparation, ReplicatorRecord, RequestKind
 from replicator.state.store import StateStore
 
+_NAMED: Final = 5
+
 
 def tear_down(
-    store: StateStore, registry: Registry, home: Home, record: ReplicatorRecord, lease: Lease
-) -> Sequence[str]:
-    """Delete everything, the state row last; return what the operator must know.
+    store: StateStore,
+    registry: Registry,
+    home: Home,
+    record: ReplicatorRecord,
+    lease: Lease,
+    *,
+    before_state: Callable[[Deletion], object] = lambda _: None,
+) -> Deletion:
+    """Delete everything, the state row last; return what was deleted and what stays.
 
-    Steps: source's log resources → target tables (if asked) → journal → log files → state row. A crash after any of
-        them leaves the row, desired = deleted, and a repetition continues: each step does nothing when there is nothing
-        left. With `force` an unreachable source is skipped and its leftovers are named. Without it a copy of the state store
-        is refused (`home_copied`), so that it does not delete what the original uses.
+    Steps: source's log resources → target tables (if asked) → journal → log files → `before_state`, which is told the same as the caller →
+        state row. A crash after any of them leaves the row, desired = deleted, and a repetition continues: each step does nothing when
+        there is nothing left. With `force` an unreachable source is skipped and its leftovers are named. Without it a copy of the state
+        store is refused (`home_copied`), so that it does not delete what the original uses.
     """
-    wishes = [r.payload for r in store.requests(record.name) if r.kind is RequestKind.DELETE]
-    is_forced = any(w.get("force") for w in wishes)
+    wishes = [DeletionRequest.read(r.payload) for r in store.requests(record.name) if r.kind is RequestKind.DELETE]
+    is_forced = any(w.force for w in wishes)
     notes: list[str] = []
+    done = Deletion()
     crash_point("delete.begun")
     loaded = _load(record, registry, notes, is_forced=is_forced)
     if not is_forced:
@@ -38,24 +49,25 @@ def tear_down(
             home.check_journal(record.name, record.journal_uri)
         check_claim(store, record.name, record.journal_uri)
     if loaded is not None:
-        _clean_source(loaded, registry, record, lease, notes, is_forced=is_forced)
+        done += _clean_source(loaded, registry, record, lease, notes, is_forced=is_forced)
     crash_point("delete.source_cleaned")
     if loaded is not None:
-        _clean_target(
-            store, loaded, registry, record, lease, notes,
-            drops=any(w.get("drop_target") for w in wishes), is_forced=is_forced,
-        )  # fmt: skip
+        done += _clean_target(
+            store, loaded, registry, record, lease, notes, drops=any(w.drop_target for w in wishes), is_forced=is_forced
+        )
     crash_point("delete.target_cleaned")
-    _remove_journal(record, notes, is_forced=is_forced)
+    done += _remove_journal(record, notes, is_forced=is_forced)
     crash_point("delete.journal_removed")
     own = home.log_file(record.name)
     for log in (own, Path(f"{own}.1"), home.logs / f"{record.name}.spark.log"):
         log.unlink(missing_ok=True)
     shutil.rmtree(home.folder / "spool" / record.name, ignore_errors=True)
     shutil.rmtree(home.folder / "scratch" / record.name, ignore_errors=True)
+    done += Deletion(removed=("its state and logs",), notes=tuple(notes))
     crash_point("delete.before_state")
+    before_state(done)
     store.delete_replicator(record.name, record.uuid)
-    return notes
+    return done
 
 
 def _load(record: ReplicatorRecord, registry: Registry, notes: list[str], *, is_forced: bool) -> LoadedConfig | None:
@@ -71,13 +83,15 @@ def _load(record: ReplicatorRecord, registry: Registry, notes: list[str], *, is_
         return None
 
 
-def _remove_journal(record: ReplicatorRecord, notes: list[str], *, is_forced: bool) -> None:
+def _remove_journal(record: ReplicatorRecord, notes: list[str], *, is_forced: bool) -> Deletion:
     try:
         remove_journal(record.journal_uri, record.uuid)
     except ReplicatorError as error:
         if not is_forced:
             raise
         notes.append(f"The journal {record.journal_uri} was not removed ({error.message}).")
+        return Deletion(kept=(f"journal {record.journal_uri}",))
+    return Deletion(removed=(f"journal {record.journal_uri}",))
 
 
 def _clean_source(
@@ -88,12 +102,12 @@ def _clean_source(
     notes: list[str],
     *,
     is_forced: bool,
-) -> None:
+) -> Deletion:
     if record.preparation is Preparation.NONE:
-        return
+        return Deletion()
     source = assembly.make_source(loaded, registry, record, lease.epoch)
     try:
-        source.remove()
+        done = source.remove()
     except ReplicatorError as error:
         if not is_forced:
             raise
@@ -101,8 +115,11 @@ def _clean_source(
             f"The objects in the source were not deleted ({error.message}). Run there: {line}"
             for line in source.leftovers()
         ]
+        return Deletion()
     finally:
         source.close()
+    removed, kept = ([f"{one} in the source" for one in phrases] for phrases in (done.removed, done.kept))
+    return Deletion(removed=tuple(removed), kept=tuple(kept), notes=done.notes)
 
 
 def _clean_target(
@@ -115,10 +132,11 @@ def _clean_target(
     *,
     drops: bool,
     is_forced: bool,
-) -> None:
+) -> Deletion:
+    tables = store.tables(record.name)
     target = assembly.make_target(loaded, registry, uuid=record.uuid, epoch=lease.epoch)
     try:
-        for table in store.tables(record.name):
+        for table in tables:
             held = TargetTable(table=table.table, uuid=record.uuid, incarnation=table.incarnation, epoch=lease.epoch)
             if drops:
                 target.drop(held)
@@ -130,3 +148,8 @@ def _clean_target(
         notes.append(f"The target's internal tables were not removed ({error.message}).")
     finally:
         target.close()
+    if not tables:
+        return Deletion()
+    named = ", ".join(str(table.table) for table in tables[:_NAMED]) + (", …" if len(tables) > _NAMED else "")
+    phrase = f"{len(tables)} target table{'' if len(tables) == 1 else 's'} ({named})"
+    return Deletion(removed=(phrase,)) if drops else Deletion(kept=(phrase,))

@@ -1,10 +1,15 @@
-"""The process that verifies tables by a schedule (`verify.every`), one after the other, while capture and apply continue."""
+"""The process that compares tables, one after the other, while capture and apply continue.
+
+First those that lack what was lost of the source's log (`resyncing.py`), then others by a schedule (`verify.every`).
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from replicator.config import LoadedConfig
@@ -19,13 +24,16 @@ from replicator.plugins.source import DeltaSource
 from replicator.plugins.target import DeltaTarget, TableOptions
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
+from replicator.runtime.policy import RetryLimits
 from replicator.runtime.pumps import return_unused_memory
+from replicator.runtime.resyncing import Resyncing
 from replicator.state.records import ReplicatorRecord, TableRecord
 from replicator.state.store import StateStore
 from replicator.state.verification_records import VerificationRecord
 from replicator.state.verifications import VERIFY_DIFFERENT
-from replicator.verify import Judge, Proofs, Result, Verdict, VerifySchedule
+from replicator.verify import Judge, Pace, Proofs, Result, Resync, Verdict, VerifySchedule, Visit
 from replicator.verify.barriers import Barriers, NotVerifiedError
+from replicator.verify.resync import can_compare
 from replicator.verify.schedule import Known
 
 _NICENESS: Final = 10
@@ -46,20 +54,24 @@ _log = get_logger(__name__)
 def run_verify(
     store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord, epoch: int, control: Control
 ) -> None:
-    """Verify tables by the schedule until told to stop. Without `verify.every` there is nothing to do."""
+    """Compare tables until told to stop: those that log was lost of, and with `verify.every` by the schedule."""
     del home
     os.nice(_NICENESS)
     return_unused_memory()
     loaded = assembly.load(record, registry)
-    every = loaded.config.verify.every
-    if every is None:
-        return
+    every, verify = loaded.config.verify.every, loaded.config.verify
     Verifier(
         store=store,
         name=record.name,
         uuid=record.uuid,
         epoch=epoch,
-        schedule=VerifySchedule(every=every, rows_per_second=loaded.config.verify.rows_per_second),
+        schedule=None if every is None else VerifySchedule(every=every, rows_per_second=verify.rows_per_second),
+        resyncing=Resyncing(
+            store=store,
+            name=record.name,
+            rows_max=verify.repair_rows_max,
+            limits=RetryLimits.of(loaded.config.retry),
+        ),
         open_sides=lambda: _sides(loaded, registry, record),
         options=loaded.config.tables.options_for,
         waits_max_s=_WAITS_MAX_S + assembly.max_wait_s(loaded, registry),
@@ -76,23 +88,28 @@ def _sides(
 class Verifier:
     """Verifies tables one after the other.
 
-    Killed at any point it leaves a barrier at most, which its supervisor removes. A table that cannot be verified is tried again later,
-    whatever the reason: only the state store, and another worker that has taken over, end the process.
+    Killed at any point it leaves a barrier at most, which its supervisor removes, and the ranges that it had proven. A table that cannot
+    be verified is tried again later, whatever the reason: only the state store, and another worker that has taken over, end the process.
 
     Attributes:
+        schedule: When tables are verified; None: never.
+        resyncing: Which tables are resynchronised; None: none.
         open_sides: Makes a source and a target, which are closed behind each table.
         options: A table's settings, as apply has them.
         waits_max_s: As `Barriers.waits_max_s`.
+        ranges: How large they are.
     """
 
     store: StateStore
     name: str
     uuid: str
     epoch: int
-    schedule: VerifySchedule
+    schedule: VerifySchedule | None
     open_sides: Callable[[], tuple[DeltaSource[Any], DeltaTarget[Any]]]
     options: Callable[[TableId], TableOptions]
+    resyncing: Resyncing | None = None
     waits_max_s: float = _WAITS_MAX_S
+    ranges: Visit = field(default_factory=Visit)
     _alarmed: set[TableId] = field(default_factory=set)
 
     def run(self, control: Control) -> None:
@@ -103,38 +120,98 @@ class Verifier:
             StateUnavailableError: The state store is away.
         """
         while not control.should_stop():
-            known, now = self._known(), self.store.now()
-            table = self.schedule.next_table(known, now)
-            if table is not None:
-                self.verify(table, control)
-            elif (rest_s := self.schedule.rest_s(known, now)) > 0:
-                control.wait(min(self.idle_s, max(_LOOK_S, rest_s)))
+            if (table := self._next_resync()) is not None:
+                self.resync(table, control)
+            elif self.schedule is None:
+                control.wait(_IDLE_MIN_S)
             else:
-                control.wait(self.idle_s)
+                self._follow(self.schedule, control)
+
+    def _follow(self, schedule: VerifySchedule, control: Control) -> None:
+        known, now = self._known(), self.store.now()
+        table = schedule.next_table(known, now)
+        if table is not None:
+            self.verify(table, control)
+        elif (rest_s := schedule.rest_s(known, now)) > 0:
+            self._rest(min(self.idle_s, max(_LOOK_S, rest_s)), control)
+        else:
+            self._rest(self.idle_s, control)
 
     @property
     def idle_s(self) -> float:
         """Seconds from one look to the next, if nothing is due. Each reads what is known of all tables."""
-        return min(_IDLE_MAX_S, max(_IDLE_MIN_S, self.schedule.every.total_seconds() / _LOOKS))
+        every_s = 0.0 if self.schedule is None else self.schedule.every.total_seconds()
+        return min(_IDLE_MAX_S, max(_IDLE_MIN_S, every_s / _LOOKS))
 
     def verify(self, record: TableRecord, control: Control) -> None:
         """Compare a table, and note what comes of it. Raises as `run`."""
         self.store.begin_verification(self.name, self.epoch, record.table, record.incarnation)
-        source, target = self.open_sides()
-        try:
-            proofs = Proofs(judge=self._judge(source, target, control), noted=self._tell)
+        with self._judging(control) as judge:
+            proofs = Proofs(
+                judge=judge, visit=self._visit(record.table, judge, control), is_scheduled=True, noted=self._tell
+            )
             before = proofs.before(record.table)
-            try:
-                verdict = proofs.judge.verify(record.table)
-            except (FencedError, StateUnavailableError):
-                raise
-            except Exception as error:  # noqa: BLE001 - whatever it is, the other tables are verified, and this one later
-                verdict = self._not_verified(record.table, error)
+            verdict = self._guarded(record.table, lambda: proofs.compare(record.table, before))
             if verdict.result is not Result.NOT_VERIFIED or not control.should_stop():
                 proofs.note(verdict, before)
+
+    def resync(self, record: TableRecord, control: Control) -> None:
+        """Resynchronise a table, and note what comes of it: a proof, or why there is none. Raises as `run`.
+
+        That rows differ raises no alarm, as they are read again.
+        """
+        resyncing = self.resyncing
+        assert resyncing is not None, "it says that a table is due"
+        with self._judging(control) as opened:
+            judge = replace(opened, keys_max=resyncing.rows_max, can_compare=can_compare)
+            proofs = Proofs(judge=judge, noted=self._tell)
+            resync = Resync(judge=judge, rows_max=resyncing.rows_max, visit=self.ranges)
+            before = proofs.before(record.table)
+            verdict = resyncing.resync(
+                record, resync, lambda: self._guarded(record.table, lambda: resync.resync(record))
+            )
+            if verdict.result is Result.EQUAL or (verdict.result is Result.NOT_VERIFIED and not control.should_stop()):
+                # Its ranges were not noted one by one: what differed in them was no alarm.
+                proofs.note(replace(verdict, ranges=None), before)
+
+    def _next_resync(self) -> TableRecord | None:
+        return None if self.resyncing is None else self.resyncing.next_table()
+
+    def _rest(self, seconds: float, control: Control) -> None:
+        """Wait; not longer if a table is to be resynchronised."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not control.should_stop() and self._next_resync() is None:
+            control.wait(min(left, seconds if self.resyncing is None else _IDLE_MIN_S))
+
+    @contextmanager
+    def _judging(self, control: Control) -> Iterator[Judge]:
+        source, target = self.open_sides()
+        try:
+            yield self._judge(source, target, control)
         finally:
             source.close()
             target.close()
+
+    def _visit(self, table: TableId, judge: Judge, control: Control) -> Visit:
+        """A walk through the ranges that are due, with pauses. Those that were proven before this process was killed are not."""
+        schedule = self.schedule
+        assert schedule is not None, "it says that a table is due"
+        applied, now = self.store.applied(self.name).get(table), self.store.now()
+        alarms = applied.alarms if applied is not None else ()
+        return replace(
+            self.ranges,
+            keeps=lambda one: schedule.keeps(one, alarms, now),
+            pace=Pace(rows_per_second=schedule.rows_per_second, check=judge.barriers.check, wait=control.wait),
+        )
+
+    def _guarded(self, table: TableId, verified: Callable[[], Verdict]) -> Verdict:
+        """The verdict. Whatever prevents it, the other tables are compared, and this one later."""
+        try:
+            return verified()
+        except (FencedError, StateUnavailableError):
+            raise
+        except Exception as error:  # noqa: BLE001 - see above
+            return self._not_verified(table, error)
 
     def _known(self) -> Known:
         known = Known(

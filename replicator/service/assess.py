@@ -126,12 +126,13 @@ def _ask_source(source: SourceCatalogue, loaded: LoadedConfig, *, may_retry: boo
         return _Asked(problems=problems, left_out=selection.left_out)
     try:
         answers, unchecked = ask(source.check, selection.tables, "checking it")
+        # What it found is told also where a missing privilege, which it names, keeps the tables from being described.
+        problems += [problem for answer in answers for problem in answer]
         described = describe(source, [table for table in selection.tables if table not in unchecked])
         identity = dict(source.identity())
     except ReplicatorError as error:
         failed = _finding(error, "source", may_retry=may_retry)
         return _Asked(problems=[*problems, failed], selected=selection.tables, left_out=selection.left_out)
-    problems += [problem for answer in answers for problem in answer]
     refused = {**unchecked, **described.refused}
     problems += [Problem.of(error) for error in refused.values()]
     schemas = [d.schema for d in described.found.values()]

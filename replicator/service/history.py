@@ -72,7 +72,7 @@ def _known(store: StateStore, name: str, text: str) -> TableId:
         table = TableId.parse(text)
     except ValueError:
         raise unknown_tables(name, [text], tables) from None
-    if not store.has_history(name, table):
+    if not store.history(name, 1, table=table):
         raise unknown_tables(name, [text], tables)
     return table
 

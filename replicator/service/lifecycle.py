@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 
 from replicator.config import LoadedConfig, nearest
 from replicator.model.crash import crash_point
-from replicator.model.errors import ConfigError, ReplicatorError, StateUnavailableError
+from replicator.model.deletion import Deletion, DeletionRequest
+from replicator.model.errors import ConfigError, FencedError, ReplicatorError, StateUnavailableError
+from replicator.model.events import SnapshotKind
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.registry import Registry
@@ -21,22 +24,15 @@ from replicator.runtime.policy import RetryBudget, RetryLimits
 from replicator.runtime.supervisor import End, RunOutcome, Supervisor
 from replicator.runtime.teardown import tear_down
 from replicator.service.assess import Assessment, assess
+from replicator.service.stored import find
 from replicator.state import holder_id, holder_in_words, table_life
-from replicator.state.records import Desired, Lease, ReplicatorRecord, RequestKind
+from replicator.state.records import CHANGED_ONLY, Desired, Lease, ReplicatorRecord, RequestKind
 from replicator.state.store import StateStore
 
+_LOOK_S: Final = 0.5
+_ANSWER_S: Final = 5.0
+"""How long a worker that has deleted a replicator waits for the command that asked to read what it did."""
 _log = get_logger(__name__)
-
-
-def find(store: StateStore, name: str) -> ReplicatorRecord:
-    """The stored replicator of that name; ConfigError (exit 2) if there is none."""
-    record = store.replicator(name)
-    if record is None:
-        known = ", ".join(r.name for r in store.replicators()) or "none yet"
-        raise ConfigError(
-            f"There is no replicator called {name!r}.", code="unknown_replicator", action=f"Known here: {known}."
-        )
-    return record
 
 
 def put(store: StateStore, home: Home, registry: Registry, loaded: LoadedConfig) -> tuple[ReplicatorRecord, Assessment]:
@@ -109,28 +105,68 @@ def resume(store: StateStore, name: str) -> None:
 
 
 def snapshot(
-    store: StateStore, name: str, tables: Sequence[str], *, restart: bool = False, recreate: bool = False
+    store: StateStore,
+    name: str,
+    tables: Sequence[str],
+    *,
+    restart: bool = False,
+    changed_only: bool = False,
+    recreate: bool = False,
+    since: datetime | None = None,
 ) -> Sequence[TableId]:
     """Ask for new snapshots: of some tables, of all, or (`restart`) of all from a new log position.
 
-    With `recreate` the target's tables are created again, with the current settings and columns; otherwise they are updated in place.
+    With `changed_only` the log begins at a new position, too, but only rows that differ are read. With `recreate` the target's tables are
+    created again, with the current settings and columns; otherwise they are updated in place. With `since` nothing is asked of tables for
+    which that was done since then, so that a call can be repeated.
 
     Returns the tables; ConfigError if one is not replicated.
     """
     record = find(store, name)
     chosen = replicated_tables(store, name, tables)
-    if restart and tables:
-        raise ConfigError("--restart applies to all tables. Leave the table names out.", code="restart_with_tables")
-    if restart and recreate:
+    option = "--changed-only" if changed_only else "--restart"
+    if (restart or changed_only) and tables:
         raise ConfigError(
-            "--restart and --recreate cannot be combined. Run --restart first, then --recreate.",
+            f"{option} applies to all tables. Leave the table names out.",
+            code="restart_with_tables",
+            action="To read rows of some tables again that differ, while the log is there: replicator verify NAME TABLE --repair.",
+        )
+    if (restart or changed_only) and recreate:
+        raise ConfigError(
+            f"{option} and --recreate cannot be combined. Run {option} first, then --recreate.",
             code="restart_with_recreate",
         )
-    kind = RequestKind.RESTART if restart else RequestKind.RECREATE if recreate else RequestKind.SNAPSHOT
-    store.add_request(name, kind, {"tables": list(tables) or sorted(map(str, chosen))})
+    kind = RequestKind.RECREATE if recreate else RequestKind.SNAPSHOT
+    if since is not None:
+        known = _snapshots_since(store, name, kind, since)
+        chosen = [table for table in chosen if str(table) not in known]
+        if not chosen:
+            return ()
+        tables = sorted(map(str, chosen))
+    payload: dict[str, Any] = {"tables": list(tables) or sorted(map(str, chosen))}
+    if restart or changed_only:
+        kind = RequestKind.RESTART
+        payload |= {CHANGED_ONLY: True} if changed_only else {}
+    store.add_request(name, kind, payload)
     if record.desired is Desired.RUNNING:
         store.set_error(name, None)
     return chosen
+
+
+def _snapshots_since(store: StateStore, name: str, kind: RequestKind, since: datetime) -> set[str]:
+    """Tables for which a snapshot was asked, or has begun, since a time; of the kind that makes the target table again, only those."""
+    # In this order: a request that is done by now has its snapshot among the tables.
+    requests = [request for request in store.requests(name) if request.kind is kind and request.created_at >= since]
+    kinds = (SnapshotKind.FIRST,) if kind is RequestKind.RECREATE else (SnapshotKind.FIRST, SnapshotKind.IN_PLACE)
+    begun = {
+        str(record.table)
+        for record in store.tables(name)
+        if (progress := record.snapshot) is not None
+        and progress.started_at is not None
+        and progress.started_at >= since
+        and progress.kind in kinds
+    }
+    return begun.union(*(request.payload["tables"] for request in requests))
 
 
 def replicated_tables(store: StateStore, name: str, tables: Sequence[str]) -> Sequence[TableId]:
@@ -169,7 +205,9 @@ def supervise(
 ) -> RunOutcome:
     """Be the worker of one replicator until `stop`, or until there is nothing left to do.
 
-    With `verifies` its tables are verified as `verify.every` says, unless it ends once it has caught up.
+    Once it has lost the lease it takes it again, unless another worker has taken it meanwhile: then it fails with a FencedError.
+    With `verifies` its tables are verified as `verify.every` says, unless it ends once it has caught up. Those that lack what was lost of
+    the log are compared in any case.
 
     Raises:
         ConfigError: `already_running`: another process holds the lease.
@@ -197,17 +235,30 @@ def supervise(
                 until_caught_up=until_caught_up,
                 refuse_first=refuse_first,
                 progressed=budget.progressed,
-                verifies=_has_schedule(registry) if verifies and not until_caught_up else lambda _: False,
+                verifies=_compares(
+                    store, _has_schedule(registry) if verifies and not until_caught_up else lambda _: False
+                ),
+                read_limits=lambda changed: RetryLimits.of(assembly.load(changed, registry).config.retry),
             )
             outcome = supervisor.run(lease, stop)
         except StateUnavailableError as error:
             outcome = RunOutcome(end=End.FAILED, error=error)
         if not outcome.is_passing:
             return outcome
-        regained = _regain_lease(store, record.name, budget, stop)
+        try:
+            regained = _regain_lease(store, lease, budget, stop)
+        except FencedError as error:
+            return RunOutcome(end=End.FAILED, error=error)
         if regained is None:
             return outcome
         lease = regained
+
+
+def _compares(
+    store: StateStore, has_schedule: Callable[[ReplicatorRecord], bool]
+) -> Callable[[ReplicatorRecord], bool]:
+    """Says whether tables are to be compared: because a part of the log was lost, or by a schedule."""
+    return lambda record: store.is_comparing(record.name) or has_schedule(record)
 
 
 def _has_schedule(registry: Registry) -> Callable[[ReplicatorRecord], bool]:
@@ -241,19 +292,49 @@ def _already_running(store: StateStore, name: str) -> ConfigError:
 
 
 def _delete_here(store: StateStore, registry: Registry, home: Home, record: ReplicatorRecord, lease: Lease) -> None:
-    for note in tear_down(store, registry, home, record, lease):
+    done = tear_down(store, registry, home, record, lease, before_state=lambda done: _answer(store, record.name, done))
+    for note in done.notes:
         _log.warning("not_deleted", replicator=record.name, note=note)
 
 
-def _regain_lease(store: StateStore, name: str, budget: RetryBudget, stop: threading.Event) -> Lease | None:
-    """The state store was away for longer than the lease, or the host had run out of something: hold it again, within the retry budget."""
+def _answer(store: StateStore, name: str, done: Deletion) -> None:
+    """Tell the commands that wait what was deleted, while the state still holds their requests. One that was killed does not answer."""
+    end = time.monotonic() + _ANSWER_S
+    while True:
+        asked = {r.id: DeletionRequest.read(r.payload) for r in store.requests(name) if r.kind is RequestKind.DELETE}
+        awaited = {id_: one for id_, one in asked.items() if one.is_awaited and not one.is_read}
+        if not awaited or time.monotonic() > end:
+            return
+        for id_, one in awaited.items():
+            if one.answer is None:
+                store.set_request(id_, one.model_copy(update={"answer": done}).model_dump(mode="json"))
+        time.sleep(_LOOK_S)
+
+
+def _regain_lease(store: StateStore, lost: Lease, budget: RetryBudget, stop: threading.Event) -> Lease | None:
+    """The state store was away for longer than the lease, or the host had run out of something: hold it again, within the retry budget.
+
+    A host that was asleep learns here, too, what happened meanwhile: FencedError if another worker has taken over.
+    """
+    name = lost.replicator
     while (delay := budget.delay(time.monotonic())) is not None and not stop.wait(delay):
         try:
             if lease := store.acquire_lease(name, holder_id(), LEASE_S):
                 return lease
+            store.check_epoch(name, lost.epoch)
         except StateUnavailableError as error:
             _log.warning("state_store_unavailable", replicator=name, error=str(error), attempt=budget.attempts)
     return None
+
+
+def request_delete(store: StateStore, name: str, *, drop_target: bool, force: bool, is_awaited: bool = False) -> int:
+    """Ask for a replicator to be deleted. A worker must exist to act on it; see also `delete`. Returns the request's id."""
+    find(store, name)
+    asked = DeletionRequest(drop_target=drop_target, force=force, is_awaited=is_awaited)
+    store.set_error(name, None)
+    request = store.add_request(name, RequestKind.DELETE, asked.model_dump(mode="json"))
+    store.set_desired(name, Desired.DELETED)
+    return request
 
 
 def delete(
@@ -264,35 +345,43 @@ def delete(
     *,
     drop_target: bool,
     force: bool,
-    tell: Callable[[str], None],
-) -> None:
-    """Delete a replicator: by its live worker if it has one, else here. Can be repeated from any half-way point."""
+) -> Deletion:
+    """Delete a replicator: by its live worker if it has one, else here. Can be repeated from any half-way point.
+
+    Returns what was deleted and what stays.
+    """
     record = find(store, name)
-    store.set_error(name, None)
-    store.add_request(name, RequestKind.DELETE, {"drop_target": drop_target, "force": force})
-    store.set_desired(name, Desired.DELETED)
+    request = request_delete(store, name, drop_target=drop_target, force=force, is_awaited=True)
+    done = Deletion()
     while True:
         try:
+            done = _read_answer(store, name, request) or done
             lease = store.acquire_lease(name, holder_id(), LEASE_S)
             current = find(store, name)
         except ConfigError:
-            return  # by its worker
+            return done  # by its worker
         if current.uuid != record.uuid:
             # By its worker, and somebody has made another one of this name.
             if lease is not None:
                 store.release_lease(lease)
-            return
+            return done
         if lease is not None:
             with renewed(store, lease, lambda error: _log.warning("lease_lost", replicator=name, error=str(error))):
-                notes = tear_down(store, registry, home, current, lease)
-            for line in notes:
-                tell(line)
-            return
+                return tear_down(store, registry, home, current, lease)
         if error := current.error:
             raise ReplicatorError(
                 f"the worker of {name} could not delete it: {error.message}", code=error.code, action=error.action
             )
-        time.sleep(0.5)
+        time.sleep(_LOOK_S)
+
+
+def _read_answer(store: StateStore, name: str, request: int) -> Deletion | None:
+    """What the worker says that it has deleted, once it has; it is told that this was read."""
+    asked = next((DeletionRequest.read(r.payload) for r in store.requests(name) if r.id == request), None)
+    if asked is None or asked.answer is None:
+        return None
+    store.set_request(request, asked.model_copy(update={"is_read": True}).model_dump(mode="json"))
+    return asked.answer
 
 
 def _compare_journal(record: ReplicatorRecord, uri: str | None) -> None:

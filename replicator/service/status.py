@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
+from replicator.model import ordering
 from replicator.model.errors import with_names
 from replicator.model.events import SnapshotKind
 from replicator.model.merged import Merged
@@ -21,6 +23,7 @@ from replicator.model.reports import (
     UpkeepReport,
     WaitingReport,
 )
+from replicator.model.schema import TableId
 from replicator.model.status import (
     VERSION,
     AlarmStatus,
@@ -42,7 +45,9 @@ from replicator.model.status import (
     WaitingStatus,
     WorkerStatus,
 )
-from replicator.service import verified_status
+from replicator.service import alert_status, source_status, verified_status
+from replicator.service.objectives import meets_objective
+from replicator.service.stored import find
 from replicator.state import table_life
 from replicator.state.records import (
     AlarmRecord,
@@ -54,6 +59,7 @@ from replicator.state.records import (
     Reports,
     SnapshotProgress,
     Stage,
+    TableOutline,
     TableRecord,
 )
 from replicator.state.store import StateStore
@@ -72,9 +78,23 @@ _DESIRED: Final = {
 _STATES: Final = {
     Stage.PENDING: TableState.PENDING,
     Stage.SNAPSHOT: TableState.SNAPSHOT,
+    Stage.COMPARING: TableState.SNAPSHOT,
     Stage.STREAMING: TableState.STREAMING,
     Stage.FAILED: TableState.FAILED,
 }
+
+
+def statuses(store: StateStore, name: str | None = None, *, worst_first: bool = False) -> Sequence[ReplicatorStatus]:
+    """The state of the replicator of that name, or of all; with `worst_first` what is in trouble comes first, tables included.
+
+    Raises:
+        ConfigError: `unknown_replicator`.
+    """
+    found = [status(store, record) for record in ([find(store, name)] if name else store.replicators())]
+    if not worst_first:
+        return sorted(found, key=lambda one: ordering.natural(one.name))
+    found = [one.model_copy(update={"tables": tuple(sorted(one.tables, key=ordering.worst_first))}) for one in found]
+    return sorted(found, key=ordering.worst_replicator_first)
 
 
 def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
@@ -88,14 +108,22 @@ def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
     clock = now + timedelta(seconds=last_report.clock_ahead_s or 0.0)
     applied = store.applied(record.name)
     verified = store.verifications(record.name)
-    tables = tuple(
-        _table(record.name, table, applied.get(table.table), verified.get(table.table), capture, apply, clock, now)
-        for table in store.tables(record.name)
-        if table_life.is_replicated(table)
-    )
+    objective = _objectives(record.config)
+    outlines = [one for one in store.outlines(record.name) if table_life.is_replicated(one.record)]
+    found = (
+        _table(
+            record.name, outline, applied.get(outline.record.table), verified.get(outline.record.table), capture, apply, clock, now,
+            objective=objective(outline.record.table),
+            pending=_pending(store, record.name, outline.record, applied.get(outline.record.table)),
+        )
+        for outline in outlines
+    )  # fmt: skip
+    tables = tuple(sorted(found, key=ordering.by_name))
     lease = store.lease(record.name)
     ages = [table.freshness_s for table in tables if table.freshness_s is not None]
     segment = store.last_segment(record.name)
+    sealed_to = segment.source_time if segment else None
+    time_left_s = _time_left(sealed_to, last_report, clock)
     return ReplicatorStatus(
         version=VERSION,
         name=record.name,
@@ -110,7 +138,10 @@ def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
             waiting_for=capture.report.waiting_for if capture else (),
             oldest_open=_oldest_open(last_report.oldest_open, clock),
             findings=_findings(capture.report) if capture else (),
-            time_left_s=_time_left(segment.source_time if segment else None, last_report, clock),
+            time_left_s=time_left_s,
+            lag_s=None if sealed_to is None else _seconds(clock - sealed_to),
+            is_alive=source_status.is_alive(capture, now),
+            headroom=source_status.headroom(reports.capture, time_left_s, now),
         ),
         journal=JournalStatus(
             bytes=store.journal_bytes(record.name), last_sequence_num=segment.last if segment else -1
@@ -118,8 +149,22 @@ def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
         retry=retry,
         error=_error(record.error, record.name),
         verify=verified_status.of_tables(tables, verified_status.every(record.config)),
+        alerts=alert_status.of_replicator(store, record),
         tables=tables,
     )
+
+
+def _pending(store: StateStore, name: str, table: TableRecord, applied: AppliedRecord | None) -> int:
+    """Rows of its snapshot that are captured and not in the target yet. A table whose copy is whole has none, and is not asked for."""
+    if table.snapshot is None or (
+        table_life.is_complete(table) and not table_life.has_snapshot_to_apply(table, applied)
+    ):
+        return 0
+    is_begun = applied is not None and applied.incarnation == table.incarnation
+    reached = applied.last_applied if applied is not None and is_begun else -1
+    start = table.snapshot.start_number
+    after = reached if start is None else max(reached, start - 1)
+    return store.snapshot_rows_above(name, table.table, table.incarnation, after)
 
 
 def _findings(report: CaptureReport) -> tuple[FindingStatus, ...]:
@@ -144,40 +189,51 @@ def _seconds(duration: timedelta) -> float:
 
 def _table(
     replicator: str,
-    table: TableRecord,
+    outline: TableOutline,
     applied: AppliedRecord | None,
     verified: VerificationRecord | None,
     capture: Reported[CaptureReport] | None,
     apply: Reported[ApplyReport] | None,
     clock: datetime,
     now: datetime,
+    *,
+    objective: timedelta | None,
+    pending: int,
 ) -> TableStatus:
+    table = outline.record
     name = str(table.table)
     of_capture = capture.report.tables.get(name, CapturedTable()) if capture else CapturedTable()
     of_apply = apply.report.tables.get(name, AppliedTable()) if apply else AppliedTable()
     has_failed = table_life.has_failed(table, applied)
     error = table.error or (applied.error if applied else None)
     source_time = _source_time(applied, of_apply, clock)
+    freshness = None
+    if source_time is not None and table_life.is_complete(table):
+        freshness = round(max(0.0, (clock - source_time).total_seconds()), 1)
     waiting = _waiting(of_apply.waiting, apply) or _waiting(of_capture.waiting, capture)
+    snapshot = _snapshot(table.snapshot, of_capture.snapshot_step, pending)
     return TableStatus(
         table=name,
         source_table=None if table.source_table is None else str(table.source_table),
         state=_table_state(table, applied, has_failed=has_failed),
         incarnation=table.incarnation,
-        snapshot=_snapshot(table.snapshot, of_capture.snapshot_step),
+        snapshot=snapshot,
         next_snapshot=of_capture.step,
         changes_applied=applied.rows if applied else 0,
+        snapshot_rows_applied=_snapshot_rows_applied(applied, snapshot),
         last_applied=applied.last_applied if applied else -1,
-        freshness_s=None
-        if source_time is None or not table_life.is_complete(table)
-        else round(max(0.0, (clock - source_time).total_seconds()), 1),
+        freshness_s=freshness,
+        freshness_objective_s=None if objective is None else objective.total_seconds(),
+        is_objective_met=meets_objective(
+            objective, freshness, has_failed=has_failed, was_whole=applied is not None and applied.whole > 0
+        ),
         last_batch=of_apply.last_batch,
         engine=None if of_apply.engine is None else EngineStatus(**of_apply.engine.model_dump()),
         waiting=None if has_failed else waiting,
         upkeep=_upkeep(of_apply.upkeep, apply, replicator, name),
         error=_error(error, replicator, name) if has_failed else None,
         merged=MergedStatus(**asdict(applied.merged if applied else Merged())),
-        kept_columns=() if table.schema is None else tuple(column.name for column in table.schema.kept),
+        kept_columns=outline.kept_columns,
         alarms=tuple(
             AlarmStatus(
                 code=alarm.code,
@@ -210,14 +266,25 @@ def _table_state(table: TableRecord, applied: AppliedRecord | None, *, has_faile
     return TableState.SNAPSHOT if table_life.has_snapshot_to_apply(table, applied) else _STATES[table.stage]
 
 
-def _snapshot(progress: SnapshotProgress | None, step: RunningStep | None) -> SnapshotStatus | None:
+def _snapshot_rows_applied(applied: AppliedRecord | None, snapshot: SnapshotStatus | None) -> int:
+    """Where an older version wrote the record: at least those of the last snapshot."""
+    if applied is None:
+        return 0
+    if applied.snapshot_rows is not None:
+        return applied.snapshot_rows
+    return min(applied.rows, snapshot.rows_in_target if snapshot else 0)
+
+
+def _snapshot(progress: SnapshotProgress | None, step: RunningStep | None, pending: int) -> SnapshotStatus | None:
     if progress is None:
         return None
     return SnapshotStatus(
         rows=progress.rows,
+        rows_in_target=max(0, progress.rows - pending),
         estimated_rows=progress.estimated_rows,
         is_complete=progress.is_complete,
-        is_in_place=progress.kind is SnapshotKind.IN_PLACE,
+        is_in_place=progress.kind in (SnapshotKind.IN_PLACE, SnapshotKind.CHANGED),
+        is_changed_only=progress.kind is SnapshotKind.CHANGED,
         step=step,
     )
 
@@ -304,3 +371,13 @@ def _error(error: ErrorRecord | None, replicator: str, table: str | None = None)
         return None
     action = error.action and with_names(error.action, replicator, table)
     return ErrorStatus(code=error.code, message=error.message, action=action, at=error.at)
+
+
+def _objectives(config: str) -> Callable[[TableId], timedelta | None]:
+    """Of tables; as this process's environment has the references of a stored configuration."""
+    if "freshness" not in config:
+        return lambda _: None
+    # Loaded only where there may be an objective: the configuration's models take their time.
+    from replicator.service.stored_settings import stored_settings
+
+    return stored_settings(config).config.freshness_for

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from pydantic import ValidationError
-
-from replicator.config import VerifyConfig, read_document
 from replicator.model.status import TableStatus, VerifiedTableStatus, VerifyStatus
 from replicator.model.verdict import Result
 from replicator.state.records import TableRecord
@@ -17,7 +14,16 @@ from replicator.state.verifications import nothing_verified
 
 def every(config: str) -> timedelta | None:
     """`verify.every` of a stored configuration; None if there is none, or if it is a reference: these are resolved by workers only."""
-    block = read_document(config, "stored").values.get("verify")
+    if "verify" not in config:
+        return None
+    from pydantic import (
+        ValidationError,  # loaded only where there may be a schedule: the configuration's models take their time
+    )
+
+    from replicator.config import VerifyConfig
+    from replicator.service.stored_settings import stored_document
+
+    block = stored_document(config).values.get("verify")
     if not isinstance(block, dict):
         return None
     try:
@@ -41,6 +47,8 @@ def of_table(table: TableRecord, verified: VerificationRecord | None, now: datet
         position=record.position,
         rows=record.rows,
         reason=record.reason,
+        ranges_proven=record.ranges_proven,
+        ranges_total=record.ranges_total,
     )
 
 

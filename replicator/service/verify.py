@@ -15,7 +15,8 @@ from replicator.runtime import assembly
 from replicator.runtime.home import Home
 from replicator.runtime.leases import LEASE_S
 from replicator.runtime.supervisor import RunOutcome
-from replicator.service.lifecycle import find, replicated_tables, supervise
+from replicator.service.lifecycle import replicated_tables, supervise
+from replicator.service.stored import find
 from replicator.service.verify_document import (
     VERSION,
     CountsDocument,
@@ -67,7 +68,7 @@ def verify(
         registry: The plugins.
         name: Of the replicator.
         tables: Their names; none: all.
-        asked: Which of their rows.
+        asked: Which of their rows, and how fast.
         with_values: Describe differences with the values of both sides.
         repairs: Make the rows that differ those of the source.
         tell: Called with each table's verdict as soon as there is one.
@@ -102,7 +103,9 @@ def verify(
             with_values=with_values,
             keys_max=rows_max if repairs else 0,
         )
-        proofs = Proofs(judge=judge, repair=Repair(judge=judge, rows_max=rows_max) if repairs else None)
+        visit = asked.visit(store, loaded.config.verify.every, barriers, moment.wait)
+        repair = Repair(judge=judge, rows_max=rows_max) if repairs else None
+        proofs = Proofs(judge=judge, repair=repair, visit=visit)
         verdicts = list[Verdict]()
         try:
             for table in chosen:
@@ -149,6 +152,9 @@ def _table(verdict: Verdict, *, with_values: bool) -> VerifiedTableDocument:
         reason=verdict.reason,
         action=verdict.action,
         position=verdict.position,
+        last_position=verdict.last_position,
+        ranges=verdict.ranges,
+        ranges_kept=verdict.ranges_kept,
         rows_source=verdict.rows_source,
         rows_target=verdict.rows_target,
         counts=_counts(verdict.counts),

@@ -47,7 +47,15 @@ class VerifiedTableDocument(StatusModel):
     reason: str | None = Field(description="Why the table was not verified, or not repaired; otherwise null.")
     action: str | None = Field(description="What to do about that, where there is something.")
     position: int | None = Field(
-        description="The sequence number at which both sides were compared; null if they were not."
+        description="The sequence number at which both sides were compared; null if they were not. Of ranges that were compared at "
+        "several: the lowest."
+    )
+    last_position: int | None = Field(description="The highest of them; the same one if there was only one.")
+    ranges: NonNegativeInt | None = Field(
+        description="In how many ranges of its key a whole table was compared, 1 if in one read; null if some rows were compared."
+    )
+    ranges_kept: NonNegativeInt = Field(
+        description="How many of the ranges were not compared again, because an earlier run had proven them (--resume)."
     )
     rows_source: NonNegativeInt | None = Field(description="Rows in the source there, of those that were compared.")
     rows_target: NonNegativeInt | None = Field(description="Rows in the target there, of those that were compared.")

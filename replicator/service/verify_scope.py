@@ -1,9 +1,9 @@
-"""`replicator verify --sample`, `--keys` and `--since`: which rows are compared."""
+"""Options of `replicator verify` that choose which rows are compared, and how whole tables are."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -13,22 +13,37 @@ from replicator.config import format_duration, parse_duration
 from replicator.model.errors import ConfigError
 from replicator.model.schema import TableId
 from replicator.state.store import StateStore
-from replicator.verify import Keys, Sample, Scope, Since, Whole, ids_of
+from replicator.state.verification_records import RangeRecord
+from replicator.verify import Keys, Pace, Sample, Scope, Since, Visit, Whole, ids_of
+from replicator.verify.barriers import Barriers
 
 _PERCENT: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,20})?")
 _PERCENT_MAX: Final = 100
+_RESUMED: Final = timedelta(days=1)
+"""Without `verify.every`, `--resume` leaves out the ranges that were proven within this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedScope:
-    """What the options say; at most one of them is set."""
+    """What the options say; at most one of the first three is set, and with one of them none of the others."""
 
     sample: Decimal | None = None
     keys: tuple[str, ...] = ()
     since: timedelta | None = None
+    rows_per_second: int | None = None
+    resumes: bool = False
 
     @classmethod
-    def read(cls, tables: Sequence[str], *, sample: str | None, keys: Sequence[str], since: str | None) -> Self:
+    def read(
+        cls,
+        tables: Sequence[str],
+        *,
+        sample: str | None,
+        keys: Sequence[str],
+        since: str | None,
+        rows_per_second: int | None = None,
+        resumes: bool = False,
+    ) -> Self:
         """Read the options.
 
         Raises:
@@ -37,6 +52,13 @@ class AskedScope:
         given = {"--sample": sample is not None, "--keys": bool(keys), "--since": since is not None}
         if len(named := [option for option, is_given in given.items() if is_given]) > 1:
             raise ConfigError(f"{' and '.join(named)} together.", code="two_scopes", action="Choose one of them.")
+        of_whole = {"--resume": resumes, "--rows-per-second": rows_per_second is not None}
+        if named and (others := [option for option, is_given in of_whole.items() if is_given]):
+            raise ConfigError(
+                f"{named[0]} with {' and '.join(others)}, which is for whole tables.",
+                code="two_scopes",
+                action=f"Leave out {named[0]}, or the other.",
+            )
         if keys and len(tables) != 1:
             raise ConfigError(
                 f"--keys are keys of one table; {len(tables)} tables are named.",
@@ -47,7 +69,25 @@ class AskedScope:
             sample=None if sample is None else _percent(sample),
             keys=tuple(keys),
             since=None if since is None else _duration(since),
+            rows_per_second=rows_per_second,
+            resumes=resumes,
         )
+
+    def visit(
+        self, store: StateStore, every: timedelta | None, barriers: Barriers, wait: Callable[[float], object]
+    ) -> Visit:
+        """How whole tables are compared. `every`: `verify.every`; `wait`: for so many seconds, or less."""
+        now = store.now()
+        oldest = now - (every or _RESUMED)
+        pace = None
+        if self.rows_per_second is not None:
+            pace = Pace(rows_per_second=self.rows_per_second, check=barriers.check, wait=wait)
+
+        def keeps(one: RangeRecord) -> bool:
+            # Of a proof that is ahead nobody knows how old it is: the clock was set back since.
+            return self.resumes and one.proven_at is not None and oldest < one.proven_at <= now
+
+        return Visit(keeps=keeps, pace=pace)
 
     def scope(self, store: StateStore, name: str, tables: Sequence[TableId], keep: timedelta) -> Scope:
         """The scope, for these tables of a replicator that keeps its journal for so long.

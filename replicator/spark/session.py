@@ -206,6 +206,7 @@ class SparkHost:
         try:
             gateway = launch_gateway(conf, {"stdout": self._log, "stderr": self._log})  # type: ignore[no-untyped-call]
             self._process = gateway.proc
+            _log.info("spark_jvm_started", duration_ms=round((time.monotonic() - began) * 1000))
             context = SparkContext(conf=conf, gateway=gateway)
             context.setLogLevel("ERROR")
             self._session = SparkSession(context)

@@ -25,17 +25,31 @@ from replicator.state.records import (
     Role,
     Run,
     SegmentFile,
+    TableOutline,
     TableRecord,
 )
 from replicator.state.stored import StoredSchema
-from replicator.state.verification_records import VerificationRecord
+from replicator.state.verification_records import RangeRecord, VerificationRecord
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Report)
 
 _ERROR: Final = TypeAdapter(ErrorRecord)
 _SCHEMA: Final[TypeAdapter[TableSchema]] = TypeAdapter(StoredSchema)
-_LATER: Final = frozenset({"is_accepted", "ignored", "stopped_at", "whole_before", "reread"})
+_LATER: Final = frozenset(
+    {
+        "is_accepted",
+        "ignored",
+        "stopped_at",
+        "whole_before",
+        "reread",
+        "is_changed_only",
+        "snapshot_rows",
+        "scheduled_rows",
+        "ranges_proven",
+        "ranges_total",
+    }
+)
 """Fields of documents that older versions did not write: what they meant is the default."""
 
 
@@ -63,12 +77,12 @@ class _Stored(Generic[T]):
                 row[column] = value if isinstance(value, datetime) else values[held]
         return row
 
-    def read(self, row: Row[Any]) -> T:
-        """From columns; DamagedValueError if they hold no such record."""
+    def read(self, row: Row[Any], **instead: Any) -> T:
+        """From columns, or what is given instead of one; DamagedValueError if they hold no such record."""
         values: dict[str, Any] = {}
         try:
             for column, held in self._columns.items():
-                stored = getattr(row, column)
+                stored = instead[column] if column in instead else getattr(row, column)
                 if isinstance(held, tuple):
                     values |= {field: stored[field] for field in held if field in stored or field not in _LATER}
                 else:
@@ -105,6 +119,7 @@ _TABLES: Final = _Stored(
         "schema",
         "identity",
         "is_recreated",
+        "is_changed_only",
         "is_accepted",
         "ignored",
         "stopped_at",
@@ -125,7 +140,7 @@ _APPLIED: Final = _Stored(
     source_time="source_time",
     state="state",
     error="error",
-    audit=("copy", "whole_before", "merged", "audited_to", "alarms"),
+    audit=("copy", "whole_before", "merged", "audited_to", "alarms", "snapshot_rows"),
     engine=("crashes", "upkeep_crash"),
 )
 _FILES: Final = _Stored(
@@ -172,7 +187,14 @@ _VERIFICATIONS: Final = _Stored(
         "alarm",
         "disproved",
         "scheduled_at",
+        "scheduled_rows",
+        "ranges_proven",
+        "ranges_total",
     ),
+)
+_RANGES: Final = _Stored(
+    RangeRecord,
+    record=("definition", "after", "upto", "position", "rows", "proven_at", "disproves"),
 )
 _REQUESTS: Final = _Stored(Request, id="id", kind="kind", payload="payload", created_at="created_at")
 _RUNS: Final = _Stored(
@@ -202,8 +224,20 @@ write_history: Final = _HISTORY.write
 read_history: Final = _HISTORY.read
 write_verification: Final = _VERIFICATIONS.write
 read_verification: Final = _VERIFICATIONS.read
+write_range: Final = _RANGES.write
+read_range: Final = _RANGES.read
 read_request: Final = _REQUESTS.read
 read_run: Final = _RUNS.read
+
+
+def read_outline(row: Row[Any]) -> TableOutline:
+    """A table's record without its shape, of which only the names of the kept columns are read: making shapes loads PyArrow."""
+    try:
+        shape = row.record["schema"]
+        kept = () if shape is None else tuple(str(column["name"]) for column in shape.get("kept", ()))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _damaged("TableOutline", error) from error
+    return TableOutline(record=_TABLES.read(row, record={**row.record, "schema": None}), kept_columns=kept)
 
 
 def write_error(error: ErrorRecord | None) -> Mapping[str, Any] | None:

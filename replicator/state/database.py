@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, func, select
+from sqlalchemy import Connection, Engine, Table, create_engine, event, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -18,9 +18,9 @@ from replicator.model.errors import ConfigError
 from replicator.state.errors import translated
 from replicator.state.local_files import prepared_file
 from replicator.state.migrations import POSTGRESQL_SCHEMA, is_current, migrate
+from replicator.state.tables import REPLICATORS, STORE
 
 POOL_SIZE: Final = 5
-CONNECT_TIMEOUT_S: Final = 10
 _ROWS_PER_STATEMENT: Final = 500
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -46,11 +46,21 @@ def parse_state_url(text: str) -> URL:
 
 def is_shared(url: URL) -> bool:
     """Whether workers on several hosts may use the store: PostgreSQL, unless it is reached over loopback or a local socket."""
-    if url.get_backend_name() != "postgresql":
+    if not is_server(url):
         return False
     host = url.host or url.query.get("host") or ""
     hosts = [host] if isinstance(host, str) else list(host)
     return not all(h == "" or h.startswith("/") or h in _LOOPBACK for h in hosts)
+
+
+def is_server(url: URL) -> bool:
+    """Whether the store is a server, which workers with homes of their own can share."""
+    return url.get_backend_name() == "postgresql"
+
+
+def utc_now() -> datetime:
+    """This host's clock."""
+    return datetime.now(UTC)
 
 
 class Database:
@@ -117,6 +127,27 @@ class Database:
             raise
 
 
+def check_exists(connection: Connection, name: str) -> None:
+    """Refuse to write to a replicator that is not stored.
+
+    Raises:
+        ConfigError: `unknown_replicator`.
+    """
+    if connection.scalar(select(REPLICATORS.c.name).where(REPLICATORS.c.name == name)) is None:
+        raise ConfigError(
+            f"There is no replicator named {name}.",
+            code="unknown_replicator",
+            action="`replicator list` shows those that exist.",
+        )
+
+
+def next_id(connection: Connection) -> int:
+    """An id that the store never gave out before."""
+    connection.execute(update(STORE).values(last_id=STORE.c.last_id + 1))
+    drawn: int = connection.scalars(select(STORE.c.last_id)).one()
+    return drawn
+
+
 def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows, each in place of the one with the same primary key."""
     make = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
@@ -155,33 +186,43 @@ def _sqlite_engine(url: URL, busy_timeout_s: float) -> Engine:
 
 def _postgresql_engine(url: URL, busy_timeout_s: float) -> Engine:
     timeout_ms = int(busy_timeout_s * 1000)
+    # The server ends a statement before its client gives up on it.
+    statement_ms, answer_s = 6 * timeout_ms, 7 * busy_timeout_s
     settings = {
         "search_path": POSTGRESQL_SCHEMA,
         "lock_timeout": timeout_ms,
-        "statement_timeout": 6 * timeout_ms,
-        "idle_in_transaction_session_timeout": 6 * timeout_ms,
+        "statement_timeout": statement_ms,
+        # A process that sleeps amid a transaction keeps nobody from taking over for longer than its lease lasts.
+        "idle_in_transaction_session_timeout": timeout_ms,
     }
     given = url.query.get("options", ())
     options = [given] if isinstance(given, str) else list(given)
     try:
-        return create_engine(
+        engine = create_engine(
             url.difference_update_query(["options"]),
             pool_size=POOL_SIZE,
             max_overflow=POOL_SIZE,
             pool_pre_ping=True,
             hide_parameters=True,
             connect_args={
-                "connect_timeout": CONNECT_TIMEOUT_S,
                 "application_name": "replicator",
                 "options": " ".join([*options, *(f"-c {name}={value}" for name, value in settings.items())]),
             },
         )
+        from replicator.state.postgresql import connector
     except ImportError as error:
         raise ConfigError(
             "A state store on PostgreSQL needs psycopg, which is not installed.",
             code="missing_driver",
             action="Install `replicator[postgresql]`.",
         ) from error
+    connect = connector(answer_s)
+
+    @event.listens_for(engine, "do_connect")
+    def _connect(_: object, __: object, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        return connect(*arguments, **options)
+
+    return engine
 
 
 def _location(url: URL) -> str:

@@ -32,7 +32,7 @@ _SQLITE_TRANSIENT: Final = {
 # SQLSTATE classes and codes, https://www.postgresql.org/docs/current/errcodes-appendix.html
 _POSTGRES_DENIED: Final = ("28", "42501")
 _POSTGRES_MISSING: Final = ("3D000", "3F000", "42P01", "42703")
-_POSTGRES_PASSING: Final = ("08", "25006", "40", "53", "55", "57", "58")
+_POSTGRES_PASSING: Final = ("08", "25006", "25P03", "25P04", "40", "53", "55", "57", "58")
 _LIBPQ_DENIED: Final = (
     "authentication failed",
     "no pg_hba.conf entry",

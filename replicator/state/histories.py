@@ -43,9 +43,3 @@ def list_entries(connection: Connection, name: str, table: TableId | None, limit
         query = query.where(HISTORY.c.table_name == str(table))
     rows = connection.execute(query.order_by(HISTORY.c.id.desc()).limit(limit)).all()
     return [read_history(row) for row in reversed(rows)]
-
-
-def has_entries(connection: Connection, name: str, table: TableId) -> bool:
-    """Whether a table has any."""
-    mine = (HISTORY.c.replicator == name) & (HISTORY.c.table_name == str(table))
-    return connection.scalar(select(HISTORY.c.id).where(mine).limit(1)) is not None

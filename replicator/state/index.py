@@ -7,6 +7,7 @@ reads is found by a primary key.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Column, Connection, Executable, Row, Table, delete, func, insert, select, update
@@ -125,6 +126,28 @@ def feed_end(connection: Connection, name: str, table: TableId) -> int | None:
         for of, number in ((SEGMENT_FILES, SEGMENT_FILES.c.last_num), (SEGMENT_EVENTS, SEGMENT_EVENTS.c.sequence_num))
     ]
     return max((number for number in numbers if number is not None), default=None)
+
+
+def snapshot_rows_above(connection: Connection, name: str, table: TableId, incarnation: int, after: int) -> int:
+    """Rows of snapshots of an incarnation of a table, in files behind a sequence number."""
+    files = SEGMENT_FILES.c
+    mine = (files.replicator == name) & (files.table_name == str(table)) & (files.last_num > after)
+    query = select(func.sum(files.snapshot_rows)).where(mine, files.incarnation == incarnation)
+    return int(connection.scalar(query) or 0)
+
+
+def oldest_above(connection: Connection, name: str, applied: Mapping[TableId, int]) -> datetime | None:
+    """When the oldest segment was sealed that has files of a table above a number of it; None if there is none.
+
+    One look into the index per table: of each the lowest file above its number.
+    """
+    files, oldest = SEGMENT_FILES.c, None
+    for table, number in applied.items():
+        above = (files.replicator == name) & (files.table_name == str(table)) & (files.last_num > number)
+        found = connection.scalar(select(files.segment_id).where(above).order_by(files.last_num).limit(1))
+        oldest = found if oldest is None or (found is not None and found < oldest) else oldest
+    mine = (SEGMENTS.c.replicator == name) & (SEGMENTS.c.id == oldest)
+    return None if oldest is None else connection.scalar(select(SEGMENTS.c.sealed_at).where(mine))
 
 
 def find_schema(connection: Connection, name: str, table: TableId, fingerprint: str) -> TableSchema:

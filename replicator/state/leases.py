@@ -24,23 +24,41 @@ _PROC: Final = Path("/proc")
 _STARTED_FIELD: Final = 19  # of /proc/<pid>/stat, counted after the command's closing bracket
 _STATE_FIELD: Final = 0
 _UNKNOWN: Final = "unknown"
+HOST_VARIABLE: Final = "REPLICATOR_HOST"
 _CLAIMS_KEPT: Final = 16
+
+
+def host_name() -> str:
+    """How this host is called in leases, the status and `workers`: its own name, unless `REPLICATOR_HOST` says another."""
+    return os.environ.get(HOST_VARIABLE) or socket.gethostname()
 
 
 def holder_id(pid: int | None = None) -> str:
     """How this process (or another of this host) is named as a holder: `host:pid:boot/namespace/start`.
 
-    The third part makes the name unique for all time: a later process with the same pid has another start time, and a container its
-    own namespace of pids.
+    Hosts may have the same name. The third part makes the name unique for all time: a later process with the same pid has another start
+    time, another host another boot, and a container its own namespace of pids.
     """
     pid = os.getpid() if pid is None else pid
-    return f"{socket.gethostname()}:{pid}:{_world()}/{_started(pid) or 0}"
+    return f"{host_name()}:{pid}:{_world()}/{_started(pid) or 0}"
 
 
 def holder_in_words(holder: str) -> str:
     """What `holder_id` made, for people: `process 123 on host shop-1`."""
+    pid = pid_of(holder)
+    return holder if pid is None else f"process {pid} on host {host_of(holder)}"
+
+
+def host_of(holder: str) -> str:
+    """The host in what `holder_id` made."""
     host, _, pid = holder.rpartition(":")[0].rpartition(":")
-    return f"process {pid} on host {host}" if host and pid.isdigit() else holder
+    return host if host and pid.isdigit() else holder
+
+
+def pid_of(holder: str) -> int | None:
+    """The process in what `holder_id` made."""
+    pid = holder.rpartition(":")[0].rpartition(":")[2]
+    return int(pid) if pid.isdigit() else None
 
 
 def is_dead(holder: str) -> bool:
@@ -48,7 +66,7 @@ def is_dead(holder: str) -> bool:
     host, _, rest = holder.rpartition(":")
     host, _, pid = host.rpartition(":")
     world, _, started = rest.rpartition("/")
-    if host != socket.gethostname() or world == _UNKNOWN or world != _world() or not pid.isdigit():
+    if host != host_name() or world == _UNKNOWN or world != _world() or not pid.isdigit():
         return False
     if _is_hidden(int(pid)):
         return False

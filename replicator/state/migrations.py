@@ -14,6 +14,7 @@ from sqlalchemy import Connection, RowMapping, text
 
 from replicator.model.errors import FatalError
 from replicator.state.errors import DamagedValueError
+from replicator.state.first_format import FIRST_FORMAT
 
 POSTGRESQL_SCHEMA: Final = "replicator"
 """Our tables live in a schema of their own, so that the database may be shared."""
@@ -24,142 +25,13 @@ _TABLE_NAMES: Final = {
     "postgresql": "SELECT tablename FROM pg_tables WHERE schemaname = 'replicator'",
 }
 
-_FIRST_FORMAT: Final = (
-    """CREATE TABLE store (
-        id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
-        format_version INTEGER NOT NULL,
-        last_id BIGINT NOT NULL,
-        epoch_floor BIGINT NOT NULL
-    )""",
-    "INSERT INTO store VALUES (1, 1, 0, 0)",
-    """CREATE TABLE replicators (
-        name TEXT NOT NULL PRIMARY KEY,
-        uuid TEXT NOT NULL UNIQUE,
-        desired TEXT NOT NULL,
-        config TEXT NOT NULL,
-        identity TEXT NOT NULL,
-        prepared TEXT NOT NULL,
-        start_offset TEXT,
-        journal_uri TEXT NOT NULL,
-        apply_paused BOOLEAN NOT NULL,
-        error TEXT,
-        created_at TEXT NOT NULL,
-        journal_bytes BIGINT NOT NULL
-    )""",
-    """CREATE TABLE leases (
-        replicator TEXT NOT NULL PRIMARY KEY REFERENCES replicators (name),
-        epoch BIGINT NOT NULL,
-        holder TEXT,
-        expires_at TEXT
-    )""",
-    """CREATE TABLE segments (
-        replicator TEXT NOT NULL REFERENCES replicators (name),
-        id BIGINT NOT NULL,
-        first_num BIGINT NOT NULL,
-        last_num BIGINT NOT NULL,
-        epoch BIGINT NOT NULL,
-        resume_offset TEXT,
-        source_time TEXT,
-        ring TEXT NOT NULL,
-        is_empty BOOLEAN NOT NULL,
-        sealed_at TEXT NOT NULL,
-        PRIMARY KEY (replicator, id)
-    )""",
-    """CREATE TABLE segment_files (
-        replicator TEXT NOT NULL REFERENCES replicators (name),
-        segment_id BIGINT NOT NULL,
-        last_num BIGINT NOT NULL,
-        first_num BIGINT NOT NULL,
-        table_name TEXT NOT NULL,
-        incarnation BIGINT NOT NULL,
-        schema_fingerprint TEXT NOT NULL,
-        uri TEXT NOT NULL,
-        row_count BIGINT NOT NULL,
-        byte_count BIGINT NOT NULL,
-        sha256 TEXT NOT NULL,
-        snapshot_rows BIGINT NOT NULL,
-        has_absent BOOLEAN NOT NULL,
-        has_key_changes BOOLEAN NOT NULL,
-        seal_id BIGINT,
-        PRIMARY KEY (replicator, segment_id, last_num)
-    )""",
-    "CREATE INDEX segment_files_feed ON segment_files (replicator, table_name, last_num)",
-    """CREATE TABLE segment_events (
-        replicator TEXT NOT NULL REFERENCES replicators (name),
-        segment_id BIGINT NOT NULL,
-        sequence_num BIGINT NOT NULL,
-        table_name TEXT NOT NULL,
-        incarnation BIGINT NOT NULL,
-        event TEXT NOT NULL,
-        PRIMARY KEY (replicator, segment_id, sequence_num)
-    )""",
-    "CREATE INDEX segment_events_feed ON segment_events (replicator, table_name, sequence_num)",
-    """CREATE TABLE schemas (
-        replicator TEXT NOT NULL REFERENCES replicators (name),
-        table_name TEXT NOT NULL,
-        fingerprint TEXT NOT NULL,
-        document TEXT NOT NULL,
-        PRIMARY KEY (replicator, table_name, fingerprint)
-    )""",
-    """CREATE TABLE dropped (
-        replicator TEXT NOT NULL REFERENCES replicators (name),
-        table_name TEXT NOT NULL,
-        incarnation BIGINT NOT NULL,
-        last_num BIGINT NOT NULL,
-        PRIMARY KEY (replicator, table_name)
-    )""",
-    """CREATE TABLE tables (
-        replicator TEXT NOT NULL REFERENCES replicators (name),
-        table_name TEXT NOT NULL,
-        incarnation BIGINT NOT NULL,
-        stage TEXT NOT NULL,
-        document TEXT NOT NULL,
-        PRIMARY KEY (replicator, table_name)
-    )""",
-    """CREATE TABLE applied (
-        replicator TEXT NOT NULL REFERENCES replicators (name),
-        table_name TEXT NOT NULL,
-        incarnation BIGINT NOT NULL,
-        last_applied BIGINT NOT NULL,
-        row_count BIGINT NOT NULL,
-        source_time TEXT,
-        is_failing BOOLEAN NOT NULL,
-        error TEXT,
-        PRIMARY KEY (replicator, table_name)
-    )""",
-    """CREATE TABLE requests (
-        id BIGINT NOT NULL PRIMARY KEY,
-        replicator TEXT NOT NULL REFERENCES replicators (name),
-        kind TEXT NOT NULL,
-        payload TEXT NOT NULL,
-        created_at TEXT NOT NULL
-    )""",
-    """CREATE TABLE statuses (
-        replicator TEXT NOT NULL REFERENCES replicators (name),
-        role TEXT NOT NULL,
-        updated_at TEXT NOT NULL,
-        document TEXT NOT NULL,
-        PRIMARY KEY (replicator, role)
-    )""",
-    """CREATE TABLE runs (
-        id BIGINT NOT NULL PRIMARY KEY,
-        replicator TEXT NOT NULL REFERENCES replicators (name),
-        epoch BIGINT NOT NULL,
-        holder TEXT NOT NULL,
-        started_at TEXT NOT NULL,
-        ended_at TEXT,
-        outcome TEXT,
-        error TEXT
-    )""",
-)
-
 
 def _first_format(connection: Connection) -> None:
     if connection.dialect.name == "postgresql" and not connection.scalar(
         text("SELECT 1 FROM pg_namespace WHERE nspname = :name"), {"name": POSTGRESQL_SCHEMA}
     ):
         connection.execute(text(f"CREATE SCHEMA {POSTGRESQL_SCHEMA}"))
-    for statement in _FIRST_FORMAT:
+    for statement in FIRST_FORMAT:
         connection.execute(text(statement))
 
 
@@ -374,6 +246,114 @@ def _verifications(connection: Connection) -> None:
     connection.execute(text(_VERIFICATIONS))
 
 
+_VERIFIED_RANGES: Final = """CREATE TABLE verified_ranges (
+    replicator TEXT NOT NULL REFERENCES replicators (name),
+    table_name TEXT NOT NULL,
+    number BIGINT NOT NULL,
+    record TEXT NOT NULL,
+    PRIMARY KEY (replicator, table_name, number)
+)"""
+
+
+def _verified_ranges(connection: Connection) -> None:
+    """Tables that were proven stay proven, and are compared by ranges when they are due."""
+    connection.execute(text(_VERIFIED_RANGES))
+
+
+_COUNTERS: Final = """CREATE TABLE counters (
+    replicator TEXT NOT NULL REFERENCES replicators (name),
+    counter TEXT NOT NULL,
+    labels TEXT NOT NULL,
+    value BIGINT NOT NULL,
+    PRIMARY KEY (replicator, counter, labels)
+)"""
+
+
+def _counters(connection: Connection) -> None:
+    """Counting begins here. A worker of the version before that still runs counts nothing."""
+    connection.execute(text(_COUNTERS))
+
+
+def _comparing(_: Connection) -> None:
+    """Nothing is being compared. A version that does not know the state could not read a table that is in it."""
+
+
+_TOKENS: Final = """CREATE TABLE tokens (
+    name TEXT NOT NULL PRIMARY KEY,
+    scope TEXT NOT NULL,
+    digest TEXT NOT NULL UNIQUE,
+    created_at TEXT NOT NULL,
+    expires_at TEXT
+)"""
+
+
+def _tokens(connection: Connection) -> None:
+    """Until now nothing asked for a token. A worker of the version before that still runs does not read them."""
+    connection.execute(text(_TOKENS))
+
+
+_WATCHES: Final = (
+    """CREATE TABLE watches (
+        replicator TEXT NOT NULL REFERENCES replicators (name),
+        job TEXT NOT NULL,
+        holder TEXT,
+        expires_at TEXT,
+        record TEXT NOT NULL,
+        PRIMARY KEY (replicator, job)
+    )""",
+    """CREATE TABLE alerts (
+        replicator TEXT NOT NULL REFERENCES replicators (name),
+        kind TEXT NOT NULL,
+        subject TEXT NOT NULL,
+        record TEXT NOT NULL,
+        PRIMARY KEY (replicator, kind, subject)
+    )""",
+    """CREATE TABLE alert_messages (
+        replicator TEXT NOT NULL REFERENCES replicators (name),
+        id BIGINT NOT NULL,
+        channel TEXT NOT NULL,
+        record TEXT NOT NULL,
+        PRIMARY KEY (replicator, id)
+    )""",
+)
+
+
+def _watches(connection: Connection) -> None:
+    """Until now nobody was told anything. A worker of the version before that still runs tells nobody."""
+    for statement in _WATCHES:
+        connection.execute(text(statement))
+
+
+_WORKERS: Final = """CREATE TABLE workers (
+    holder TEXT NOT NULL PRIMARY KEY,
+    capacity BIGINT NOT NULL,
+    is_draining BOOLEAN NOT NULL,
+    version TEXT NOT NULL,
+    started_at TEXT NOT NULL,
+    seen_at TEXT NOT NULL,
+    refusals TEXT NOT NULL
+)"""
+
+
+def _workers(connection: Connection) -> None:
+    """A worker of the version before that still runs is not in it: it takes what is free, and keeps it."""
+    connection.execute(text(_WORKERS))
+
+
+_POINTS: Final = """CREATE TABLE points (
+    replicator TEXT NOT NULL REFERENCES replicators (name),
+    minute TEXT NOT NULL,
+    freshness_ms BIGINT,
+    late BIGINT NOT NULL,
+    PRIMARY KEY (replicator, minute)
+)"""
+
+
+def _points(connection: Connection) -> None:
+    """How fresh replicators were until now is not known. A program of the version before could not delete one that has points."""
+    connection.execute(text(_POINTS))
+
+
 def _text(document: dict[str, Any]) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
@@ -390,6 +370,13 @@ MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = (
     _history,
     _source_tables,
     _verifications,
+    _verified_ranges,
+    _counters,
+    _comparing,
+    _tokens,
+    _watches,
+    _workers,
+    _points,
 )
 FORMAT_VERSION: Final = len(MIGRATIONS)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from replicator.model.alteration import Change
 from replicator.model.errors import RefusedError, ReplicatorError
@@ -17,6 +17,9 @@ from replicator.model.reports import ApplyReport, CaptureReport, Report, RetryRe
 from replicator.state.stored import StoredEvent, StoredIdentity, StoredOffset, StoredSchema, StoredTableId
 
 R = TypeVar("R", bound=Report)
+
+CHANGED_ONLY: Final = "changed_only"
+"""In the payload of a request for a new position: tables that the target has are compared, and only what differs is read again."""
 
 
 class Desired(StrEnum):
@@ -32,6 +35,8 @@ class Stage(StrEnum):
 
     PENDING = "pending"
     SNAPSHOT = "snapshot"
+    COMPARING = "comparing"
+    """Its changes are written. The target may lack others, which a comparison of both sides finds."""
     STREAMING = "streaming"
     FAILED = "failed"
     REMOVED = "removed"
@@ -76,7 +81,9 @@ class RequestKind(StrEnum):
     REREAD = "reread"
     """The rows of `keys` (each a list of texts, a cursor) of `table` are read again. Those that the source does not have are deleted."""
     RESTART = "restart"
-    """Snapshots of all from a new position in the log."""
+    """Snapshots of all from a new position in the log; with `changed_only` as it says."""
+    PROVEN = "proven"
+    """`table`, which is being compared since `started_at`, was found equal on both sides."""
     ACCEPT = "accept"
     """The target follows the change at which each of `tables` stopped."""
     POSITION = "position"
@@ -246,6 +253,8 @@ class TableRecord:
         identity: `TableDescription.identity` that capture last accepted; None before the first.
         is_altered: It was altered since `identity` was accepted, perhaps rewritten.
         is_recreated: The next snapshot begins a new incarnation, whatever the table's shape.
+        is_changed_only: The target has the whole table, perhaps an old state of it: a comparison finds what it lacks. Until it has, or a
+            snapshot begins.
         is_accepted: Somebody has accepted the change at which it stopped: no policy stops what its next snapshot finds.
         ignored: Columns that the target has in another way than the source, in this incarnation; `schema` is as the source has it.
         stopped_at: Whether it stopped by policy at a DROP, TRUNCATE or RENAME of the table; None: at anything else, or it did not.
@@ -263,6 +272,7 @@ class TableRecord:
     identity: StoredIdentity | None = None
     is_altered: bool = False
     is_recreated: bool = False
+    is_changed_only: bool = False
     is_accepted: bool = False
     ignored: tuple[IgnoredColumn, ...] = ()
     stopped_at: Change | None = None
@@ -271,6 +281,14 @@ class TableRecord:
     reread: SnapshotProgress | None = None
     first_change: int | None = None
     error: ErrorRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOutline:
+    """A table's record without its shape (`schema` is None), and the columns that the source dropped and the target keeps."""
+
+    record: TableRecord
+    kept_columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,6 +301,7 @@ class AppliedRecord:
             ledger, unless this store was restored from an older backup. None where a version wrote the record that did not record it.
         last_applied: Sequence number; -1 for nothing.
         rows: Changes applied since the incarnation began.
+        snapshot_rows: How many of them were rows of snapshots. None where a version that did not count them wrote the record.
         source_time: Everything committed at the source before it is in the target.
         error: Why it failed.
         copy: What the target holds.
@@ -300,6 +319,7 @@ class AppliedRecord:
     claimed_by: int | None = 0
     last_applied: int = -1
     rows: int = 0
+    snapshot_rows: int | None = None
     source_time: datetime | None = None
     state: ApplyState = ApplyState.APPLYING
     error: ErrorRecord | None = None
@@ -315,6 +335,17 @@ class AppliedRecord:
     def whole(self) -> int:
         """The newest incarnation that the target has had as a whole; 0: none."""
         return self.whole_before if self.copy is TargetCopy.SNAPSHOT else self.incarnation
+
+    def applied(self, files: Iterable[SegmentFile], *, last: int) -> AppliedRecord:
+        """The record once these files are in the target, and everything up to `last`."""
+        taken = tuple(files)
+        of_snapshots = sum(file.snapshot_rows for file in taken)
+        return replace(
+            self,
+            last_applied=last,
+            rows=self.rows + sum(file.rows for file in taken),
+            snapshot_rows=None if self.snapshot_rows is None else self.snapshot_rows + of_snapshots,
+        )
 
     @property
     def has_failed(self) -> bool:

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from replicator.model.counts import BatchCount, Counts
 from replicator.model.errors import ConfigError
 from replicator.model.offset import Offset
 from replicator.model.reports import Report
 from replicator.model.schema import TableId, TableSchema
-from replicator.state import histories, index, leases, verifications
+from replicator.state import counters, histories, index, leases, runs, verifications
+from replicator.state.alerts import Alerts
 from replicator.state.codec import (
     read_applied,
+    read_outline,
     read_replicator,
     read_reports,
     read_request,
-    read_run,
     read_table,
     write_applied,
     write_error,
     write_report,
     write_table,
 )
-from replicator.state.database import Database, upsert
+from replicator.state.database import Database, check_exists, next_id, upsert, utc_now
+from replicator.state.points import Points
 from replicator.state.records import (
     AppliedRecord,
     Desired,
@@ -43,17 +46,17 @@ from replicator.state.records import (
     Run,
     Segment,
     SegmentFile,
+    TableOutline,
     TableRecord,
 )
-from replicator.state.tables import APPLIED, LEASES, OWNED, REPLICATORS, REQUESTS, RUNS, STATUSES, STORE, TABLES
-from replicator.state.verification_records import VerificationOutcome, VerificationRecord
+from replicator.state.tables import APPLIED, LEASES, OWNED, REPLICATORS, REQUESTS, STATUSES, STORE, TABLES
+from replicator.state.tokens import Tokens
+from replicator.state.verification_records import RangeOutcome, RangeRecord, VerificationOutcome, VerificationRecord
+from replicator.state.watches import Watches
+from replicator.state.workers import Workers
 
 BUSY_TIMEOUT_S: Final = 10.0
 RUNS_KEPT: Final = 1000
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 class StateStore:
@@ -63,8 +66,8 @@ class StateStore:
 
     Raises (all methods, and opening): StateUnavailableError when locked or unreachable past the busy time-out, CorruptStreamError
     (`corrupt_state`) when the content is damaged or not ours, FatalError (`newer_state`) when its format is newer than this program,
-    AccessDeniedError when the server refuses us. Opening: ConfigError for a URL or path that cannot hold a store. Methods that write
-    to a replicator that does not exist: ConfigError (`unknown_replicator`), or FencedError where an epoch is given.
+    AccessDeniedError when the server refuses us. Opening: ConfigError for a URL or path that cannot hold a store. Methods that write to
+    a replicator that does not exist: ConfigError (`unknown_replicator`), or FencedError where an epoch is given.
 
     Args:
         url: `sqlite:////absolute/path` or `postgresql://…`.
@@ -73,9 +76,12 @@ class StateStore:
     """
 
     def __init__(
-        self, url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S, clock: Callable[[], datetime] = _utc_now
+        self, url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S, clock: Callable[[], datetime] = utc_now
     ) -> None:
         self._database = Database(url, busy_timeout_s=busy_timeout_s, clock=clock)
+        self.tokens, self.workers = Tokens(self._database), Workers(self._database)
+        self.watches, self.points = Watches(self._database), Points(self._database)
+        self.alerts = Alerts(self._database)
 
     def close(self) -> None:
         """Close all connections. May be called twice."""
@@ -113,11 +119,8 @@ class StateStore:
                 connection.execute(insert(LEASES), [{"replicator": name, "epoch": epoch}])
                 return read_replicator(connection.execute(select(REPLICATORS).where(REPLICATORS.c.name == name)).one())
         except IntegrityError as error:
-            raise ConfigError(
-                f"A replicator named {name} already exists.",
-                code="exists",
-                action="Choose another name, or delete it first.",
-            ) from error
+            message = f"A replicator named {name} already exists."
+            raise ConfigError(message, code="exists", action="Choose another name, or delete it first.") from error
 
     def replicator(self, name: str) -> ReplicatorRecord | None:
         """The replicator of that name, if there is one."""
@@ -128,9 +131,7 @@ class StateStore:
     def replicators(self) -> Sequence[ReplicatorRecord]:
         """All of them, by name."""
         with self._database.read() as connection:
-            return [
-                read_replicator(row) for row in connection.execute(select(REPLICATORS).order_by(REPLICATORS.c.name))
-            ]
+            return [read_replicator(r) for r in connection.execute(select(REPLICATORS).order_by(REPLICATORS.c.name))]
 
     def set_desired(self, name: str, desired: Desired, *, apply_paused: bool = False) -> None:
         """Record what the operator wants."""
@@ -181,7 +182,7 @@ class StateStore:
         None if someone else holds it. `holder` comes from `replicator.state.holder_id`.
         """
         with self._database.write() as connection:
-            _check_exists(connection, name)
+            check_exists(connection, name)
             return leases.acquire(connection, name, holder, ttl_s, self._database.now(connection))
 
     def renew_lease(self, lease: Lease, ttl_s: float) -> Lease:
@@ -227,12 +228,13 @@ class StateStore:
         history: Sequence[HistoryEntry] = (),
         done_requests: Sequence[int] = (),
         barriers: Sequence[int] = (),
+        changes: Mapping[str, int] | None = None,
     ) -> None:
         """Append segments to the index: the commit point of capture.
 
         In one transaction: check the epoch, check that numbers and ids follow the newest segment's, insert segments, files, events and
-        schemas, upsert table records, append to the history, close requests, and say of those for a barrier where they end. A newest
-        segment that is empty makes room for the new ones.
+        schemas, upsert table records, append to the history, close requests, and say of those for a barrier where they end, and count. A
+        newest segment that is empty makes room for the new ones. `changes`: of the source's log, by operation.
 
         Raises:
             FencedError: The epoch is over.
@@ -243,6 +245,7 @@ class StateStore:
             index.insert_segments(connection, name, segments, schemas)
             _put_tables(connection, name, tables)
             histories.add_entries(connection, name, history, segments[-1].offset if segments else None)
+            counters.add(connection, name, counters.of_seal(segments, changes or {}, history))
             if done_requests:
                 done = (REQUESTS.c.replicator == name) & REQUESTS.c.id.in_(done_requests)
                 connection.execute(delete(REQUESTS).where(done))
@@ -311,15 +314,20 @@ class StateStore:
         with self._database.read() as connection:
             return index.total_bytes(connection, name)
 
+    def snapshot_rows_above(self, name: str, table: TableId, incarnation: int, after: int) -> int:
+        """Rows of a table's snapshots that the index has behind a sequence number."""
+        with self._database.read() as connection:
+            return index.snapshot_rows_above(connection, name, table, incarnation, after)
+
+    def oldest_unapplied(self, name: str, applied: Mapping[TableId, int]) -> datetime | None:
+        """When the oldest segment was sealed that has something of a table above the number given for it; None if none has."""
+        with self._database.read() as connection:
+            return index.oldest_above(connection, name, applied)
+
     def history(self, name: str, limit: int, *, table: TableId | None = None) -> Sequence[HistoryEntry]:
         """The newest changes of tables' definitions, of one table or of all, in the order in which they were noted."""
         with self._database.read() as connection:
             return histories.list_entries(connection, name, table, limit)
-
-    def has_history(self, name: str, table: TableId) -> bool:
-        """Whether any change of a table's definition is known."""
-        with self._database.read() as connection:
-            return histories.has_entries(connection, name, table)
 
     # Tables, as capture and apply know them
 
@@ -329,12 +337,22 @@ class StateStore:
             query = select(TABLES).where(TABLES.c.replicator == name).order_by(TABLES.c.table_name)
             return [read_table(row) for row in connection.execute(query)]
 
+    def outlines(self, name: str) -> Sequence[TableOutline]:
+        """As `tables`, without the shapes."""
+        with self._database.read() as connection:
+            return [read_outline(row) for row in connection.execute(select(TABLES).where(TABLES.c.replicator == name))]
+
     def table(self, name: str, table: TableId) -> TableRecord | None:
         """Capture's record of a table; None if it knows no such table."""
         with self._database.read() as connection:
             mine = (TABLES.c.replicator == name) & (TABLES.c.table_name == str(table))
             row = connection.execute(select(TABLES).where(mine)).one_or_none()
             return None if row is None else read_table(row)
+
+    def is_comparing(self, name: str) -> bool:
+        """Whether any of its tables is being compared (`Stage.COMPARING`)."""
+        with self._database.read() as connection:
+            return verifications.is_comparing(connection, name)
 
     def put_tables(self, name: str, epoch: int, tables: Sequence[TableRecord]) -> None:
         """Upsert capture's records outside a seal; fenced by epoch."""
@@ -350,10 +368,14 @@ class StateStore:
             ]
             return {record.table: record for record in records}
 
-    def put_applied(self, name: str, epoch: int, records: Sequence[AppliedRecord]) -> None:
-        """Upsert apply's records; fenced by epoch."""
+    def put_applied(
+        self, name: str, epoch: int, records: Sequence[AppliedRecord], *, batch: BatchCount | None = None
+    ) -> None:
+        """Upsert apply's records, and count the batch that they tell of; fenced by epoch."""
         with self._database.write() as connection:
             leases.check_epoch(connection, name, epoch)
+            failed = counters.of_failed_applied(connection, name, records)
+            counters.add(connection, name, failed + counters.of_batch(batch))
             upsert(connection, APPLIED, [{"replicator": name, **write_applied(record)} for record in records])
 
     def verifications(
@@ -366,8 +388,21 @@ class StateStore:
     def note_verification(self, name: str, outcome: VerificationOutcome) -> VerificationRecord:
         """Take a comparison into the record of its table; return the record. Not fenced: it is true whichever process made it."""
         with self._database.write() as connection:
-            _check_exists(connection, name)
+            check_exists(connection, name)
+            counters.add(connection, name, counters.of_verification(outcome))
             return verifications.note(connection, name, outcome, self._database.now(connection))
+
+    def note_range(self, name: str, outcome: RangeOutcome) -> VerificationRecord:
+        """Take the comparison of a range of a table into its record, and return that. Not fenced: as `note_verification`."""
+        with self._database.write() as connection:
+            check_exists(connection, name)
+            counters.add(connection, name, counters.of_range(outcome))
+            return verifications.note_range(connection, name, outcome, self._database.now(connection))
+
+    def verified_ranges(self, name: str, table: TableId) -> Sequence[RangeRecord]:
+        """The ranges of a table that were compared, in key order."""
+        with self._database.read() as connection:
+            return verifications.list_ranges(connection, name, table)
 
     def begin_verification(self, name: str, epoch: int, table: TableId, incarnation: int) -> None:
         """Record that the schedule begins to compare a table; fenced by epoch."""
@@ -380,8 +415,8 @@ class StateStore:
     def add_request(self, name: str, kind: RequestKind, payload: Mapping[str, Any]) -> int:
         """Ask something of a running replicator; return the request's id, which is never used again."""
         with self._database.write() as connection:
-            _check_exists(connection, name)
-            id_ = _next_id(connection)
+            check_exists(connection, name)
+            id_ = next_id(connection)
             moment = self._database.now(connection)
             values = {"id": id_, "replicator": name, "kind": kind.value, "payload": dict(payload), "created_at": moment}
             connection.execute(insert(REQUESTS), [values])
@@ -398,18 +433,23 @@ class StateStore:
         is_barrier = REQUESTS.c.kind == RequestKind.BARRIER.value
         with self._database.read() as connection:
             query = select(REQUESTS.c.payload).where(REQUESTS.c.replicator == name, is_barrier).order_by(REQUESTS.c.id)
-            payloads = connection.scalars(query).all()
-        return [payload["position"] for payload in payloads if "position" in payload]
+            return [payload["position"] for payload in connection.scalars(query) if "position" in payload]
+
+    def set_request(self, id_: int, payload: Mapping[str, Any]) -> None:
+        """Replace what a request holds. Does nothing if it was withdrawn."""
+        with self._database.write() as connection:
+            connection.execute(update(REQUESTS).where(REQUESTS.c.id == id_).values(payload=dict(payload)))
 
     def remove_request(self, id_: int) -> None:
         """Withdraw a request, or let go of a barrier. Replay: does nothing."""
         with self._database.write() as connection:
             connection.execute(delete(REQUESTS).where(REQUESTS.c.id == id_))
 
-    def put_report(self, name: str, report: Report) -> None:
-        """Replace what a process says of itself; stamped with the store's time."""
+    def put_report(self, name: str, report: Report, *, retried: Mapping[str, int] | None = None) -> None:
+        """Replace what a process says of itself; stamped with the store's time. `retried`: tables since the last one, by error code."""
         with self._database.write() as connection:
-            _check_exists(connection, name)
+            check_exists(connection, name)
+            counters.add(connection, name, counters.of_report(report, retried or {}))
             moment = self._database.now(connection)
             upsert(connection, STATUSES, [{"replicator": name, "updated_at": moment, **write_report(report)}])
 
@@ -418,30 +458,16 @@ class StateStore:
         with self._database.read() as connection:
             return read_reports(connection.execute(select(STATUSES).where(STATUSES.c.replicator == name)))
 
+    def counters(self, name: str) -> Counts:
+        """What was counted since the replicator exists, or since the store counts."""
+        with self._database.read() as connection:
+            return counters.read(connection, name)
+
     def start_run(self, lease: Lease) -> int:
         """Record that a supervisor began; return the run's id. Only the latest `RUNS_KEPT` runs are kept."""
         with self._database.write() as connection:
             leases.check_epoch(connection, lease.replicator, lease.epoch)
-            mine = RUNS.c.replicator == lease.replicator
-            oldest_kept = (
-                select(RUNS.c.id)
-                .where(mine)
-                .order_by(RUNS.c.id.desc())
-                .offset(RUNS_KEPT - 1)
-                .limit(1)
-                .scalar_subquery()
-            )
-            connection.execute(delete(RUNS).where(mine & (RUNS.c.id <= oldest_kept)))
-            id_ = _next_id(connection)
-            values = {
-                "id": id_,
-                "replicator": lease.replicator,
-                "epoch": lease.epoch,
-                "holder": lease.holder,
-                "started_at": self._database.now(connection),
-            }
-            connection.execute(insert(RUNS), [values])
-            return id_
+            return runs.begin(connection, lease, next_id(connection), self._database.now(connection), kept=RUNS_KEPT)
 
     def end_run(self, lease: Lease, run: int, outcome: str, error: ErrorRecord | None) -> None:
         """Record how a run ended, and with an error why the replicator stopped. Fenced by epoch. Replay: the later word stands."""
@@ -449,14 +475,13 @@ class StateStore:
             leases.check_epoch(connection, lease.replicator, lease.epoch)
             if error is not None:
                 _set(connection, lease.replicator, error=write_error(error))
-            values = {"ended_at": self._database.now(connection), "outcome": outcome, "error": write_error(error)}
-            connection.execute(update(RUNS).where(RUNS.c.id == run).values(values))
+            counters.add(connection, lease.replicator, counters.of_error(error))
+            runs.end(connection, run, outcome, error, self._database.now(connection))
 
     def runs(self, name: str, limit: int = 20) -> Sequence[Run]:
         """The latest runs, newest first."""
         with self._database.read() as connection:
-            query = select(RUNS).where(RUNS.c.replicator == name).order_by(RUNS.c.id.desc()).limit(limit)
-            return [read_run(row) for row in connection.execute(query)]
+            return runs.list_latest(connection, name, limit)
 
     def _set(self, name: str, **values: Any) -> None:
         with self._database.write() as connection:
@@ -464,24 +489,10 @@ class StateStore:
 
 
 def _set(connection: Connection, name: str, **values: Any) -> None:
-    _check_exists(connection, name)
+    check_exists(connection, name)
     connection.execute(update(REPLICATORS).where(REPLICATORS.c.name == name).values(values))
 
 
 def _put_tables(connection: Connection, name: str, tables: Sequence[TableRecord]) -> None:
+    counters.add(connection, name, counters.of_failed_tables(connection, name, tables))
     upsert(connection, TABLES, [{"replicator": name, **write_table(record)} for record in tables])
-
-
-def _check_exists(connection: Connection, name: str) -> None:
-    if connection.scalar(select(REPLICATORS.c.name).where(REPLICATORS.c.name == name)) is None:
-        raise ConfigError(
-            f"There is no replicator named {name}.",
-            code="unknown_replicator",
-            action="`replicator list` shows those that exist.",
-        )
-
-
-def _next_id(connection: Connection) -> int:
-    connection.execute(update(STORE).values(last_id=STORE.c.last_id + 1))
-    drawn: int = connection.scalars(select(STORE.c.last_id)).one()
-    return drawn

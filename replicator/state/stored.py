@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import PlainSerializer, PlainValidator
 
@@ -35,18 +35,26 @@ def _table_id(text: str) -> TableId:
     return TableId.parse(text)
 
 
-StoredTableId = Annotated[TableId, PlainValidator(_read(TableId, _table_id)), PlainSerializer(str)]
-StoredSchema = Annotated[
-    TableSchema, PlainValidator(_read(TableSchema, TableSchema.from_json)), PlainSerializer(TableSchema.to_json)
-]
-StoredIdentity = Annotated[
-    TableIdentity, PlainValidator(_read(TableIdentity, TableIdentity.from_json)), PlainSerializer(TableIdentity.to_json)
-]
-StoredOffset = Annotated[
-    Offset, PlainValidator(_read(Offset, Offset)), PlainSerializer(lambda offset: offset.text, return_type=str)
-]
-StoredEvent = Annotated[
-    JournalEvent,
-    PlainValidator(_read((DDLEvent, SnapshotEvent), event_from_json)),
-    PlainSerializer(lambda event: event.to_json(), return_type=dict[str, Any]),
-]
+if TYPE_CHECKING:
+    StoredTableId = TableId
+    StoredSchema = TableSchema
+    StoredIdentity = TableIdentity
+    StoredOffset = Offset
+    StoredEvent = JournalEvent
+else:
+    # Of `Any`: pydantic would otherwise look into the classes, though it never reads or writes their fields.
+    StoredTableId = Annotated[Any, PlainValidator(_read(TableId, _table_id)), PlainSerializer(str)]
+    StoredSchema = Annotated[
+        Any, PlainValidator(_read(TableSchema, TableSchema.from_json)), PlainSerializer(TableSchema.to_json)
+    ]
+    StoredIdentity = Annotated[
+        Any, PlainValidator(_read(TableIdentity, TableIdentity.from_json)), PlainSerializer(TableIdentity.to_json)
+    ]
+    StoredOffset = Annotated[
+        Any, PlainValidator(_read(Offset, Offset)), PlainSerializer(lambda offset: offset.text, return_type=str)
+    ]
+    StoredEvent = Annotated[
+        Any,
+        PlainValidator(_read((DDLEvent, SnapshotEvent), event_from_json)),
+        PlainSerializer(lambda event: event.to_json(), return_type=dict[str, Any]),
+    ]

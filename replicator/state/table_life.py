@@ -6,8 +6,9 @@ Capture's word (`TableRecord.stage`):
               ▲  ▲ └────────────── begun_without_snapshot ──────────────────────────────▲ │
               │  └───────────────────────── suspended ───────────┴────────────────────────┘
               │ suspended
+    PENDING, with `is_changed_only` ── begun_comparing ──▶ COMPARING ── completed ──▶ STREAMING;   from COMPARING as from SNAPSHOT
     every state but REMOVED ── failed, journal_lost ──▶ FAILED;   a snapshot that is asked for begins there, too: begun, begun_in_place
-    a STREAMING table reads some of its rows again: rereading, until rows_reread
+    a STREAMING or COMPARING table reads some of its rows again: rereading, until rows_reread
     every state ── removed ──▶ REMOVED ── returned ──▶ PENDING, as the next incarnation
 
 A table that stopped at a change which somebody accepts: `change_accepted`; it stays FAILED until its snapshot begins, or is to begin.
@@ -16,6 +17,8 @@ A table whose incarnation has begun gets another shape: `altered`; its identity 
 source: `renamed`. None of them changes its state.
 
 Any table that is not captured, and a captured one as it stops: `recreated`: its next snapshot begins a new incarnation.
+
+At a new position in the log: `compared_next`, where the target has the table as a whole; `read_next`, where all rows are to be read.
 
 Apply's word (`AppliedRecord.state`): `nothing_applied` begins, `refused` ──▶ FAILED, `taken_up` ──▶ APPLYING, `begun_in_target` begins
 again with the next incarnation; `crashed` counts and changes no state, `nothing_left` ends the count. It does not change capture's word:
@@ -31,13 +34,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from replicator.model.alteration import Change
 from replicator.model.events import SnapshotKind
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import Cursor
 from replicator.state.records import (
     AlarmRecord,
     AppliedRecord,
@@ -50,6 +52,9 @@ from replicator.state.records import (
     TargetCopy,
 )
 from replicator.state.verification_records import VerificationRecord
+
+if TYPE_CHECKING:
+    from replicator.plugins.source import Cursor
 
 JOURNAL_GIVEN_UP: Final = "journal_given_up"
 """Code of the error of a table whose changes the journal had to drop."""
@@ -69,11 +74,11 @@ TABLE_MISSING: Final = "table_missing"
 TABLE_RENAMED: Final = "table_renamed"
 """Code of the error of a table that has another name in the source, under which it is not followed."""
 
-CAPTURED: Final = (Stage.SNAPSHOT, Stage.STREAMING)
+CAPTURED: Final = (Stage.SNAPSHOT, Stage.COMPARING, Stage.STREAMING)
 """The changes of these tables are written."""
-UNFINISHED: Final = (Stage.PENDING, Stage.SNAPSHOT)
+UNFINISHED: Final = (Stage.PENDING, Stage.SNAPSHOT, Stage.COMPARING)
 """The snapshots of these tables are not complete, or have not begun."""
-REPLICATED: Final = (Stage.PENDING, Stage.SNAPSHOT, Stage.STREAMING, Stage.FAILED)
+REPLICATED: Final = (Stage.PENDING, Stage.SNAPSHOT, Stage.COMPARING, Stage.STREAMING, Stage.FAILED)
 """Everything that the configuration selects."""
 
 
@@ -108,6 +113,16 @@ def is_unfinished(record: TableRecord) -> bool:
 def is_complete(record: TableRecord) -> bool:
     """Whether its snapshot is captured, and its changes are."""
     return record.stage is Stage.STREAMING
+
+
+def is_comparing(record: TableRecord) -> bool:
+    """Whether a comparison of both sides finds what the target lacks of it."""
+    return record.stage is Stage.COMPARING
+
+
+def can_reread(record: TableRecord) -> bool:
+    """Whether some of its rows can be read again."""
+    return record.stage in _REREADING
 
 
 def is_outdated(record: TableRecord) -> bool:
@@ -157,6 +172,9 @@ def needs_journal(record: TableRecord) -> bool:
     return is_replicated(record) and not is_given_up
 
 
+_REREADING: Final = (Stage.COMPARING, Stage.STREAMING)
+
+
 # --- capture's transitions ----------------------------------------------------------------------------------------------
 
 
@@ -180,6 +198,7 @@ def removed(record: TableRecord) -> TableRecord:
         snapshot=None,
         reread=None,
         error=None,
+        is_changed_only=False,
         is_accepted=False,
         stopped_at=None,
     )
@@ -189,6 +208,17 @@ def suspended(record: TableRecord) -> TableRecord:
     """Nothing of the table is written until its next snapshot begins, which it waits for."""
     _assert_in(record, REPLICATED)
     return replace(record, stage=Stage.PENDING, snapshot=None, reread=None, error=None, stopped_at=None)
+
+
+def compared_next(record: TableRecord) -> TableRecord:
+    """Log was lost since the target had the whole table: what it lacks is found by a comparison, and not by a snapshot."""
+    _assert_in(record, (Stage.PENDING, Stage.COMPARING, Stage.STREAMING))
+    return replace(record, is_changed_only=True)
+
+
+def read_next(record: TableRecord) -> TableRecord:
+    """The next snapshot of the table reads all of its rows, whatever was to become of it before."""
+    return replace(record, is_changed_only=False)
 
 
 def begun(
@@ -237,12 +267,23 @@ def begun_in_place(
         stage=Stage.SNAPSHOT,
         identity=identity,
         is_altered=False,
+        is_changed_only=False,
         is_accepted=False,
         stopped_at=None,
         snapshot=snapshot,
         reread=None,
         first_change=number if record.first_change is None else record.first_change,
         error=None,
+    )
+
+
+def begun_comparing(
+    record: TableRecord, identity: TableIdentity, *, snapshot: SnapshotProgress, number: int
+) -> TableRecord:
+    """The changes of a table that the target holds are written again, behind the event of this number. What it lacks is to be found."""
+    assert record.is_changed_only, f"{record.table} is to be read as a whole"
+    return replace(
+        begun_in_place(record, identity, snapshot=snapshot, number=number), stage=Stage.COMPARING, is_changed_only=True
     )
 
 
@@ -285,15 +326,16 @@ def accepted(record: TableRecord, identity: TableIdentity) -> TableRecord:
 
 
 def completed(record: TableRecord, at: datetime) -> TableRecord:
-    """The snapshot is complete."""
-    _assert_in(record, (Stage.SNAPSHOT,))
+    """The snapshot is complete; or the table was compared, and is equal on both sides."""
+    _assert_in(record, (Stage.SNAPSHOT, Stage.COMPARING))
     assert record.snapshot is not None, "a snapshot is running"
-    return replace(record, stage=Stage.STREAMING, snapshot=replace(record.snapshot, completed_at=at))
+    snapshot = replace(record.snapshot, completed_at=at)
+    return replace(record, stage=Stage.STREAMING, is_changed_only=False, snapshot=snapshot)
 
 
 def rereading(record: TableRecord, keys: Iterable[Cursor], at: datetime) -> TableRecord:
     """The rows of these keys are read again, and those for which that is under way."""
-    _assert_in(record, (Stage.STREAMING,))
+    _assert_in(record, _REREADING)
     known = record.reread or SnapshotProgress(kind=SnapshotKind.KEYS, ranges=(), started_at=at)
     return replace(record, reread=replace(known, keys=tuple(dict.fromkeys((*known.keys, *keys)))))
 
@@ -304,15 +346,26 @@ def advanced(record: TableRecord, progress: SnapshotProgress) -> TableRecord:
 
 
 def rows_reread(record: TableRecord) -> TableRecord:
-    """What was to be read again is in the journal."""
-    _assert_in(record, (Stage.STREAMING,))
-    return replace(record, reread=None)
+    """What was to be read again is in the journal. Of a table that is being compared, it counts as rows of its snapshot."""
+    _assert_in(record, _REREADING)
+    snapshot = record.snapshot
+    if is_comparing(record) and snapshot is not None and record.reread is not None:
+        snapshot = replace(snapshot, rows=snapshot.rows + record.reread.rows)
+    return replace(record, snapshot=snapshot, reread=None)
 
 
 def failed(record: TableRecord, error: ErrorRecord, *, stopped_at: Change | None = None) -> TableRecord:
     """Nothing of the table is written until a snapshot is asked for. A second failure replaces the first."""
     _assert_in(record, REPLICATED)
-    return replace(record, stage=Stage.FAILED, reread=None, error=error, is_accepted=False, stopped_at=stopped_at)
+    return replace(
+        record,
+        stage=Stage.FAILED,
+        reread=None,
+        error=error,
+        is_changed_only=False,
+        is_accepted=False,
+        stopped_at=stopped_at,
+    )
 
 
 def change_accepted(record: TableRecord) -> TableRecord:
@@ -342,7 +395,7 @@ def recreated(record: TableRecord) -> TableRecord:
 
 def nothing_applied(table: TableId) -> AppliedRecord:
     """A table of which apply has recorded nothing: its first incarnation has not begun in the target."""
-    return AppliedRecord(table=table, incarnation=0)
+    return AppliedRecord(table=table, incarnation=0, snapshot_rows=0)
 
 
 def refused(applied: AppliedRecord, error: ErrorRecord) -> AppliedRecord:
@@ -382,7 +435,9 @@ def found_whole(applied: AppliedRecord, *, has_snapshot: bool) -> AppliedRecord:
 
 def begun_in_target(applied: AppliedRecord, incarnation: int, alarms: tuple[AlarmRecord, ...]) -> AppliedRecord:
     """Apply continues with a new incarnation: nothing of it is applied, and it replaces what the target has."""
-    return AppliedRecord(table=applied.table, incarnation=incarnation, whole_before=applied.whole, alarms=alarms)
+    return AppliedRecord(
+        table=applied.table, incarnation=incarnation, snapshot_rows=0, whole_before=applied.whole, alarms=alarms
+    )
 
 
 def _assert_in(record: TableRecord, stages: Collection[Stage]) -> None:

@@ -223,6 +223,16 @@ VERIFICATIONS: Final = Table(
     Column("record", Json, nullable=False),
 )
 
+# Of tables that are compared range by range: which ranges were, in no order.
+VERIFIED_RANGES: Final = Table(
+    "verified_ranges",
+    METADATA,
+    _owner(),
+    Column("table_name", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("record", Json, nullable=False),
+)
+
 # The latest changes of tables' definitions. They outlive the segments and shapes of the journal, so a row has all that is shown of it.
 HISTORY: Final = Table(
     "history",
@@ -238,6 +248,47 @@ HISTORY: Final = Table(
     Column("resume_offset", Text),
     Column("entry", Json, nullable=False),
     Index("history_of_table", "replicator", "table_name", "id"),
+)
+
+# What is counted for as long as the replicator exists.
+COUNTERS: Final = Table(
+    "counters",
+    METADATA,
+    _owner(),
+    Column("counter", Text, primary_key=True),
+    Column("labels", Json, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)
+
+# Which process does a job on the side of a replicator (alerts, lineage), and what it has to remember of it.
+WATCHES: Final = Table(
+    "watches",
+    METADATA,
+    _owner(),
+    Column("job", Text, primary_key=True),
+    Column("holder", Text),
+    Column("expires_at", Moment),
+    Column("record", Json, nullable=False),
+)
+
+# What is wrong with a replicator or a table of it, and what was told of it. `subject`: the table, or nothing.
+ALERTS: Final = Table(
+    "alerts",
+    METADATA,
+    _owner(),
+    Column("kind", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("record", Json, nullable=False),
+)
+
+# Messages that wait for their channel.
+ALERT_MESSAGES: Final = Table(
+    "alert_messages",
+    METADATA,
+    _owner(),
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("channel", Text, nullable=False),
+    Column("record", Json, nullable=False),
 )
 
 REQUESTS: Final = Table(
@@ -272,7 +323,43 @@ RUNS: Final = Table(
     Column("error", Json),
 )
 
+# How fresh a replicator was, one row per minute.
+POINTS: Final = Table(
+    "points",
+    METADATA,
+    _owner(),
+    Column("minute", Moment, primary_key=True),
+    Column("freshness_ms", BigInteger),
+    Column("late", BigInteger, nullable=False),
+)
+
+# The processes that run replicators (`serve`), as they said last. They belong to no replicator.
+WORKERS: Final = Table(
+    "workers",
+    METADATA,
+    Column("holder", Text, primary_key=True),
+    Column("capacity", BigInteger, nullable=False),
+    Column("is_draining", Boolean, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("started_at", Moment, nullable=False),
+    Column("seen_at", Moment, nullable=False),
+    # Per replicator that it cannot run: why.
+    Column("refusals", Json, nullable=False),
+)
+
+# What may call the REST API; only hashes of the tokens. They belong to no replicator.
+TOKENS: Final = Table(
+    "tokens",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("scope", Text, nullable=False),
+    Column("digest", Text, nullable=False, unique=True),
+    Column("created_at", Moment, nullable=False),
+    Column("expires_at", Moment),
+)
+
 OWNED: Final = (
-    LEASES, SEGMENT_FILES, SEGMENT_EVENTS, SEGMENTS, SCHEMAS, DROPPED, TABLES, APPLIED, VERIFICATIONS, HISTORY, REQUESTS, STATUSES, RUNS,
+    LEASES, SEGMENT_FILES, SEGMENT_EVENTS, SEGMENTS, SCHEMAS, DROPPED, TABLES, APPLIED, VERIFICATIONS, VERIFIED_RANGES, HISTORY,
+    COUNTERS, WATCHES, ALERTS, ALERT_MESSAGES, REQUESTS, STATUSES, RUNS, POINTS,
 )  # fmt: skip
 """Every table whose rows belong to one replicator."""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, delete, select
 
 from replicator.model.schema import TableId
 from replicator.model.verdict import Result
-from replicator.state.codec import read_verification, write_verification
+from replicator.state import ranges
+from replicator.state.codec import read_range, read_verification, write_range, write_verification
 from replicator.state.database import upsert
-from replicator.state.records import AlarmRecord
-from replicator.state.tables import VERIFICATIONS
-from replicator.state.verification_records import VerificationOutcome, VerificationRecord
+from replicator.state.records import AlarmRecord, Stage
+from replicator.state.tables import TABLES, VERIFICATIONS, VERIFIED_RANGES
+from replicator.state.verification_records import RangeOutcome, RangeRecord, VerificationOutcome, VerificationRecord
 
 VERIFY_DIFFERENT: Final = "verify_different"
 
@@ -35,7 +36,11 @@ def after(before: VerificationRecord | None, outcome: VerificationOutcome, now: 
     seen = replace(record, result=outcome.result, verified_at=outcome.begun_at, reason=None, action=None)
     if outcome.result is Result.NOT_VERIFIED:
         return replace(seen, reason=outcome.message, action=outcome.action)
-    seen = replace(seen, position=outcome.position, rows=outcome.rows if outcome.is_whole else record.rows)
+    if outcome.is_by_range and outcome.result is Result.EQUAL:
+        # What is proven the ranges say. An alarm was raised meanwhile about rows that may be in any of them.
+        return seen if record.alarm is None else record
+    rows = outcome.rows if outcome.is_whole and not outcome.is_by_range else record.rows
+    seen = replace(seen, position=outcome.position, rows=rows)
     if outcome.result is Result.DIFFERENT:
         return replace(seen, alarm=_alarm(outcome, now), disproved=())
     return replace(
@@ -44,6 +49,55 @@ def after(before: VerificationRecord | None, outcome: VerificationOutcome, now: 
         proven_position=outcome.position,
         alarm=None,
         disproved=outcome.disproves,
+    )
+
+
+def after_range(before: VerificationRecord | None, outcome: RangeOutcome, now: datetime) -> VerificationRecord:
+    """The record of a table after the comparison of a range, without what all ranges together say (`summed`). Pure."""
+    record = before if before is not None else nothing_verified(outcome.table, outcome.incarnation)
+    if record.incarnation < outcome.incarnation:
+        record = replace(nothing_verified(outcome.table, outcome.incarnation), scheduled_at=record.scheduled_at)
+    rows = record.scheduled_rows + (outcome.range.rows if outcome.is_scheduled else 0)
+    record = replace(record, scheduled_rows=rows)
+    position = outcome.range.position
+    if outcome.incarnation < record.incarnation:
+        return record
+    if outcome.range.proven_at is not None:
+        return replace(record, position=max(position, record.position or 0))
+    if record.position is not None and position < record.position:
+        return record
+    return replace(
+        record,
+        result=Result.DIFFERENT,
+        verified_at=outcome.begun_at,
+        reason=None,
+        action=None,
+        position=position,
+        alarm=_alarm(outcome, now),
+        disproved=(),
+    )
+
+
+def summed(record: VerificationRecord, known: Sequence[RangeRecord]) -> VerificationRecord:
+    """The record of a table with what its ranges say together. Pure."""
+    counted = replace(
+        record,
+        ranges_proven=sum(one.proven_at is not None for one in known),
+        ranges_total=len(known) if ranges.is_tiled(known) else None,
+    )
+    if not ranges.is_proven(known):
+        return counted
+    first, *others = known
+    return replace(
+        counted,
+        result=Result.EQUAL,
+        reason=None,
+        action=None,
+        rows=sum(one.rows for one in known),
+        proven_at=min(one.proven_at for one in known if one.proven_at is not None),
+        proven_position=min(one.position for one in known),
+        alarm=None,
+        disproved=tuple(alarm for alarm in first.disproves if all(alarm in one.disproves for one in others)),
     )
 
 
@@ -64,22 +118,47 @@ def list_records(
 
 def note(connection: Connection, name: str, outcome: VerificationOutcome, now: datetime) -> VerificationRecord:
     """Take a comparison into the record of its table."""
-    record = after(_find(connection, name, outcome.table), outcome, now)
+    before = _find(connection, name, outcome.table)
+    record = after(before, outcome, now)
+    if record is not before and not outcome.is_by_range and outcome.position is not None:
+        known = list_ranges(connection, name, outcome.table)
+        if outcome.result is Result.DIFFERENT:
+            # It is not known in which range.
+            record = _with_ranges(connection, name, record, ())
+        elif outcome.result is Result.EQUAL and outcome.is_whole:
+            kept = ranges.repaired(known, outcome.position, outcome.begun_at)
+            record = _with_ranges(connection, name, record, kept)
     _put(connection, name, record)
     return record
+
+
+def note_range(connection: Connection, name: str, outcome: RangeOutcome, now: datetime) -> VerificationRecord:
+    """Take the comparison of a range into the record of its table."""
+    record = after_range(_find(connection, name, outcome.table), outcome, now)
+    is_older = record.alarm is not None and outcome.range.position < (record.position or 0)
+    if outcome.incarnation == record.incarnation and not is_older:
+        known = list_ranges(connection, name, outcome.table)
+        record = _with_ranges(connection, name, record, ranges.with_range(known, outcome.range))
+    _put(connection, name, record)
+    return record
+
+
+def list_ranges(connection: Connection, name: str, table: TableId) -> Sequence[RangeRecord]:
+    """The ranges of a table that were compared, in key order."""
+    return ranges.in_order(_stored_ranges(connection, name, table).values())
 
 
 def note_begin(connection: Connection, name: str, table: TableId, incarnation: int, now: datetime) -> None:
     """Record that the schedule begins to compare a table."""
     before = _find(connection, name, table) or nothing_verified(table, incarnation)
-    _put(connection, name, replace(before, scheduled_at=now))
+    _put(connection, name, replace(before, scheduled_at=now, scheduled_rows=0))
 
 
 def _is_older(outcome: VerificationOutcome, record: VerificationRecord) -> bool:
     return outcome.position is not None and record.position is not None and outcome.position < record.position
 
 
-def _alarm(outcome: VerificationOutcome, now: datetime) -> AlarmRecord:
+def _alarm(outcome: VerificationOutcome | RangeOutcome, now: datetime) -> AlarmRecord:
     return AlarmRecord(
         code=VERIFY_DIFFERENT,
         message=outcome.message or "",
@@ -95,5 +174,38 @@ def _find(connection: Connection, name: str, table: TableId) -> VerificationReco
     return None if row is None else read_verification(row)
 
 
+def _with_ranges(
+    connection: Connection, name: str, record: VerificationRecord, kept: Sequence[RangeRecord]
+) -> VerificationRecord:
+    """Store a table's ranges; return its record with what they say."""
+    known, wanted = _stored_ranges(connection, name, record.table), set(kept)
+    replaced = [number for number, one in known.items() if one not in wanted]
+    if replaced:
+        mine = _ranges_of(name, record.table) & VERIFIED_RANGES.c.number.in_(replaced)
+        connection.execute(delete(VERIFIED_RANGES).where(mine))
+    there, first = set(known.values()), max(known, default=0) + 1
+    added = [one for one in kept if one not in there]
+    owner = {"replicator": name, "table_name": str(record.table)}
+    upsert(
+        connection, VERIFIED_RANGES, [{**owner, "number": n, **write_range(one)} for n, one in enumerate(added, first)]
+    )
+    return summed(record, kept)
+
+
+def _stored_ranges(connection: Connection, name: str, table: TableId) -> Mapping[int, RangeRecord]:
+    rows = connection.execute(select(VERIFIED_RANGES).where(_ranges_of(name, table)))
+    return {row.number: read_range(row) for row in rows}
+
+
+def _ranges_of(name: str, table: TableId) -> ColumnElement[bool]:
+    return (VERIFIED_RANGES.c.replicator == name) & (VERIFIED_RANGES.c.table_name == str(table))
+
+
 def _put(connection: Connection, name: str, record: VerificationRecord) -> None:
     upsert(connection, VERIFICATIONS, [{"replicator": name, **write_verification(record)}])
+
+
+def is_comparing(connection: Connection, name: str) -> bool:
+    """Whether any table of a replicator is being compared (`Stage.COMPARING`)."""
+    mine = (TABLES.c.replicator == name) & (TABLES.c.state == Stage.COMPARING.value)
+    return connection.scalar(select(TABLES.c.table_name).where(mine).limit(1)) is not None

@@ -26,6 +26,8 @@ AT_ONCE: Final = RetryConfig(
 """Gives up at the first error."""
 
 NEVER_VERIFIED: Final = VerifiedTableStatus(
+    ranges_proven=0,
+    ranges_total=None,
     verify_age_seconds=None,
     proven_at=None,
     proven_position=None,

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
+from replicator.model.deletion import Deletion
 from replicator.model.errors import Severity, TableError
 from replicator.model.events import (
     DDLOperation,
@@ -474,8 +475,8 @@ class SourceContract(ABC):
         assert keyed.source.leftovers()
         assert isinstance(keyed.source.status().retained_bytes, int | None)
         keyed.reader.close()
-        for _ in range(2):
-            keyed.source.remove()
+        deletions = [keyed.source.remove() for _ in range(2)]
+        assert all(isinstance(deletion, Deletion) for deletion in deletions), deletions
         start = keyed.source.prepare([keyed.table], is_first=True)
         keyed.reader = keyed.source.open_log(start, keyed.schemas)
         keyed.insert(row(1))

@@ -3,11 +3,14 @@
 from replicator.model.verdict import Result
 from replicator.verify.judge import Judge
 from replicator.verify.keys import ids_of
+from replicator.verify.pace import Pace
 from replicator.verify.proofs import Proofs
 from replicator.verify.repair import Repair
+from replicator.verify.resync import Resync
 from replicator.verify.schedule import VerifySchedule
 from replicator.verify.scope import Keys, OfIds, Sample, Scope, Since, Whole
 from replicator.verify.verdicts import Counts, Difference, Extent, Kind, Verdict
+from replicator.verify.walk import Visit
 
 __all__ = [
     "Counts",
@@ -17,14 +20,17 @@ __all__ = [
     "Keys",
     "Kind",
     "OfIds",
+    "Pace",
     "Proofs",
     "Repair",
     "Result",
+    "Resync",
     "Sample",
     "Scope",
     "Since",
     "Verdict",
     "VerifySchedule",
+    "Visit",
     "Whole",
     "ids_of",
 ]

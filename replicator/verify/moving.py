@@ -16,6 +16,7 @@ from replicator.journal.reader import JournalReader
 from replicator.model.events import BEFORE, ROW, TRANSACTION_ID
 from replicator.model.schema import TableSchema
 from replicator.plugins.kit.canonical import digest_of, key_texts, row_texts
+from replicator.plugins.kit.opening import open_seekable
 from replicator.plugins.source import Seen, Visibility
 from replicator.state.records import SegmentFile
 
@@ -68,7 +69,7 @@ class Moving:
         if self.reader.schema(file).fingerprint != self.schema.fingerprint:
             raise TableChangedError
         file_system, path = resolve(file.uri)
-        with journal_io(file.uri), file_system.open_input_file(path) as stream:
+        with journal_io(file.uri), open_seekable(file_system, path) as stream:
             for batch in pq.ParquetFile(stream).iter_batches():
                 numbers = batch.column("_sequence_num")
                 chosen = pc.and_(pc.greater(numbers, after), pc.less_equal(numbers, upto))

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from replicator.model.schema import TableId
 from replicator.model.verdict import Result
 from replicator.state.records import AlarmRecord
-from replicator.state.verification_records import VerificationOutcome, VerificationRecord
+from replicator.state.verification_records import (
+    RangeOutcome,
+    RangeRecord,
+    VerificationOutcome,
+    VerificationRecord,
+)
 from replicator.verify.judge import Judge
 from replicator.verify.repair import Repair
 from replicator.verify.scope import Scope
-from replicator.verify.verdicts import Extent, Verdict
+from replicator.verify.verdicts import Counts, Extent, Verdict
+from replicator.verify.walk import Visit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Before:
+class Before:
     """How a table stood before it was compared. `incarnation`: 0 if it is not replicated."""
 
     incarnation: int
@@ -32,11 +38,15 @@ class Proofs:
     Attributes:
         judge: Compares.
         repair: Repairs what differs; None: nothing is repaired.
-        noted: Called with the record of a table whenever something was noted.
+        visit: How whole tables are compared.
+        is_scheduled: The schedule compares.
+        noted: Called with the record of a table whenever a comparison was noted.
     """
 
     judge: Judge
     repair: Repair | None = None
+    visit: Visit = field(default_factory=Visit)
+    is_scheduled: bool = False
     noted: Callable[[VerificationRecord], None] = lambda _: None
 
     def verify(self, table: TableId, scope: Scope | None = None) -> Verdict:
@@ -46,7 +56,7 @@ class Proofs:
             ReplicatorError: As `Judge.verify`.
         """
         before = self.before(table)
-        verdict = self.judge.verify(table, scope)
+        verdict = self.compare(table, before, scope)
         if self.repair is None or verdict.result is not Result.DIFFERENT:
             self.note(verdict, before)
             return verdict
@@ -60,18 +70,27 @@ class Proofs:
         self.note(repaired, before)
         return repaired
 
-    def before(self, table: TableId) -> _Before:
+    def compare(self, table: TableId, before: Before, scope: Scope | None = None) -> Verdict:
+        """Compare a table, or some of its rows, and note each range of it as soon as it was; the whole is still to be noted."""
+
+        def noted(one: RangeRecord, begun_at: datetime, counts: Counts) -> None:
+            if before.incarnation:
+                self._note_range(table, before.incarnation, one, begun_at, counts)
+
+        return self.judge.verify(table, scope, replace(self.visit, noted=noted))
+
+    def before(self, table: TableId) -> Before:
         """How the table stands. To be asked before it is compared."""
         store, name = self.judge.store, self.judge.name
         record = store.table(name, table)
         applied = store.applied(name).get(table)
-        return _Before(
+        return Before(
             incarnation=record.incarnation if record is not None else 0,
             at=store.now(),
             alarms=applied.alarms if applied is not None else (),
         )
 
-    def note(self, verdict: Verdict, before: _Before) -> None:
+    def note(self, verdict: Verdict, before: Before) -> None:
         """Record what a comparison found."""
         if not before.incarnation:
             return
@@ -81,9 +100,10 @@ class Proofs:
             result=verdict.result,
             is_whole=verdict.scope is Extent.TABLE,
             begun_at=before.at,
-            position=verdict.position,
+            position=verdict.last_position,
             rows=verdict.rows_target,
             differ=verdict.counts.total,
+            is_by_range=verdict.ranges is not None and verdict.repaired is None,
             message=_message(verdict),
             action=verdict.action if verdict.result is Result.NOT_VERIFIED else self._action(verdict.table),
             disproves=before.alarms if verdict.repaired is None else (),
@@ -92,9 +112,24 @@ class Proofs:
 
     def _confirmed(self, table: TableId, repaired: Verdict) -> Verdict:
         before = self.before(table)
-        verdict = self.judge.verify(table)
+        verdict = self.compare(table, before)
         self.note(verdict, before)
         return repaired if verdict.result is Result.EQUAL else verdict
+
+    def _note_range(
+        self, table: TableId, incarnation: int, one: RangeRecord, begun_at: datetime, counts: Counts
+    ) -> None:
+        outcome = RangeOutcome(
+            table=table,
+            incarnation=incarnation,
+            range=one,
+            begun_at=begun_at,
+            is_scheduled=self.is_scheduled,
+            differ=counts.total,
+            message=_difference(counts),
+            action=self._action(table),
+        )
+        self.judge.store.note_range(self.judge.name, outcome)
 
     def _action(self, table: TableId) -> str:
         return f"Run `replicator verify {self.judge.name} {table} --repair`."
@@ -103,7 +138,10 @@ class Proofs:
 def _message(verdict: Verdict) -> str | None:
     if verdict.result is not Result.DIFFERENT:
         return verdict.reason
-    counts = verdict.counts
+    return _difference(verdict.counts)
+
+
+def _difference(counts: Counts) -> str:
     return (
         f"Source and target were compared, and {counts.total} {'row differs' if counts.total == 1 else 'rows differ'}: "
         f"{counts.missing} missing, {counts.extra} extra, {counts.different} different."

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from replicator.model.crash import crash_point
 from replicator.model.schema import TableId
 from replicator.model.verdict import Result
 from replicator.plugins.source import Cursor
@@ -64,17 +65,22 @@ class Repair:
                 action=f"Run `replicator snapshot {self.judge.name} {first.table}`, or raise verify.repair_rows_max.",
             )
         try:
-            return self._repair(first)
+            return self.attempt(first)
         except NotVerifiedError as error:
             return replace(first, reason=f"it was not repaired: {error.reason}", action=error.action)
 
-    def _repair(self, first: Verdict) -> Verdict:
+    def attempt(self, first: Verdict) -> Verdict:
+        """The same, however many rows differ.
+
+        Raises:
+            NotVerifiedError: Something prevents it.
+        """
         found = first
         for _ in range(_TIMES_MAX):
             assert found.position is not None, "what differs was compared"
             schema = self._record(first.table).schema
             if schema is not None and schema.key:
-                self._read_again(first.table, tuple(found.row_keys.values()))
+                self._read_again(first.table, [key for key in found.row_keys.values() if key])
                 found = self.judge.verify(first.table, _Touched(frozenset(found.row_keys), found.position))
             else:
                 self._take_snapshot(first.table)
@@ -86,6 +92,7 @@ class Repair:
                 first,
                 result=Result.EQUAL,
                 position=found.position,
+                last_position=found.last_position,
                 rows_target=first.rows_source,
                 counts=Counts(),
                 differences=(),
@@ -95,18 +102,20 @@ class Repair:
             return found
         return replace(
             found,
-            reason="rows still differ after they were read again",
+            reason="rows have a key that is NULL, or no value of its type: they cannot be repaired"
+            if () in found.row_keys.values()
+            else "rows still differ after they were read again",
             action=f"Run `replicator snapshot {self.judge.name} {first.table} --recreate`.",
         )
 
     def _read_again(self, table: TableId, keys: Sequence[Cursor]) -> None:
         for start in range(0, len(keys), _KEYS_AT_ONCE):
             some = [list(key) for key in keys[start : start + _KEYS_AT_ONCE]]
-            self._ask(RequestKind.REREAD, {"table": str(table), "keys": some})
+            self.ask(RequestKind.REREAD, {"table": str(table), "keys": some})
             self._wait_until(lambda: self._record(table).reread is None)
 
     def _take_snapshot(self, table: TableId) -> None:
-        self._ask(RequestKind.SNAPSHOT, {"tables": [str(table)]})
+        self.ask(RequestKind.SNAPSHOT, {"tables": [str(table)]})
         self._wait_until(lambda: self._is_whole(table))
 
     def _is_whole(self, table: TableId) -> bool:
@@ -121,10 +130,11 @@ class Repair:
             and not table_life.has_snapshot_to_apply(record, applied)
         )
 
-    def _ask(self, kind: RequestKind, payload: dict[str, Any]) -> None:
+    def ask(self, kind: RequestKind, payload: dict[str, Any]) -> None:
         """Ask something of capture, and wait until it has taken it up."""
         store, name = self.judge.store, self.judge.name
         asked = store.add_request(name, kind, payload)
+        crash_point("verify.asked")
         try:
             self._wait_until(lambda: all(request.id != asked for request in store.requests(name)))
         finally:

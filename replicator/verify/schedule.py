@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -10,11 +10,13 @@ from typing import Final
 from replicator.model.schema import TableId
 from replicator.model.verdict import Result
 from replicator.state import table_life
-from replicator.state.records import AppliedRecord, TableRecord, TargetCopy
-from replicator.state.verification_records import VerificationRecord
+from replicator.state.records import AlarmRecord, AppliedRecord, TableRecord, TargetCopy
+from replicator.state.verification_records import RangeRecord, VerificationRecord
 
 DUE_AT: Final = 0.9
 """A table is due after this part of `every`: while the tables before it are read, its proof does not become older than `every`."""
+RENEWED_AT: Final = 0.8
+"""When a table is due, its ranges are compared again of which the proof is older than this part of `every`: the others are due later."""
 RETRIES: Final = 24
 RETRY_MIN: Final = timedelta(hours=1)
 """A table that was not found equal is verified again `RETRIES` times within `every`, but no sooner than this, unless `every` is shorter."""
@@ -46,18 +48,24 @@ class VerifySchedule:
         if self.rest_s(known, now) > 0:
             return None
         due = [table for table in known.tables if self._is_due(table, known, now)]
-        return min(due, key=lambda table: _urgency(table, known.verified.get(table.table)), default=None)
+        return min(due, key=lambda table: _urgency(table, known.verified.get(table.table), now), default=None)
 
     def rest_s(self, known: Known, now: datetime) -> float:
         """For how many seconds nothing is read, because of the rows that were."""
         rests = (self._rests_until(record, now) - now for record in known.verified.values())
         return max((rest.total_seconds() for rest in rests), default=0.0)
 
+    def keeps(self, one: RangeRecord, alarms: Collection[AlarmRecord], now: datetime) -> bool:
+        """Whether a range of a table that is due is not compared again. `alarms`: apply's, which only a later comparison disproves."""
+        if one.proven_at is None or one.proven_at > now:  # see `_proven_at`
+            return False
+        return one.proven_at + self.every * RENEWED_AT > now and set(alarms) <= set(one.disproves)
+
     def _rests_until(self, record: VerificationRecord, now: datetime) -> datetime:
         """Until when nothing else is read, because this table's rows were."""
         if record.scheduled_at is None or record.scheduled_at > now:  # the clock was set back
             return now
-        return record.scheduled_at + timedelta(seconds=(record.rows or 0) / self.rows_per_second)
+        return record.scheduled_at + timedelta(seconds=record.scheduled_rows / self.rows_per_second)
 
     def _is_due(self, table: TableRecord, known: Known, now: datetime) -> bool:
         applied, record = known.applied.get(table.table), known.verified.get(table.table)
@@ -66,9 +74,9 @@ class VerifySchedule:
         if record is None or record.incarnation < table.incarnation:
             return True
         is_fine = record.result is Result.EQUAL and record.alarm is None and not (applied and applied.alarms)
-        moments = [record.scheduled_at + self.retry] if record.scheduled_at else []
-        if is_fine and record.proven_at is not None:
-            moments.append(record.proven_at + self.every * DUE_AT)
+        moments = [record.scheduled_at + self.retry] if record.scheduled_at and not record.is_under_way else []
+        if is_fine and (proven_at := _proven_at(record, now)) is not None:
+            moments.append(proven_at + self.every * DUE_AT)
         is_ahead = record.scheduled_at is not None and record.scheduled_at > now
         return is_ahead or all(moment <= now for moment in moments)
 
@@ -85,10 +93,15 @@ def _can_be_compared(table: TableRecord, applied: AppliedRecord | None) -> bool:
     )
 
 
-def _urgency(table: TableRecord, record: VerificationRecord | None) -> tuple[bool, float, float, str]:
+def _proven_at(record: VerificationRecord, now: datetime) -> datetime | None:
+    """When a table was proven equal. Of a proof that is ahead nobody knows how old it is: the clock was set back since."""
+    return None if record.proven_at is None or record.proven_at > now else record.proven_at
+
+
+def _urgency(table: TableRecord, record: VerificationRecord | None, now: datetime) -> tuple[bool, float, float, str]:
     """Never proven first, then the longest unproven; of those the one that was tried the longest ago."""
     is_known = record is not None and record.incarnation == table.incarnation
-    proven = record.proven_at if record is not None and is_known else None
+    proven = _proven_at(record, now) if record is not None and is_known else None
     tried = record.scheduled_at if record is not None else None
     return (
         proven is not None,

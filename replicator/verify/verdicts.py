@@ -42,12 +42,14 @@ class Difference:
 
     Attributes:
         key: Its key, by column; of a table without a key all its columns.
+        rows: How many rows of this key and kind there are: a row may be in the target several times.
         columns: Those that differ, of a row that is on both sides.
         source, target: The values of these columns; of a row on one side only, of all its columns. Empty unless values are asked for.
     """
 
     key: Mapping[str, str | None]
     kind: Kind
+    rows: int = 1
     columns: tuple[str, ...] = ()
     source: Mapping[str, str | None] = field(default_factory=dict)
     target: Mapping[str, str | None] = field(default_factory=dict)
@@ -85,10 +87,14 @@ class Verdict:
         keys: Where rows are looked for one by one: how many, whether they exist or not.
         reason: Why it was not verified.
         action: What a person can do about that.
-        position: The sequence number at which the two sides were compared; None if they were not.
+        position: The sequence number at which the two sides were compared; None if they were not. If ranges were compared at several: the
+            lowest, and `last_position` is the highest.
+        ranges: In how many ranges of its key a whole table was compared; None: some rows were.
+        ranges_kept: How many of them were not, because they had been before.
         differences: At most `DIFFERENCES_MAX`.
         not_compared: Columns that only one side has, or has in another type, by policy.
-        row_keys: By id, the keys of rows that differ, as far as they were to be collected (`Judge.keys_max`).
+        row_keys: By id, the keys of rows that differ, as far as they were to be collected (`Judge.keys_max`). Empty where nobody can
+            ask for the key: NULL is in it, or what is no value of its type. Such a row is in the target only.
         repaired: What differed, and does not any more.
     """
 
@@ -100,6 +106,9 @@ class Verdict:
     reason: str | None = None
     action: str | None = None
     position: int | None = None
+    last_position: int | None = None
+    ranges: int | None = None
+    ranges_kept: int = 0
     rows_source: int | None = None
     rows_target: int | None = None
     counts: Counts = field(default_factory=Counts)
@@ -111,7 +120,7 @@ class Verdict:
     @property
     def is_truncated(self) -> bool:
         """Whether there are more differences than are described."""
-        return self.counts.total > len(self.differences)
+        return self.counts.total > sum(one.rows for one in self.differences)
 
 
 def shown(text: str | None, kind: pa.DataType) -> str | None:
@@ -130,8 +139,15 @@ def shown(text: str | None, kind: pa.DataType) -> str | None:
     if pa.types.is_timestamp(kind):
         return _moment(int(text), kind)
     if pa.types.is_time(kind):
-        return str((_EPOCH + timedelta(microseconds=int(text))).time())
+        return text.removeprefix("?") if text.startswith("?") else _clock(int(text))
     return text
+
+
+def _clock(microseconds: int) -> str:
+    """A time of day, or what somebody has written for one: 99:00:00."""
+    seconds, fraction = divmod(microseconds, 1_000_000)
+    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{text}.{fraction:06}" if fraction else text
 
 
 def _day(days: int) -> str:

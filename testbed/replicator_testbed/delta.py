@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from replicator_testbed.postgresql_rows import plain_array, plain_value
 
@@ -61,14 +63,35 @@ def plain_rows(path: Path, columns: Sequence[str]) -> Counter[tuple[Any, ...]]:
     """The rows of `read_delta`, their values as `plain_value` spells them."""
     spelled = []
     for column in read_delta(path, columns).columns:
-        kind = _without_views(column.type)
+        kind = without_views(column.type)
         array = pa.concat_arrays(column.chunks).cast(kind) if column.num_chunks else pa.array([], kind)
         spelled.append([plain_value(value, kind) for value in plain_array(array).to_pylist()])
     return Counter(zip(*spelled, strict=True))
 
 
-def _without_views(kind: pa.DataType) -> pa.DataType:
+def without_views(kind: pa.DataType) -> pa.DataType:
     """The type of the same values without Arrow's views, which few of its functions take."""
     if pa.types.is_list(kind):
-        return pa.list_(_without_views(kind.value_type))
+        return pa.list_(without_views(kind.value_type))
     return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)
+
+
+def slip_in_a_row(table: Path, *, id_: int) -> None:
+    """Commit a copy of a row to a Delta table, as somebody could, under an id that the source does not have."""
+    logs = sorted((table / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+    [file, *_] = [action["add"]["path"] for action in actions if "add" in action]
+    rows = pq.read_table(table / file).slice(0, 1)
+    [schema] = [json.loads(action["metaData"]["schemaString"]) for action in actions[:5] if "metaData" in action]
+    [column_id] = [field["metadata"] for field in schema["fields"] if field["name"] == "id"]
+    column = rows.schema.get_field_index(column_id.get("delta.columnMapping.physicalName", "id"))
+    rows = rows.set_column(column, rows.schema.field(column), pa.array([id_], rows.schema.field(column).type))
+    added = table / "slipped-in.parquet"
+    pq.write_table(rows, added)
+    add = {
+        "path": added.name, "partitionValues": {}, "size": added.stat().st_size, "modificationTime": 0, "dataChange": True,
+        "stats": json.dumps({"numRecords": 1}),
+    }  # fmt: skip
+    commit = [{"commitInfo": {"operation": "WRITE"}}, {"add": add}]
+    number = int(logs[-1].stem) + 1
+    (table / "_delta_log" / f"{number:020}.json").write_text("".join(json.dumps(action) + "\n" for action in commit))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from replicator.observability import redaction
 from replicator_testbed.mysql_programs import has_mysql
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_testbed.proxy import FaultProxy
@@ -29,6 +30,12 @@ def pytest_report_header() -> list[str]:
         if has_mysql()
         else ["NO MYSQL: the MySQL source is tested on MariaDB only (tools/install_mysql.sh says why)"]
     )
+
+
+@pytest.fixture(autouse=True)
+def secrets_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test begins with no secret registered: one of another test would hide a leak here, or mask a word that is none."""
+    monkeypatch.setattr(redaction, "_redactor", redaction.Redactor())
 
 
 @pytest.fixture(scope="session")

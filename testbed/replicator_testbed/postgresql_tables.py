@@ -237,15 +237,16 @@ def make_tables(database: ScratchDatabase, *, rows: int, seed: int = 1, only: in
         seed: Of the random rows.
         only: Every so-maniest table alone; None: all.
     """
-    database.execute(*_TYPES)
-    available = {name for (name,) in database.execute("SELECT name FROM pg_available_extensions")}
-    extensions = {name: values for extension, (name, values) in _EXTENSIONS.items() if extension in available}
-    database.execute(*(f"CREATE EXTENSION {name}" for name in _EXTENSIONS if name in available))
+    values = make_types(database)
     icu = "SELECT 1 FROM pg_collation WHERE collprovider = 'i' AND collname <> 'unicode' LIMIT 1"
     has_icu = bool(database.execute(icu))
     if has_icu:
         database.execute(*_COLLATIONS)
-    tables = [*_of_values(database, extensions), *_of_keys(extensions, has_icu=has_icu), *_of_kinds(has_icu=has_icu)]
+    tables = [
+        *_of_values(values),
+        *_of_keys(has_citext="citext" in values, has_icu=has_icu),
+        *_of_kinds(has_icu=has_icu),
+    ]
     tables = tables if only is None else tables[seed % only :: only]
     chance = random.Random(seed)
     for table in tables:
@@ -257,11 +258,20 @@ def make_tables(database: ScratchDatabase, *, rows: int, seed: int = 1, only: in
     return tables
 
 
-def _of_values(database: ScratchDatabase, extensions: Mapping[str, Sequence[str]]) -> Iterator[OddTable]:
+def make_types(database: ScratchDatabase) -> Mapping[str, Sequence[str]]:
+    """Make the types that are not built in; returns the values of a column of each type that the server has."""
+    database.execute(*_TYPES)
+    available = {name for (name,) in database.execute("SELECT name FROM pg_available_extensions")}
+    extensions = {name: values for extension, (name, values) in _EXTENSIONS.items() if extension in available}
+    database.execute(*(f"CREATE EXTENSION {name}" for name in _EXTENSIONS if name in available))
     newer = _MULTIRANGES if database.server.major_version >= 14 else {}
     types = {**VALUES, **newer, **extensions}
     if not _has_xml(database):
         del types["xml"]
+    return types
+
+
+def _of_values(types: Mapping[str, Sequence[str]]) -> Iterator[OddTable]:
     for number, (type_, values) in enumerate(types.items()):
         name = f"v{number}"
         yield OddTable(
@@ -279,8 +289,8 @@ def _has_xml(database: ScratchDatabase) -> bool:
     return True
 
 
-def _of_keys(extensions: Mapping[str, Sequence[str]], *, has_icu: bool) -> Iterator[OddTable]:
-    keys = {**KEYS, **({"citext": ("a", "A", "b", "")} if "citext" in extensions else {})}
+def _of_keys(*, has_citext: bool, has_icu: bool) -> Iterator[OddTable]:
+    keys = {**KEYS, **({"citext": ("a", "A", "b", "")} if has_citext else {})}
     keys = {type_: values for type_, values in keys.items() if has_icu or "COLLATE" not in type_}
     for number, (type_, values) in enumerate(keys.items()):
         name = f"k{number}"

@@ -67,6 +67,7 @@ class FaultProxy:
         self._bytes_until_cut: int | None = None
         self._altered: tuple[bytes, bytes] | None = None
         self._connections = 0
+        self._upstream_bytes = 0
         self._acceptor = threading.Thread(target=self._accept, name="fault-proxy", daemon=True)
 
     def __enter__(self) -> Self:
@@ -85,6 +86,12 @@ class FaultProxy:
         """How many connections have been forwarded so far."""
         with self._lock:
             return self._connections
+
+    @property
+    def upstream_bytes(self) -> int:
+        """How many bytes the upstream has sent so far, over all connections."""
+        with self._lock:
+            return self._upstream_bytes
 
     def start(self) -> None:
         """Begin to accept connections."""
@@ -215,6 +222,7 @@ class FaultProxy:
 
     def _allowance(self, wanted: int) -> int:
         with self._lock:
+            self._upstream_bytes += wanted
             if self._bytes_until_cut is None:
                 return wanted
             allowed = min(wanted, self._bytes_until_cut)

@@ -174,6 +174,10 @@ class Rig:
             timeout_s=timeout_s,
         )
 
+    def verify(self) -> None:
+        """`verify`: all tables were compared, and are equal."""
+        self.command("verify", self.name, timeout=900)
+
     def catch_up(self, check: int = 0) -> None:
         """`run --until-caught-up`."""
         self.command("run", str(self.file), "--until-caught-up", check=check)

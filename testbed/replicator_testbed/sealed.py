@@ -13,6 +13,7 @@ from replicator.journal.files import journal_io, resolve
 from replicator.journal.table_file import METADATA_KEY, file_schema
 from replicator.model.events import SEQUENCE_NUM
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.kit.opening import open_seekable
 from replicator.state.records import EventEntry, Segment, SegmentFile
 from replicator.state.store import StateStore
 
@@ -31,7 +32,7 @@ class SealedReader(JournalReader):
         self.check(file)
         expected = file_schema(self.schema(file), file.incarnation)
         file_system, path = resolve(file.uri)
-        with journal_io(file.uri), file_system.open_input_file(path) as stream:
+        with journal_io(file.uri), open_seekable(file_system, path) as stream:
             try:
                 parquet = pq.ParquetFile(stream)
                 found = parquet.schema_arrow

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from replicator.cli.main import main
+import click
+
+from replicator.cli.entry import main
 from replicator.cli.reference import cli_reference
+from replicator_testbed.present import present
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "cli.md"
 
@@ -16,7 +19,9 @@ def test_the_reference_is_what_the_commands_say() -> None:
 
 def test_every_command_and_option_is_there_and_has_help() -> None:
     text = REFERENCE.read_text(encoding="utf-8")
-    for name, command in main.commands.items():
+    context = click.Context(main)
+    for name in main.list_commands(context):
+        command = present(main.get_command(context, name))
         assert f"\n## {name}\n" in text
         assert command.help, name
         for parameter in command.params:

@@ -1,4 +1,4 @@
-"""The schemas of `docs/` describe what `history --json`, `plan --ddl --json` and `verify --json` print."""
+"""The schemas of `docs/` describe what `history --json`, `plan --json` (of starts and of statements) and `verify --json` print."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import pytest
 from click.testing import CliRunner
 from pydantic import BaseModel
 
-from replicator.cli.main import main
-from replicator.service import history_document, plan_document, verify_document
+from replicator.cli.entry import main
+from replicator.service import history_document, plan_document, start_plan_document, verify_document
 from replicator.service.history_document import HISTORY_VERSION
 from replicator.service.history_schema import history_schema_text
 from replicator.service.plan_document import PLAN_VERSION
 from replicator.service.plan_schema import plan_schema_text
+from replicator.service.start_plan_document import START_PLAN_VERSION
+from replicator.service.start_plan_schema import start_plan_schema_text
 from replicator.service.verify_document import VERSION
 from replicator.service.verify_schema import verify_schema_text
 from replicator.state.records import Decision
@@ -23,11 +25,12 @@ from replicator.state.store import StateStore
 
 FILE = Path(__file__).parents[2] / "docs" / "history.schema.json"
 PLAN = FILE.with_name("plan.schema.json")
+START_PLAN = FILE.with_name("start-plan.schema.json")
 VERIFY = FILE.with_name("verify.schema.json")
 SCHEMA = json.loads(FILE.read_text(encoding="utf-8"))
 MODELS = [
     model
-    for module in (history_document, plan_document, verify_document)
+    for module in (history_document, plan_document, start_plan_document, verify_document)
     for model in vars(module).values()
     if isinstance(model, type) and issubclass(model, BaseModel) and model.__module__ == module.__name__
 ]
@@ -44,6 +47,14 @@ def test_the_schema_of_plans_is_what_the_models_say() -> None:
     schema = json.loads(PLAN.read_text(encoding="utf-8"))
     assert schema["properties"]["version"]["const"] == PLAN_VERSION == 1
     assert schema["$id"] == "urn:replicator:plan:1"
+
+
+def test_the_schema_of_plans_of_starts_is_what_the_models_say() -> None:
+    assert START_PLAN.read_text(encoding="utf-8") == start_plan_schema_text(), "run `make docs`"
+    schema = json.loads(START_PLAN.read_text(encoding="utf-8"))
+    assert schema["properties"]["version"]["const"] == START_PLAN_VERSION == 1
+    assert schema["$id"] == "urn:replicator:start-plan:1"
+    assert schema["$defs"]["Basis"]["enum"] == ["configured", "measured", "counted", "estimated", "unknown"]
 
 
 def test_the_schema_of_verifications_is_what_the_models_say() -> None:

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from pydantic import BaseModel
 
 from replicator.capture.starting import Step
-from replicator.cli.main import main
+from replicator.cli.entry import main
 from replicator.model.events import SnapshotKind
 from replicator.model.offset import Offset
 from replicator.model.reports import (
@@ -257,6 +257,8 @@ def fill(store: StateStore) -> None:
             clock_ahead_s=0.5,
             waiting_for=("pid 7",),
             keeps_log_s=3600.0,
+            silent_s=29.0,
+            heartbeat_s=10.0,
             tables={
                 "public.pending": CapturedTable(step=SnapshotStep.SETTLING),
                 "public.snapshot": CapturedTable(snapshot_step=RunningStep.READING),
@@ -313,6 +315,9 @@ def test_a_replicator_at_work_with_tables_in_every_stage(store: StateStore) -> N
         "oldest_open": {"name": "XA a", "age_s": 60.5},
         # From the PREPARE on: behind it the log must be read again.
         "time_left_s": 3539.5,
+        "lag_s": 0.5,
+        "is_alive": True,
+        "headroom": {"seconds": 3539.5, "bytes": None, "share": 0.9832},
         "findings": (FINDING.model_dump(),),
     }
     assert (found.journal.bytes, found.journal.last_sequence_num) == (100, 9)

@@ -117,7 +117,9 @@ def test_a_first_snapshot_that_is_deleted_half_way_leaves_nothing(
     small.command("start", str(small.file))
     process = small.start("serve")
     with amid(small, process, TABLE):
-        small.command("delete", small.name, "--yes", "--drop-target")
+        told = small.command("delete", small.name, "--yes", "--drop-target").stdout
+        assert "\n  removed: 2 target tables (" in told
+        assert f"\n  removed: journal {small.home}/journal/{small.name}\n" in told
         assert_nothing_is_left(small)
     assert held() == (set(), set())
 
@@ -136,7 +138,8 @@ def test_a_snapshot_in_place_that_is_deleted_half_way_leaves_the_target(
     process = small.start("serve")
     small.wait_for_status(is_fresh, process)
     with amid(small, process, TABLE, in_place=True):
-        small.command("delete", small.name, "--yes")
+        told = small.command("delete", small.name, "--yes").stdout
+        assert "\n  kept: 2 target tables (" in told
         assert_nothing_is_left(small)
     tables, own = held()
     assert tables == set(small.tables)

@@ -38,6 +38,7 @@ def _kill_at_random(rig: Rig, writer: ShopWriter, target_tables: TargetTables, k
     if process.poll() is not None:
         process = rig.start()
     rig.settle(process)
+    rig.verify()
     assert rig.stop(process) == 0, rig.output()
     assert rig.differences(target_tables) == {}
 
@@ -116,6 +117,7 @@ def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(
     assert zombie.wait(timeout=200) == 1, f"a worker that lost its lease says so\n{rig.output()}"
     writer.stop()
     rig.settle(successor)
+    rig.verify()
     assert rig.stop(successor) == 0, rig.output()
     assert rig.differences(target_tables) == {}
 

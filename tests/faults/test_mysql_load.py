@@ -65,4 +65,5 @@ def test_many_random_transactions_with_snapshots_and_kills_leave_no_difference(
     assert prepared > 0
     assert rig.stop(process) == 0, rig.output()
     rig.catch_up_at_its_pace()
+    rig.verify()
     assert rig.differences(target_tables) == {}

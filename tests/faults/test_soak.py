@@ -100,6 +100,7 @@ def test_files_and_merges_stay_bounded_under_load_and_kills(
     paths = [rig.lake / rig.database.namespace / table for table in rig.tables]
     for path in paths:
         _wait_for_upkeep(spark, path)
+    rig.verify()
     assert rig.stop(worker) == 0, rig.output()
     assert rig.differences(target_tables) == {}
     for path in paths:

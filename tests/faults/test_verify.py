@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from replicator.model.status import ReplicatorStatus
 from replicator.testing.waiting import wait_until
 from replicator_testbed.bigquery import PROJECT
+from replicator_testbed.delta import slip_in_a_row
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.demo.sources import Shop
 from replicator_testbed.rig import Rig, is_streaming
@@ -141,27 +140,6 @@ def test_what_cannot_be_compared_is_told(rig: Rig, tmp_path: Path) -> None:
     assert f"replicator resume {rig.name}" in paused.stderr
 
 
-def slip_in_a_row(table: Path) -> None:
-    """Somebody commits a copy of a row to a Delta table, under an id that the source does not have."""
-    logs = sorted((table / "_delta_log").glob("*.json"))
-    actions = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
-    [file, *_] = [action["add"]["path"] for action in actions if "add" in action]
-    rows = pq.read_table(table / file).slice(0, 1)
-    [schema] = [json.loads(action["metaData"]["schemaString"]) for action in actions[:5] if "metaData" in action]
-    [id_] = [field["metadata"] for field in schema["fields"] if field["name"] == "id"]
-    column = rows.schema.get_field_index(id_.get("delta.columnMapping.physicalName", "id"))
-    rows = rows.set_column(column, rows.schema.field(column), pa.array([999_999], rows.schema.field(column).type))
-    added = table / "slipped-in.parquet"
-    pq.write_table(rows, added)
-    add = {
-        "path": added.name, "partitionValues": {}, "size": added.stat().st_size, "modificationTime": 0, "dataChange": True,
-        "stats": json.dumps({"numRecords": 1}),
-    }  # fmt: skip
-    commit = [{"commitInfo": {"operation": "WRITE"}}, {"add": add}]
-    number = int(logs[-1].stem) + 1
-    (table / "_delta_log" / f"{number:020}.json").write_text("".join(json.dumps(action) + "\n" for action in commit))
-
-
 def test_the_schedule_finds_what_somebody_changed_and_a_repair_clears_the_alarms(rig: Rig) -> None:
     rig.may_alarm = True
     rig.tables = ("customers",)
@@ -176,7 +154,7 @@ def test_the_schedule_finds_what_somebody_changed_and_a_repair_clears_the_alarms
         return lambda status: {alarm.code for alarm in status.tables[0].alarms} == set(codes)
 
     rig.wait_for_status(is_proven, process)
-    slip_in_a_row(rig.lake / rig.database.namespace / "customers")
+    slip_in_a_row(rig.lake / rig.database.namespace / "customers", id_=999_999)
     found = rig.wait_for_status(alarms_are("verify_different"), process)
     assert (found.verify.result, found.verify.every_s, found.verify.tables_proven) == ("different", 2, 0)
     [alarm] = found.tables[0].alarms

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from replicator.cli.main import main
+from replicator.cli.entry import main
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_testbed.servers import ScratchDatabase
 

@@ -137,6 +137,40 @@ def test_a_table_renamed_out_of_the_patterns_fails_and_another_of_its_name_is_it
         assert captured.rows(t) == rows_of(mysql_database, "t")
 
 
+@pytest.mark.parametrize("is_made_again", [False, True], ids=["as it was", "dropped and created again"])
+def test_a_name_that_was_passed_on_while_the_worker_was_down_is_that_of_the_table_that_took_it(
+    mysql_database: MysqlDatabase, make: Make, is_made_again: bool
+) -> None:
+    fill(mysql_database, "t")
+    captured = make(mysql_database, "t")
+    t, u = TableId(mysql_database.name, "t"), TableId(mysql_database.name, "u")
+    captured.settings = replace(captured.settings, compare_every_s=0.1, selects=lambda table: table in (t, u))
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+    if is_made_again:
+        mysql_database.execute("DROP TABLE t")
+        fill(mysql_database, "t")
+        mysql_database.execute("UPDATE t SET v = 3")
+    mysql_database.execute(
+        "RENAME TABLE t TO u",
+        "CREATE TABLE u_new LIKE u",
+        "INSERT INTO u_new SELECT * FROM u",
+        "RENAME TABLE u TO u_old, u_new TO u",
+    )
+    captured.tables[:] = [u]
+    with captured.running() as running:
+        captured.catch_up(running)
+        running.wait_until(
+            lambda: any(
+                record.stage is Stage.STREAMING
+                and u in (record.table, record.source_table)
+                and captured.rows(record.table) == rows_of(mysql_database, "u")
+                for record in captured.store.tables(captured.name)
+            ),
+            "it has its rows",
+        )
+
+
 def test_names_in_a_circle_end_where_the_names_are(mysql_database: MysqlDatabase, make: Make) -> None:
     for number, name in enumerate("abc"):
         fill(mysql_database, name)

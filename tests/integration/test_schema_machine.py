@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from google.api_core.exceptions import NotFound
 
 from replicator.config import DDLConfig
 from replicator.model.schema import TableId
@@ -171,8 +172,15 @@ def warehouse(origin: Database) -> Iterator[Side]:
 
         def found(table: TableId, columns: Sequence[str]) -> Counter[tuple[Any, ...]]:
             in_target = [names.column(column) for column in columns]
-            _check_columns(in_target, [field.name for field in client.get_table(names.path(table)).schema])
-            rows = target_rows(client, names.path(table), in_target)
+            path = names.path(table)
+            try:
+                # The emulator does not always tell the columns of a replaced table otherwise.
+                shown = client.query(f"SELECT * FROM `{path}` LIMIT 0").result().schema
+                _check_columns(in_target, [field.name for field in shown])
+                rows = target_rows(client, path, in_target)
+            except NotFound as error:
+                # A table that is replaced by one of another layout is missing for a moment (docs/schema-changes.md, "Targets").
+                raise KeyError(path) from error
             return Counter(tuple(map(_in_digits, row)) for row in rows)
 
         yield Side(make=make, found=found, plain=_in_digits)

@@ -9,25 +9,29 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from queue import Queue
 from threading import Event, Thread
 
 import psycopg
 import pytest
 
 from replicator.journal import JournalReader, JournalWriter, Retention
+from replicator.model.counts import BatchCount, CounterName
 from replicator.model.errors import (
     AccessDeniedError,
     ConfigError,
     CorruptStreamError,
     FatalError,
     FencedError,
+    ReplicatorError,
     StateUnavailableError,
 )
 from replicator.model.events import DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.offset import Offset
-from replicator.model.reports import AppliedTable, ApplyReport
+from replicator.model.reports import AppliedTable, ApplyReport, RetryReport
 from replicator.model.schema import TableId
 from replicator.model.verdict import Result
+from replicator.runtime.leases import renewed
 from replicator.state import (
     AppliedRecord,
     ApplyState,
@@ -47,6 +51,7 @@ from replicator.state import (
 from replicator.state.records import Decision, HistoryEntry
 from replicator.state.verification_records import VerificationOutcome
 from replicator.testing.defaults import writer_limits
+from replicator.testing.waiting import wait_until
 from replicator_testbed.present import present
 from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
@@ -182,6 +187,38 @@ def test_what_two_processes_found_is_one_record(store: StateStore) -> None:
         list(pool.map(lambda outcome: store.note_verification("shop", outcome), found))
     (record,) = store.verifications("shop").values()
     assert (record.position, record.proven_position) == (19, 19)
+
+
+def test_processes_that_count_at_once_lose_nothing(store: StateStore, url: str) -> None:
+    store.create_replicator("r", "config", "/j")
+    lease = present(store.acquire_lease("r", holder_id(), 60))
+    others = [StateStore(url) for _ in range(3)]
+    retry = RetryReport(role="apply", retry_in_s=1.0, code="target_full", message="no")
+
+    def count(number: int) -> None:
+        mine = others[number % len(others)]
+        mine.put_report("r", retry)
+        mine.put_report("r", ApplyReport(), retried={"throttled": 1, "target_full": 1})
+        mine.put_applied("r", lease.epoch, [], batch=BatchCount(rows=number, seconds=0.5))
+        found = VerificationOutcome(
+            table=A, incarnation=1, result=Result.EQUAL, is_whole=True, begun_at=NOW, position=number, rows=3
+        )
+        mine.note_verification("r", found)
+
+    with ThreadPoolExecutor(len(others)) as pool:
+        list(pool.map(count, range(30)))
+    counts = store.counters("r")
+    assert (counts[CounterName.RETRIES, ("apply",)], counts[CounterName.RETRIES, ("table",)]) == (30, 60)
+    assert (counts[CounterName.ERRORS, ("target_full",)], counts[CounterName.ERRORS, ("throttled",)]) == (60, 30)
+    assert counts[CounterName.BATCH_ROWS_SUM, ()] == sum(range(30))
+    assert counts[CounterName.BATCH_SECONDS, ("1",)] == 30
+    assert (counts[CounterName.VERIFY_ROWS, ()], counts[CounterName.VERIFICATIONS, ("equal",)]) == (90, 30)
+    assert store.oldest_unapplied("r", {A: -1}) is None
+    store.seal("r", lease.epoch, [segment(1, 0, 4, files=(file(0, 4),))], changes={"INSERT": 5})
+    assert store.oldest_unapplied("r", {A: 3}) is not None
+    assert store.oldest_unapplied("r", {A: 4, TableId("public", "b"): -1}) is None
+    for other in others:
+        other.close()
 
 
 def test_a_gap_or_an_older_epoch_is_refused(store: StateStore) -> None:
@@ -322,6 +359,42 @@ def test_a_server_that_goes_away_is_unavailable_and_comes_back(
         store.replicator("r")
     fault_proxy.restore()
     assert store.replicator("r") is not None
+    store.close()
+
+
+def test_a_server_that_stops_answering_is_unavailable_and_comes_back(
+    database: ScratchDatabase, fault_proxy: FaultProxy
+) -> None:
+    store = StateStore(url_of(database, host="127.0.0.1", port=fault_proxy.port), busy_timeout_s=0.2)
+    store.create_replicator("r", "", "gs://b/j")
+
+    def ask_in_vain() -> None:
+        with store._database.read() as connection:
+            fault_proxy.blackhole()
+            connection.exec_driver_sql("SELECT 1")
+
+    with pytest.raises(StateUnavailableError) as caught:
+        ask_in_vain()
+    assert "did not answer within 1 s" in caught.value.message
+    fault_proxy.restore()
+    assert store.replicator("r") is not None
+    store.close()
+
+
+def test_a_lease_is_lost_in_time_while_the_server_does_not_answer(
+    database: ScratchDatabase, fault_proxy: FaultProxy
+) -> None:
+    """Nothing fails meanwhile: the renewal is asked for, and its answer comes when somebody else may have the lease."""
+    store = StateStore(url_of(database, host="127.0.0.1", port=fault_proxy.port))
+    store.create_replicator("r", "", "gs://b/j")
+    lease = present(store.acquire_lease("r", "elsewhere:1:boot/1/1", 1))
+    lost: Queue[ReplicatorError] = Queue()
+    with renewed(store, lease, lost.put, lease_s=1, renew_s=0.1):
+        fault_proxy.blackhole()
+        assert isinstance(lost.get(timeout=30), StateUnavailableError)
+        fault_proxy.restore()
+    assert lost.empty(), "it is lost once"
+    wait_until(lambda: store.lease("r") is None, "the late renewal is over, too")
     store.close()
 
 

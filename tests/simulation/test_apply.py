@@ -12,6 +12,7 @@ import pytest
 
 from replicator.apply import BatchLimits
 from replicator.journal import JournalWriter, Retention
+from replicator.model.counts import CounterName
 from replicator.model.errors import (
     TableError,
     TargetUnavailableError,
@@ -44,8 +45,26 @@ def test_a_first_copy_is_appended_and_its_end_is_in_the_ledger(shop: Shop) -> No
     assert seen == [True, False]
     assert shop.names(A) == {1: "log", 3: "snapshot"}
     assert shop.applied(A).last_applied == shop.warehouse.tables[A].ledger == shop.highest(A)
-    assert shop.applied(A).rows == 5
+    assert (shop.applied(A).rows, shop.applied(A).snapshot_rows) == (5, 3)
     assert shop.control.announced.count("progress") == len(shop.warehouse.history(A))
+
+
+def test_batches_are_counted_once_also_if_a_crash_repeats_them(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.copy(A, 1, 2, 3)
+    shop.run()
+    before = sum(shop.store.counters(NAME)[CounterName.BATCH_ROWS, (bound,)] for bound in ("1", "10"))
+    assert before == 1
+    shop.rows(A, insert(0, item(4)))
+    with monkeypatch.context() as patched:
+        kill_at(patched, "apply.batch_planned")
+        with pytest.raises(Killed):
+            shop.run()
+    shop.run()
+    shop.run()
+    assert shop.names(A).keys() == {1, 2, 3, 4}
+    counts = shop.store.counters(NAME)
+    assert (counts[CounterName.BATCH_ROWS, ("1",)], counts[CounterName.BATCH_ROWS, ("10",)]) == (1, 1)
+    assert counts[CounterName.BATCH_ROWS_SUM, ()] == 4
 
 
 def test_a_table_is_claimed_once_per_process_and_only_if_it_has_work(shop: Shop) -> None:

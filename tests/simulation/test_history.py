@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.schema import Column
-from replicator.service import lifecycle
 from replicator.service.history import history
 from replicator.service.history_document import Outcome
+from replicator.service.stored import find
 from replicator.state.records import Decision, HistoryEntry
 from replicator.testing.batches import insert
 from replicator.testing.target_harness import item
@@ -34,7 +34,7 @@ def alter(shop: Shop, event: DDLEvent) -> None:
 
 
 def outcome(shop: Shop) -> tuple[Outcome, str | None]:
-    (event,) = history(shop.store, lifecycle.find(shop.store, NAME), table=str(A), limit=10)
+    (event,) = history(shop.store, find(shop.store, NAME), table=str(A), limit=10)
     return event.target.state, event.target.code
 
 

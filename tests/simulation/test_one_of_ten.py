@@ -70,7 +70,7 @@ OF_HOST: Final[Mapping[str, tuple[Any, str]]] = {
     "tracker: judge": (comparison, "judge"),
     "tables: rows": (TrackedTables, "rows"),
     "tables: new incarnation": (TrackedTables, "begin_incarnation"),
-    "tables: snapshot in place": (TrackedTables, "begin_in_place"),
+    "tables: snapshot in place": (TrackedTables, "begin_again"),
     "tables: progress": (TrackedTables, "put_progress"),
     "tables: complete": (TrackedTables, "complete"),
     "reader: feed": (JournalReader, "feed"),

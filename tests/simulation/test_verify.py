@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from replicator.model.reports import Report
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import SourceContext
 from replicator.state.records import RequestKind
+from replicator.state.store import StateStore
 from replicator.testing.defaults import AT_ONCE, apply_settings, target_context
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig, MemoryTarget, MemoryTargetConfig
 from replicator.testing.memory.target import MemoryWarehouse, StoredRow, StoredTable
@@ -266,6 +268,18 @@ def test_what_somebody_changed_in_the_target_is_found(
 
 
 @pytest.mark.parametrize("table", [KEYED, KEYLESS], ids=["keyed", "keyless"])
+def test_a_row_that_is_there_three_times_is_described_once(pair: Pair, table: TableId) -> None:
+    """Under XOR, its two copies would cancel each other."""
+    with pair.running() as (capture, judge):
+        settled(judge, table, capture)
+        for _ in range(2):
+            pair.warehouse.tamper(table, "an INSERT", double)
+        verdict = judge.verify(table)
+        assert (verdict.counts, [one.rows for one in verdict.differences]) == (Counts(extra=2), [2])
+        assert not verdict.is_truncated
+
+
+@pytest.mark.parametrize("table", [KEYED, KEYLESS], ids=["keyed", "keyless"])
 def test_rows_are_repaired_while_both_sides_move(pair: Pair, table: TableId) -> None:
     stop = threading.Event()
 
@@ -295,6 +309,44 @@ def test_rows_are_repaired_while_both_sides_move(pair: Pair, table: TableId) -> 
             last = Repair(judge=judge, rows_max=100).repair(last)
         assert last.result is Result.EQUAL
     assert all(request.kind is RequestKind.BARRIER for request in pair.captured.store.requests(NAME))
+
+
+def test_rows_whose_keys_no_source_can_have_are_told_and_the_others_repaired(pair: Pair) -> None:
+    def add_nameless(stored: StoredTable) -> None:
+        add(stored)
+        stored.rows.append(StoredRow(values={"id": None, "a": "nameless", "b": None}, sequence_num=1))
+
+    with pair.running() as (capture, judge):
+        settled(judge, KEYED, capture)
+        pair.warehouse.tamper(KEYED, "an INSERT", add_nameless)
+        found = judge.verify(KEYED)
+        assert found.counts == Counts(extra=2)
+        told = Repair(judge=judge, rows_max=100).repair(found)
+        assert (told.result, told.counts) == (Result.DIFFERENT, Counts(extra=1))
+        assert (told.reason, told.action) == (
+            "rows have a key that is NULL, or no value of its type: they cannot be repaired",
+            f"Run `replicator snapshot {NAME} {KEYED} --recreate`.",
+        )
+        assert judge.verify(KEYED).counts == Counts(extra=1)
+
+
+class UnreadableTarget(MemoryTarget):
+    """Fails by an unexpected error, whose text has a value."""
+
+    def open_state(self, *_: Any, **__: Any) -> Any:
+        raise ValueError("4711")
+
+
+def test_an_unexpected_error_is_told_of_its_table(pair: Pair) -> None:
+    with pair.running() as (capture, judge):
+        settled(judge, KEYED, capture)
+        judge.target = UnreadableTarget(judge.target.config, judge.target.context)
+        told = judge.verify(KEYED)
+    assert told.result is Result.NOT_VERIFIED
+    assert told.reason is not None
+    assert told.reason.startswith("unexpected ValueError while verifying it")
+    assert "4711" not in told.reason
+    assert pair.captured.store.barriers(NAME) == []
 
 
 def test_more_rows_than_may_be_repaired_stay_as_they_are(pair: Pair) -> None:
@@ -345,11 +397,29 @@ def test_columns_that_the_target_does_not_keep_as_they_were_are_not_compared(pai
         assert without.verify(table).result is Result.DIFFERENT
 
 
-def test_a_table_that_has_failed_is_not_verified(pair: Pair) -> None:
+def test_a_table_that_was_dropped_is_not_verified_and_says_so(pair: Pair) -> None:
     with pair.running() as (capture, judge):
         settled(judge, KEYED, capture)
         pair.database.drop_table(KEYED)
-        capture.wait_until(lambda: judge.verify(KEYED).result is Result.NOT_VERIFIED, "it is not verified")
+        reason = "the source does not have it any more"
+        capture.wait_until(lambda: reason in str(judge.verify(KEYED).reason), "it says so")
+        assert judge.verify(KEYED).result is Result.NOT_VERIFIED
+
+
+@pytest.mark.parametrize(
+    ("moved", "left"), [(timedelta(hours=25), 0), (timedelta(hours=23), 1), (-timedelta(hours=25), 0)]
+)
+def test_what_a_killed_verification_left_is_removed_after_a_day_by_the_clock_of_the_store(
+    tmp_path: Path, moved: timedelta, left: int
+) -> None:
+    """Also where that was set back since."""
+    now = [datetime(2026, 1, 31, 12, tzinfo=UTC)]
+    with closing(StateStore(f"sqlite:///{tmp_path / 'state.db'}", clock=lambda: now[0])) as store:
+        store.create_replicator(NAME, "", "file:///j")
+        store.add_request(NAME, RequestKind.BARRIER, {})
+        now[0] += moved
+        Barriers(store=store, name=NAME, check=lambda: None, wait=lambda: None).forget_old()
+        assert len(store.requests(NAME)) == left
 
 
 def test_what_a_killed_verification_left_is_removed(pair: Pair) -> None:

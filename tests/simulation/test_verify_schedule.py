@@ -81,7 +81,7 @@ def known(pair: Pair) -> dict[TableId, VerificationRecord]:
 
 
 def next_of(one: Verifier) -> TableRecord | None:
-    return one.schedule.next_table(one._known(), one.store.now())
+    return present(one.schedule).next_table(one._known(), one.store.now())
 
 
 def snapshots_are_applied(capture: RunningCapture, judge: Judge) -> None:
@@ -224,9 +224,10 @@ def test_a_state_of_the_source_is_not_open_forever_if_apply_does_not_reach_the_b
     with pair.running() as (capture, judge):
         snapshots_are_applied(capture, judge)
         moments = itertools.count(step=4)
-        barriers = replace(judge.barriers, waits_max_s=10.0, clock=lambda: next(moments), is_scheduled=True)
+        scheduled = replace(judge.barriers, is_scheduled=True)
+        barriers = replace(scheduled, waits_max_s=10.0, clock=lambda: next(moments))
         number = present(pair.captured.store.last_segment(NAME)).last
-        with barriers.held() as barrier:
+        with scheduled.held() as barrier:
             (request,) = pair.captured.store.requests(NAME)
             assert (request.kind, request.payload["is_scheduled"]) == (RequestKind.BARRIER, True)
             assert barrier.position >= number

@@ -17,8 +17,7 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.canonical import digest_of, value_text
 from replicator.plugins.verification import Among, Below
 from replicator.testing.memory.target import StoredTable
-from replicator.verify import Counts, Extent, Judge, Keys, OfIds, Result, Sample, Scope, Since, Whole
-from replicator.verify import judge as judge_module
+from replicator.verify import Counts, Extent, Judge, Keys, OfIds, Result, Sample, Scope, Since, Whole, rounds
 from replicator.verify import scope as scope_module
 from replicator.verify.barriers import NotVerifiedError
 from replicator_testbed.captured import RunningCapture
@@ -161,7 +160,7 @@ def test_a_row_next_to_those_that_are_compared_is_none_of_them(pair: Pair, monke
         assert judge.verify(KEYED, Sample(between)).counts == Counts(different=1)
         assert judge.verify(KEYED, [one]).counts == Counts(different=1)
         # As if there were too many ids for a statement.
-        monkeypatch.setattr(judge_module, "IDS_MAX", 0)
+        monkeypatch.setattr(rounds, "IDS_MAX", 0)
         assert judge.verify(KEYED, [one]).counts == Counts(different=1)
         assert judge.verify(KEYED, [one, other]).counts == Counts(different=2)
 

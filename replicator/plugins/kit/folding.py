@@ -30,6 +30,7 @@ from replicator.model.events import (
 )
 from replicator.model.merged import Merged
 from replicator.model.schema import TableSchema
+from replicator.plugins.kit.opening import open_seekable
 from replicator.plugins.target import Batch, TableOptions
 
 Key = tuple[Any, ...]
@@ -141,7 +142,7 @@ def read_changes(batch: Batch) -> Iterator[Change]:
     names = {field: name for name, field in batch.schema.fields.items()}
     for file in batch.files:
         system, path = FileSystem.from_uri(file.uri)
-        with system.open_input_file(path) as stream:
+        with open_seekable(system, path) as stream:
             for part in pq.ParquetFile(stream).iter_batches():
                 for found in part.to_pylist():
                     if found[SEQUENCE_NUM] > batch.skip_to:

@@ -20,6 +20,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from replicator.model.deletion import Deletion
 from replicator.model.errors import OffsetExpiredError, Problem, TableError, UnsupportedTypeError
 from replicator.model.events import (
     BEFORE,
@@ -253,10 +254,11 @@ class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
             self.write_mark(connection, "")
             return _offset(self.last_change(connection))
 
-    def remove(self) -> None:
+    def remove(self) -> Deletion:
         """Drop what `prepare` created."""
         with self.asking() as connection:
             self.end_logging(connection)
+        return Deletion(removed=("the objects that recorded changes",))
 
     def status(self, since: Visibility | None = None) -> LogStatus:  # noqa: ARG002 - nothing is waited for
         """The clock is this machine's; another one is asked in a subclass."""

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
+from replicator.model.deletion import Deletion
 from replicator.model.errors import (
     LogGapError,
     OffsetExpiredError,
@@ -161,18 +162,17 @@ class MemorySource(DeltaSource[MemorySourceConfig], SupportsRehearsal, SupportsS
 
     def status(self, since: Visibility | None = None) -> LogStatus:
         self.faults.hit("status")
-        waiting_for: Sequence[str] = ()
-        if isinstance(since, MemoryVisibility):
-            waiting_for = [f"transaction {i}" for i in self.database.invisible() if int(i) < since.snapshot.next_id]
+        next_id = since.snapshot.next_id if isinstance(since, MemoryVisibility) else 0
+        waiting_for = [f"transaction {i}" for i in self.database.invisible() if int(i) < next_id]
         with self.database.changed:
             slot = self.database.slots.get(self.context.replicator)
             retained = None if slot is None else (len(self.database.log) - slot.confirmed) * _ROW_BYTES
         return LogStatus(now=self.database.now(), retained_bytes=retained, waiting_for=waiting_for)
 
-    def remove(self) -> None:
+    def remove(self) -> Deletion:
         self.faults.hit("remove")
         with self.database.changed:
-            self.database.slots.pop(self.context.replicator, None)
+            return Deletion(removed=("its slot",) if self.database.slots.pop(self.context.replicator, None) else ())
 
     def leftovers(self) -> Sequence[str]:
         return [f"DROP SLOT {self.context.replicator}"]

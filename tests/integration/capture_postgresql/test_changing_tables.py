@@ -14,7 +14,7 @@ from replicator.config import DDLConfig
 from replicator.model.errors import LogGapError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent
 from replicator.plugins.source import ChunkRequest, DeltaSource
-from replicator.state.records import Stage
+from replicator.state.records import Decision, Stage
 from replicator_testbed.captured import Captured, RunningCapture
 from replicator_testbed.postgresql_captures import (
     Make,
@@ -162,6 +162,9 @@ def test_table_dropped_and_made_again_with_the_same_name_gets_a_new_snapshot(
         database.execute("UPDATE t SET v = 10 WHERE id = 99")
         captured.catch_up(running)
     assert_equal(captured, database, "t")
+    last = captured.store.history(captured.name, 10)[-1]
+    assert (last.operation, last.decision) == (DDLOperation.CREATE_TABLE, Decision.SNAPSHOT)
+    assert "the table was replaced by another one" in str(last.reason)
 
 
 # Each leaves table and shape as they were: only what the catalogue says next to them tells that something came in between.

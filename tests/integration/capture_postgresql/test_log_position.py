@@ -20,6 +20,7 @@ from replicator_testbed.postgresql_captures import (
     table,
     update_one,
 )
+from replicator_testbed.present import present
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 
@@ -41,6 +42,21 @@ def drop_slot(database: ScratchDatabase) -> None:
     active = f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{name}' AND active"
     wait_until(lambda: not database.execute(active), "the slot is free")
     database.execute(f"SELECT pg_drop_replication_slot('{name}')")
+
+
+def test_an_idle_log_is_heard_and_its_growth_is_measured(database: ScratchDatabase, make: Make) -> None:
+    fill(database, "t", 5)
+    captured = make(database, "t")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        running.wait_until(lambda: running.control.status.log_bytes_per_s is not None, "the log's growth is known")
+        report = running.control.status
+        assert report.heartbeat_s == 10
+        assert report.silent_s is not None
+        seen = report.source_time
+        # Nothing is written, and the log tells a newer time all the same.
+        running.wait_until(lambda: running.control.status.source_time != seen, "the log tells a newer time")
+        assert present(running.control.status.silent_s) < 3 * 10
 
 
 def test_restart_after_the_slot_was_lost_makes_both_sides_equal(database: ScratchDatabase, make: Make) -> None:

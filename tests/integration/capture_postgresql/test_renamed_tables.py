@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from replicator.model.events import SnapshotEvent, SnapshotPhase
+from replicator.model.events import DDLOperation, SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.state.records import Stage
 from replicator_testbed.captured import Captured
@@ -78,6 +78,9 @@ def test_it_continues_without_a_snapshot(
         assert is_equal(captured, database, new)
     assert captured.record(table("t")).source_table == (None if new == table("t") else new)
     assert snapshots(captured) == 1
+    history = captured.store.history(captured.name, 20)
+    names = [entry.new_table for entry in history if entry.operation is DDLOperation.RENAME_TABLE]
+    assert new == table("t") or names[-1] == new
 
 
 def test_a_renaming_that_nothing_in_the_log_shows_is_found(database: ScratchDatabase, make: Make) -> None:

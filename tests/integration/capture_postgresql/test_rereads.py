@@ -124,6 +124,19 @@ def test_keys_that_the_source_cannot_have_are_deleted(database: ScratchDatabase,
     assert sorted(found) == sorted([*(("INSERT", i) for i in ids[:3]), ("DELETE", "garbage"), ("DELETE", "")])
 
 
+def test_text_that_no_value_of_the_server_has_is_deleted(database: ScratchDatabase, make: Make) -> None:
+    # The driver refuses a NUL before the server sees it.
+    database.execute("CREATE TABLE t (id text PRIMARY KEY, v int)", "INSERT INTO t VALUES ('a', 1), ('b', 1)")
+    captured = make(database, "t")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        before = len(snapshot_changes(captured))
+        read_again(captured, running, [("a",), ("a\0",), ("b",)])
+        captured.catch_up(running)
+        found = snapshot_changes(captured)[before:]
+    assert sorted(found) == [("DELETE", "a\0"), ("INSERT", "a"), ("INSERT", "b")]
+
+
 def test_a_table_that_is_altered_or_emptied_meanwhile_is_read_as_it_is(database: ScratchDatabase, make: Make) -> None:
     fill(database, "t", 30)
     fill(database, "u", 30)

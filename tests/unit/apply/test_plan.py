@@ -179,6 +179,9 @@ def test_the_bound_of_appending_is_the_first_change_of_the_incarnation() -> None
     in_place = replace(record, snapshot=SnapshotProgress(kind=SnapshotKind.IN_PLACE, start_number=9))
     assert append_bound(in_place, 2) == APPEND_NOTHING
     assert append_bound(replace(in_place, first_change=7), 2) == 7
+    compared = replace(record, snapshot=SnapshotProgress(kind=SnapshotKind.CHANGED, ranges=()))
+    assert append_bound(compared, 2) == APPEND_NOTHING
+    assert append_bound(replace(compared, first_change=7), 2) == 7
 
 
 def test_events_that_ask_nothing_ride_along() -> None:
@@ -222,6 +225,15 @@ def test_an_incarnation_without_a_snapshot_is_seen_at_once_and_is_never_a_whole_
     event = SnapshotEvent(phase=SnapshotPhase.COMPLETED, table=T, kind=SnapshotKind.NONE)
     entry = EventEntry(sequence_num=1, table=T, incarnation=2, event=event)
     assert plan(entry, incarnation=2) == EventUnit(entry=entry, last=1, passed=Passed(), following=None)
+
+
+@pytest.mark.parametrize("incarnation", [1, 2])
+def test_the_end_of_a_comparison_asks_nothing_of_the_target(incarnation: int) -> None:
+    """No row is deleted, and readers see the table all the time."""
+    event = SnapshotEvent(phase=SnapshotPhase.COMPLETED, table=T, kind=SnapshotKind.CHANGED)
+    entry = EventEntry(sequence_num=1, table=T, incarnation=incarnation, event=event)
+    expected = AdvanceUnit(last=1, passed=Passed(completes=True), following=None)
+    assert plan(entry, incarnation=incarnation) == expected
 
 
 def test_a_new_incarnation_supersedes_what_stands_before_it() -> None:

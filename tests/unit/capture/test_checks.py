@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from replicator.capture import Capture
-from replicator.model.errors import FatalError, Problem, Severity, SourceUnavailableError
+from replicator.model.errors import ConfigError, FatalError, Problem, Severity, SourceUnavailableError
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.records import Lease, RequestKind, Stage
 from replicator.testing.memory import MemorySource
@@ -101,12 +101,38 @@ def test_a_table_that_a_later_start_refuses_fails_alone_and_comes_back_when_it_i
     with bench.running() as capture:
         capture.until(lambda: is_refused(bench, bad) and bench.holds(good)())
     assert present(bench.error_of(bad).action).startswith(
-        "ALTER ROLE r BYPASSRLS; Then run `replicator snapshot NAME TABLE`"
+        "ALTER ROLE r BYPASSRLS; then run `replicator snapshot NAME TABLE`"
     )
     bench.database.problems.clear()
     with bench.running() as capture:
         capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(bad)())
     assert present(bench.known(bad).snapshot).start_number is not None, "in place"
+
+
+@pytest.mark.parametrize("changed_only", [False, True])
+@pytest.mark.parametrize("is_named", [False, True], ids=["unnamed", "named"])
+def test_a_table_that_cannot_be_prepared_for_a_new_position_fails_alone(
+    bench: Bench, changed_only: bool, is_named: bool
+) -> None:
+    """Nobody saw what became of it while the log was lost; the others are not to wait for that."""
+    bad, good = two(bench)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+    bench.store.add_request("test", RequestKind.RESTART, {"changed_only": changed_only})
+
+    def refused() -> Exception:
+        if not is_named:
+            return OverflowError("it has no usable identity")
+        return ConfigError("it has no usable identity", code="no_primary_key", problems=(finding(bad),))
+
+    begun = Stage.COMPARING if changed_only else Stage.STREAMING
+    with bench.running(lambda source: source.faults.fail("prepare", bad, refused)) as capture:
+        capture.until(lambda: bench.known(good).stage is begun and not bench.store.requests("test"))
+        bench.write(good, {"id": 70, "a": "new", "b": None})
+        capture.until(bench.holds(good))
+    assert bench.known(bad).stage is Stage.FAILED
+    assert bench.error_of(bad).code == ("row_level_security" if is_named else "internal_error")
+    assert not bench.known(bad).is_changed_only
 
 
 def with_selection(bench: Bench, selected: list[TableId]) -> Any:

@@ -211,6 +211,33 @@ def test_a_table_that_gets_the_name_of_a_dropped_one_is_that_one(renaming: Bench
         assert "Another replicated table has that name" in present(renaming.known(B).error).message
 
 
+@pytest.mark.parametrize("is_watched", [True, False])
+@pytest.mark.parametrize("can_locate", [True, False], ids=["oids", "names"])
+def test_a_table_that_is_created_under_the_name_of_a_renamed_one_that_was_dropped_is_new(
+    renaming: Bench, can_locate: bool, is_watched: bool
+) -> None:
+    def logged(source: MemorySource) -> None:
+        source.can_locate = can_locate
+
+    with renaming.running(logged) as running:
+        running.until(renaming.holds(A))
+        rename(renaming, {A: B})
+        running.until(is_called(renaming, A, B))
+        if is_watched:
+            renaming.database.drop_table(B)
+            running.until(is_failed(renaming, A, "table_missing"))
+            renaming.create(renaming.schema("b"))
+            renaming.fill(B, 2)
+            running.until(lambda: is_called(renaming, B, None)() and renaming.holds(B)())
+    if not is_watched:
+        renaming.database.drop_table(B)
+        renaming.create(renaming.schema("b"))
+        renaming.fill(B, 2)
+    renaming.tables = [B]
+    with renaming.running(logged) as running:
+        running.until(lambda: every_name_has_its_rows(renaming))
+
+
 @pytest.mark.parametrize(
     ("policy", "code", "cause"),
     [

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from replicator.cli import demo
-from replicator.cli.main import main
+from replicator.cli.entry import COMMANDS, main
 
 
 def test_the_demo_comes_with_the_testbed() -> None:
@@ -16,7 +16,7 @@ def test_the_demo_comes_with_the_testbed() -> None:
 
 
 def test_the_list_of_commands_says_what_the_demo_itself_says() -> None:
-    assert main.commands["demo"].help == demo.load_demo().help
+    assert COMMANDS["demo"][1] == demo.load_demo().help
 
 
 def test_a_demo_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

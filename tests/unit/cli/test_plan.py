@@ -1,4 +1,4 @@
-"""What `plan --ddl` prints."""
+"""What `plan` prints; of starts, where the source cannot say how much there is."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
-from replicator.cli.main import main
+from replicator.cli.entry import main
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.registry import Registry
 from replicator.service.plan_document import PLAN_VERSION
+from replicator.service.start_plan_document import START_PLAN_VERSION
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget
 
 SHAPE = TableSchema(
@@ -97,7 +98,7 @@ def test_json_is_versioned(file: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "plan needs --ddl for now"),
+        (["--ddl", "TRUNCATE TABLE public.t", "--usd-per-tib", "5"], "--usd-per-tib does not go together with --ddl"),
         (["--ddl", "SELECT 1"], "ddl_not_understood"),
     ],
 )
@@ -110,3 +111,13 @@ def test_what_cannot_be_planned_is_wrong_usage(file: Path, options: list[str], s
 def test_a_wrong_file_is_wrong_usage(file: Path) -> None:
     file.write_text("name: shop\n", encoding="utf-8")
     assert plan(file, "--ddl", "TRUNCATE TABLE public.t").exit_code == 2
+
+
+def test_a_source_that_cannot_tell_how_much_there_is_leaves_what_validate_finds(file: Path) -> None:
+    answer = plan(file)
+    assert answer.exit_code == 0, answer.output
+    assert "[planning_not_supported]" in answer.stderr
+    assert answer.stdout == f"shop can start. Next: replicator run {file}\n"
+    found = json.loads(plan(file, "--json").stdout)
+    assert (found["version"], found["totals"], found["is_blocked"]) == (START_PLAN_VERSION, None, False)
+    assert "planning_not_supported" in [one["code"] for one in found["findings"]]

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import click
-import pyarrow as pa
 import pytest
 
 from replicator.cli import show
-from replicator.model.errors import LogGapError, Problem, ReplicatorError, Severity, StateUnavailableError, with_names
+from replicator.model.errors import LogGapError, ReplicatorError, with_names
 from replicator.model.reports import RunningStep, SnapshotStep
-from replicator.model.schema import Column, TableId, TableSchema
 from replicator.model.status import (
     AlarmStatus,
     ErrorStatus,
     FindingStatus,
     MergedStatus,
     ReplicatorStatus,
-    SnapshotStatus,
     TableState,
     TableStatus,
     WaitingStatus,
@@ -30,10 +25,10 @@ from replicator.model.status import (
 from replicator.model.verdict import Result
 from replicator.plugins.registry import PluginInfo
 from replicator.service import status
-from replicator.service.assess import Assessment
 from replicator.state.records import ErrorRecord
 from replicator.state.store import StateStore
 from replicator.testing.defaults import NEVER_VERIFIED
+from replicator_testbed.statuses import snapshot_status
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ODD = "public.[x]y[/z] :smile: [red]"
@@ -52,8 +47,10 @@ def document(tmp_path: Path) -> Iterator[ReplicatorStatus]:
     error = ErrorStatus(code="schema_conflict", message=f"[errno 28] {ODD}", action="Do [this].", at=NOW)
     table = TableStatus(
         source_table="public.[bold]new",
-        table=ODD, state=TableState.FAILED, incarnation=1, snapshot=None, next_snapshot=None, changes_applied=1, last_applied=-1,
-        freshness_s=None, last_batch=None, engine=None, waiting=None, upkeep=None, error=error, kept_columns=("[bold]old",), alarms=(),
+        table=ODD, state=TableState.FAILED, incarnation=1, snapshot=None, next_snapshot=None, changes_applied=1,
+        snapshot_rows_applied=0, last_applied=-1, freshness_s=None, last_batch=None, engine=None,
+        waiting=None, upkeep=None, error=error, kept_columns=("[bold]old",), alarms=(),
+        freshness_objective_s=None, is_objective_met=None,
         merged=MergedStatus(matched=0, inserted=0, deleted=0, not_found=0), verify=NEVER_VERIFIED,
     )  # fmt: skip
     yield whole.model_copy(update={"tables": (table,)})
@@ -156,21 +153,36 @@ def test_a_snapshot_that_runs_says_in_words_what_it_waits_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")
-    progress = SnapshotStatus(rows=7, estimated_rows=40, is_complete=False, is_in_place=False, step=step)
+    progress = snapshot_status(7, 0, estimated=40, step=step)
     changed = {"error": None, "state": TableState.SNAPSHOT, "snapshot": progress}
     show.status(document.model_copy(update={"tables": (document.tables[0].model_copy(update=changed),)}))
     assert text in capsys.readouterr().out
 
 
-def test_one_row_is_a_row(
+def test_rows_of_snapshots_are_no_changes(
     document: ReplicatorStatus, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")
-    progress = SnapshotStatus(rows=1, estimated_rows=None, is_complete=True, is_in_place=False, step=None)
-    for state, text in ((TableState.STREAMING, " 1 row "), (TableState.SNAPSHOT, " 1 row captured ")):
-        changed = {"error": None, "state": state, "snapshot": progress}
-        show.status(document.model_copy(update={"tables": (document.tables[0].model_copy(update=changed),)}))
-        assert text in capsys.readouterr().out
+    changed = {"error": None, "changes_applied": 1_234, "snapshot_rows_applied": 1_200}
+    show.status(document.model_copy(update={"tables": (document.tables[0].model_copy(update=changed),)}))
+    assert " 34 " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("is_complete", "text"), [(False, " comparing both sides, 7 rows read again "), (True, " 7 rows read again ")]
+)
+def test_of_a_table_that_is_compared_the_rows_count_that_were_read_again(
+    document: ReplicatorStatus,
+    is_complete: bool,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    progress = snapshot_status(7, 7, estimated=40, is_complete=is_complete, is_in_place=True, is_changed_only=True)
+    changed = {"error": None, "state": TableState.SNAPSHOT, "snapshot": progress}
+    show.status(document.model_copy(update={"tables": (document.tables[0].model_copy(update=changed),)}))
+    assert text in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("state", TableState)
@@ -180,26 +192,6 @@ def test_a_table_has_the_state_that_the_document_gives_it(
     monkeypatch.setenv("COLUMNS", "400")
     show.status(document.model_copy(update={"tables": (document.tables[0].model_copy(update={"state": state}),)}))
     assert f" {state} " in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("severities", "rows", "text"),
-    [
-        ([], 48_200, "No problems found: 1 table, 48,200 rows estimated."),
-        ([Severity.NOTICE], None, "No problems found: 1 table."),
-        ([Severity.WARNING], 0, "No blocking problems found: 1 table, 0 rows estimated."),
-        ([Severity.BLOCKING], 1, ""),
-    ],
-)
-def test_validate_ends_with_what_it_found(
-    severities: list[Severity], rows: int | None, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    column = Column(name="id", type=pa.int64(), source_type="bigint")
-    schema = TableSchema(table=TableId("public", "t"), columns=(column,), key=("id",))
-    problems = [Problem(code="odd", message="Odd.", severity=severity) for severity in severities]
-    show.assessment(Assessment(tables=[schema], left_out=(), problems=problems, identity=None, estimated_rows=rows))
-    printed = capsys.readouterr().out.splitlines()
-    assert printed == ["public.t: 1 column, key id", *([text] if text else [])]
 
 
 def test_an_alarm_is_loud(
@@ -214,52 +206,6 @@ def test_an_alarm_is_loud(
     assert f"{ODD}: alarm [target_diverged] Rows of {ODD}.\n    → Run this." in printed
     show.replicators([alarmed.model_copy(update={"error": None})], as_json=False)
     assert "1 table with alarms" in capsys.readouterr().out
-
-
-def test_the_picture_stands_while_the_store_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = StateStore(f"sqlite:///{tmp_path}/state.db")
-    looks = threading.Semaphore(0)
-
-    def away(name: str) -> None:
-        looks.release()
-        raise StateUnavailableError("locked", code="state_locked")
-
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setattr(store, "replicator", away)
-    with show.ProgressDisplay(store, "shop"):
-        assert all(looks.acquire(timeout=30) for _ in range(2))
-    store.close()
-
-
-@pytest.mark.parametrize("is_terminal", [False, True])
-def test_a_run_says_in_words_when_its_parts_are_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_terminal: bool
-) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
-    monkeypatch.setenv("COLUMNS", "400")
-    store = StateStore(f"sqlite:///{tmp_path}/state.db")
-    store.create_replicator("shop", "config", "/j")
-    lines = [
-        '{"event": "log_opened", "tables": 2}',
-        '{"event": "spark_starting"}',
-        '{"event": "table_added"}',
-        "no JSON",
-        "7",
-    ]
-    with show.ProgressDisplay(store, "shop") as display:
-        display.say("starting.")
-        for line in lines:
-            display.log_line(line)
-    store.close()
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    told = [line for line in click.unstyle(printed.err).splitlines() if line.startswith("shop: ")]
-    assert told == [
-        "shop: starting.",
-        "shop: capture is running: it reads the source's log.",
-        "shop: Spark is starting. This can take a minute.",
-    ]
-    assert (lines[2] in printed.err) is not is_terminal
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from replicator.cli import verified
-from replicator.cli.main import main
+from replicator.cli.entry import main
 from replicator.model.schema import TableId
 from replicator.service.verify import document, exit_code
 from replicator.verify import Counts, Difference, Extent, Kind, Result, Verdict
@@ -28,6 +28,7 @@ DIFFERENT = Verdict(
     table=TableId("shop", "people"), result=Result.DIFFERENT, position=5, rows_source=3, rows_target=2,
     counts=Counts(missing=1, different=1), differences=FOUND,
 )  # fmt: skip
+RANGES = replace(EQUAL, last_position=12, ranges=5, ranges_kept=2)
 NOT = Verdict(table=TableId("shop", "x"), result=Result.NOT_VERIFIED, reason="it has failed", action="Run: this")
 
 
@@ -40,7 +41,7 @@ def test_the_worst_result_is_the_exit_code(verdicts: list[Verdict], code: int) -
 
 
 def test_a_table_is_printed_with_what_a_person_needs(capsys: pytest.CaptureFixture[str]) -> None:
-    for verdict in (EQUAL, DIFFERENT, NOT):
+    for verdict in (EQUAL, DIFFERENT, NOT, RANGES, replace(RANGES, last_position=9, ranges_kept=0)):
         verified.table(verdict, document("n", [verdict], with_values=False).tables[0])
     assert capsys.readouterr().out.splitlines() == [
         "shop.views  equal  2,000 rows at 9",
@@ -53,6 +54,11 @@ def test_a_table_is_printed_with_what_a_person_needs(capsys: pytest.CaptureFixtu
         "shop.x  not verified",
         "    it has failed",
         "    → Run: this",
+        "shop.views  equal  2,000 rows at 9 to 12",
+        "    not compared: fax",
+        "    2 of 5 ranges had been proven before",
+        "shop.views  equal  2,000 rows at 9",
+        "    not compared: fax",
     ]
 
 
@@ -89,6 +95,7 @@ def test_what_should_have_been_compared_is_told_of_a_table_that_was_not() -> Non
     ("arguments", "code"),
     [
         (["--sample", "5", "--since", "1h"], "two_scopes"),
+        (["--sample", "5", "--resume"], "two_scopes"),
         (["--sample", "200"], "unknown_sample"),
         (["--since", "soon"], "unknown_duration"),
         (["--keys", "7"], "unknown_row_key"),

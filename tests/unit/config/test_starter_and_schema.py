@@ -42,7 +42,14 @@ def test_what_is_not_filled_in_is_named_with_its_path_and_purpose() -> None:
 
 def test_starter_with_every_comment_taken_away_loads_too() -> None:
     text = re.sub(r"(?m)^( *)#(?=\S)", r"\1", make_starter().replace("CHANGE-ME", "filled-in"))
-    loaded = load_text(text, SOURCE_PASSWORD="abcdef", SOURCE_POOL_TOKEN="ghijkl")
+    loaded = load_text(
+        text,
+        SOURCE_PASSWORD="abcdef",
+        SOURCE_POOL_TOKEN="ghijkl",
+        ALERTS_URL="https://example.org/hook",
+        ALERTS_MAIL="mailto://x",
+        LINEAGE_API_KEY="a-key",
+    )
     defaults = ReplicatorConfig(name="x")
     # The target's own default is none of ours: an example stands there.
     by_example = defaults.apply.model_copy(update={"max_wait": timedelta(seconds=5)})

@@ -19,8 +19,10 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ERROR = ErrorStatus(code="schema_changed", message="Its columns changed.", action="Run this.", at=NOW)
 TABLE = TableStatus(
     source_table=None,
-    table="public.orders", state=TableState.SNAPSHOT, incarnation=1, snapshot=None, next_snapshot=None, changes_applied=1, last_applied=1,
-    freshness_s=None, last_batch=None, engine=None, waiting=None, upkeep=None, error=None, kept_columns=(), alarms=(),
+    table="public.orders", state=TableState.SNAPSHOT, incarnation=1, snapshot=None, next_snapshot=None, changes_applied=1,
+    snapshot_rows_applied=0, last_applied=1, freshness_s=None, last_batch=None, engine=None,
+        waiting=None, upkeep=None, error=None, kept_columns=(), alarms=(),
+    freshness_objective_s=None, is_objective_met=None,
     merged=MergedStatus(matched=0, inserted=0, deleted=0, not_found=0), verify=NEVER_VERIFIED,
 )  # fmt: skip
 

@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from replicator.journal import JournalWriter
+from replicator.model.counts import CounterName
 from replicator.model.errors import (
     ConfigError,
     FencedError,
@@ -63,6 +64,28 @@ def test_what_is_committed_comes_back(journal: Journal) -> None:
     (batch,) = journal.reader.rows(file)
     assert batch.to_pylist() == journal.changes(a, rows).to_pylist()
     assert journal.reader.schema(file) == a
+
+
+def test_a_seal_counts_changes_by_operation_and_rows_of_snapshots_apart(journal: Journal) -> None:
+    a = journal.schema_of("a")
+    rows = [
+        {"n": 0, "row": {"id": 1, "c2": "a"}, "snapshot": True},
+        {"n": 1, "op": "UPDATE", "row": {"id": 1, "c2": "b"}, "before": {"id": 1}},
+        {"n": 2, "op": "DELETE", "before": {"id": 1}},
+        {"n": 3, "row": {"id": 2, "c2": "c"}},
+        {"n": 4, "row": {"id": 3, "c2": "d"}},
+    ]
+    journal.writer.take(5)
+    journal.writer.append(a, 1, journal.changes(a, rows))
+    journal.writer.discard()
+    journal.writer.take(5)
+    journal.writer.append(a, 1, journal.changes(a, rows))
+    journal.commit()
+    journal.commit()
+    counts = journal.store.counters("shop")
+    changes = {labels[0]: number for (name, labels), number in counts.items() if name is CounterName.CHANGES_CAPTURED}
+    assert changes == {"INSERT": 2, "UPDATE": 1, "DELETE": 1}
+    assert counts[CounterName.ROWS_SNAPSHOTTED, ()] == 1
 
 
 def test_a_file_says_what_it_is(journal: Journal) -> None:

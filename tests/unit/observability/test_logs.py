@@ -14,13 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.config import Secret
-from replicator.observability import bind_context, configure_logging, get_logger, redact, redaction, register_secret
+from replicator.observability import bind_context, configure_logging, get_logger, redact, register_secret
 from replicator.observability.logs import LogFormat
 
 
 @pytest.fixture(autouse=True)
-def fresh_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(redaction, "_redactor", redaction._Redactor())
+def fresh_logging() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level, configuration = list(root.handlers), root.level, structlog.get_config()
     yield

@@ -1,21 +1,24 @@
-"""`serve` outlives a store that is away, and records what ends a supervisor."""
+"""`serve` outlives a store that is away, records what ends a supervisor, and shares the replicators with other workers."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from replicator.model.errors import ConfigError, StateUnavailableError
+from replicator.model.schema import TableId
 from replicator.runtime import serve as module
 from replicator.runtime.serve import serve
 from replicator.runtime.supervisor import End, RunOutcome
-from replicator.state.records import Lease, ReplicatorRecord
+from replicator.state.records import Lease, ReplicatorRecord, SnapshotProgress, Stage, TableRecord
 from replicator.state.store import StateStore
+from replicator_testbed.present import present
 
 NAME = "shop"
+OTHERS = ("a", "b", "c")
 
 
 @pytest.fixture
@@ -81,3 +84,120 @@ def test_what_ends_a_supervisor_is_recorded(store: StateStore, error: Exception,
     assert record is not None
     assert record.error is not None
     assert (record.error.code, len(tries), store.lease(NAME)) == (code, 1, None)
+
+
+Joining = Callable[..., module._Server]
+
+
+@pytest.fixture
+def join(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Joining]:
+    """Makes workers, each of a host of its own, whose supervisors wait until they are told to end. All look when the test says so."""
+    for name in OTHERS:
+        store.create_replicator(name, f"name: {name}", "/j")
+    monkeypatch.setattr(module, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(module, "_PATIENCE_S", 3600.0)
+    monkeypatch.setattr(module, "_ANNOUNCE_S", 0.0)
+    joined = []
+
+    def supervise(_: ReplicatorRecord, lease: Lease, stop: threading.Event) -> RunOutcome:
+        stop.wait()
+        store.release_lease(lease)
+        return RunOutcome(end=End.STOPPED)
+
+    def make(host: str, capacity: int = 10, refused: Sequence[str] = ()) -> module._Server:
+        def refuses(record: ReplicatorRecord) -> ConfigError | None:
+            return ConfigError("no such variable", code="unresolved") if record.name in refused else None
+
+        server = module._Server(
+            store=store, supervise=supervise, capacity=capacity, refuses=refuses, holder=f"{host}:1:boot/1/1"
+        )
+        joined.append(server)
+        return server
+
+    yield make
+    for server in joined:
+        server._drain()
+
+
+def held(store: StateStore) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, holder in sorted(store.workers.scene().holders.items()):
+        found.setdefault(holder[0], []).append(name)
+    return found
+
+
+def look(*servers: module._Server, times: int = 1) -> None:
+    for _ in range(times):
+        for server in servers:
+            server._look()
+            for one in server._running.values():
+                if one.stop.is_set():
+                    one.thread.join()
+
+
+def test_a_worker_that_joins_takes_its_share_and_then_nothing_moves(store: StateStore, join: Joining) -> None:
+    first = join("1")
+    look(first)
+    assert held(store) == {"1": ["a", "b", "c", "shop"]}
+    second = join("2")
+    look(second, first, times=10)
+    shared = held(store)
+    assert (shared["1"], shared["2"]) == (["c", "shop"], ["a", "b"])
+    look(second, first, times=10)
+    assert held(store) == shared
+
+
+def test_what_runs_stays_where_it_is_while_its_snapshot_runs(store: StateStore, join: Joining) -> None:
+    first, second = join("1"), join("2")
+    look(first)
+    table = TableId("public", "a")
+    for name in OTHERS:
+        progress = SnapshotProgress(started_at=store.now())
+        record = TableRecord(table=table, incarnation=1, stage=Stage.SNAPSHOT, snapshot=progress)
+        store.put_tables(name, present(store.lease(name)).epoch, [record])
+    look(second, first, times=5)
+    assert held(store) == {"1": list(OTHERS), "2": [NAME]}
+
+
+def test_a_worker_that_ends_leaves_all_to_others_at_once(store: StateStore, join: Joining) -> None:
+    first, second = join("1"), join("2")
+    look(first, second)
+    first._drain()
+    look(second)
+    assert held(store) == {"2": ["a", "b", "c", "shop"]}
+    assert [worker.holder[0] for worker in store.workers.scene().workers] == ["2"]
+
+
+def test_what_a_host_cannot_run_is_left_to_others_and_said(store: StateStore, join: Joining) -> None:
+    weak, strong = join("1", refused=OTHERS), join("2")
+    look(weak)
+    assert held(store) == {"1": [NAME]}
+    look(weak)
+    (said,) = store.workers.scene().workers
+    assert {name: refusal.code for name, refusal in said.refusals.items()} == dict.fromkeys(OTHERS, "unresolved")
+    assert all(record.error is None for record in store.replicators())
+    look(strong, weak, times=3)
+    assert held(store) == {"1": [NAME], "2": list(OTHERS)}
+
+
+def test_no_worker_runs_more_than_its_capacity(
+    store: StateStore, join: Joining, caplog: pytest.LogCaptureFixture
+) -> None:
+    small = join("1", capacity=3)
+    look(small, times=3)
+    assert held(store) == {"1": ["a", "b", "c"]}
+    assert caplog.text.count("capacity_reached") == 1
+    look(join("2", capacity=1), small)
+    assert held(store) == {"1": ["a", "b", "c"], "2": [NAME]}
+
+
+def test_what_the_best_worker_does_not_take_another_takes(
+    store: StateStore, join: Joining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, other = join("1", capacity=100), join("2")
+    slow._announce()
+    look(other, times=2)
+    assert held(store) == {}
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.0)
+    look(other)
+    assert held(store) == {"2": ["a", "b", "c", "shop"]}

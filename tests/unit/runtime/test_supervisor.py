@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from replicator.model.errors import AccessDeniedError, FencedError, ReplicatorError
+from replicator.model.errors import AccessDeniedError, ConfigError, FencedError, ReplicatorError
 from replicator.model.events import SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.runtime import leases
@@ -26,6 +26,7 @@ from replicator.state.records import (
     Desired,
     EventEntry,
     Lease,
+    ReplicatorRecord,
     RequestKind,
     Role,
     Segment,
@@ -132,9 +133,8 @@ def test_a_lease_that_cannot_be_renewed_is_lost_whatever_the_error(
     def refuse(*_: object) -> Lease:
         raise error
 
-    monkeypatch.setattr(leases, "RENEW_S", 0.01)
     monkeypatch.setattr(store, "renew_lease", refuse)
-    with leases.renewed(store, _lease(store), lost.put):
+    with leases.renewed(store, _lease(store), lost.put, renew_s=0.01):
         assert lost.get(timeout=30).code == code
 
 
@@ -284,3 +284,129 @@ def test_barriers_that_a_killed_schedule_left_are_removed_at_the_start(
     monkeypatch.setattr(supervisor, "_loop", lambda _: RunOutcome(end=End.STOPPED))
     supervisor.run(_lease(store), threading.Event())
     assert store.requests(NAME) == []
+
+
+class StuckWorker(FakeWorker):
+    """A worker that does not find a clean point until it is killed, and for which nobody may wait."""
+
+    def wait(self, timeout_s: float) -> bool:
+        if "kill" in self.told:
+            return True
+        assert timeout_s == 0.0, "it is abandoned at once"
+        return False
+
+
+def test_a_worker_that_finds_no_clean_point_is_abandoned_once_all_is_to_end(
+    store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have the same seven seconds, and not two minutes each."""
+    monkeypatch.setattr(supervisor_module, "WorkerProcess", StuckWorker)
+    monkeypatch.setattr(supervisor_module, "_ABANDON_S", 0.0)
+    stop, lease = threading.Event(), _lease(store)
+    supervisor = _supervisor(store, tmp_path)
+    supervisor._lease = lease
+    assert supervisor._reconcile(present(store.replicator(NAME))) is None
+    workers = list(supervisor._workers.values())
+    stop.set()
+    assert supervisor.run(lease, stop).end is End.STOPPED
+    assert [worker.role for worker in workers] == [Role.CAPTURE, Role.APPLY]
+    assert all(worker.told[-1] == "kill" for worker in workers if isinstance(worker, StuckWorker))
+    assert store.lease(NAME) is None
+
+
+def test_a_stop_is_noticed_while_a_pause_waits_for_a_worker(
+    store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = threading.Event()
+
+    class Waited(StuckWorker):
+        """Somebody stops everything while it is waited for."""
+
+        def wait(self, timeout_s: float) -> bool:
+            if stop.is_set():
+                return super().wait(timeout_s)
+            stop.set()
+            return False
+
+    monkeypatch.setattr(supervisor_module, "WorkerProcess", Waited)
+    monkeypatch.setattr(supervisor_module, "_ABANDON_S", 0.0)
+    supervisor = _supervisor(store, tmp_path)
+    supervisor._lease, supervisor._stop = _lease(store), stop
+    assert supervisor._reconcile(present(store.replicator(NAME))) is None
+    store.set_desired(NAME, Desired.PAUSED)
+    assert supervisor._reconcile(present(store.replicator(NAME))) is None
+    assert supervisor._workers == {}
+
+
+DOCUMENT = "name: shop\nsource: {type: memory}\napply: {max_wait: 5s}\n"
+
+
+def _reloading(
+    store: StateStore, folder: Path, read_limits: Callable[[ReplicatorRecord], RetryLimits]
+) -> tuple[Supervisor, Callable[[str], dict[Role, int]]]:
+    """A supervisor with both processes, and what makes it see a document; then the processes by their identity."""
+    store.set_config(NAME, DOCUMENT)
+    supervisor = Supervisor(
+        store, NAME, log=LogFile(folder / "log.jsonl"), limits=RetryLimits.of(CONFIG.retry), delete=lambda *_: None,
+        read_limits=read_limits,
+    )  # fmt: skip
+    supervisor._lease = _lease(store)
+    seen = list[object]()
+
+    def see(document: str) -> dict[Role, int]:
+        store.set_config(NAME, document)
+        assert supervisor._poll() is None
+        seen.extend(supervisor._workers.values())  # one that is forgotten gives its identity to the next
+        return {role: id(worker) for role, worker in supervisor._workers.items()}
+
+    return supervisor, see
+
+
+def test_a_changed_configuration_starts_those_processes_again_that_read_it(
+    store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "WorkerProcess", FakeWorker)
+    patient = RetryLimits.of(CONFIG.retry)
+    supervisor, see = _reloading(store, tmp_path, lambda _: patient)
+    first = see(DOCUMENT)
+    assert set(first) == {Role.CAPTURE, Role.APPLY}
+    workers = dict(supervisor._workers)
+    assert see(f"# the same\n{DOCUMENT}") == first
+    second = see(DOCUMENT.replace("5s", "6s"))
+    assert (second[Role.CAPTURE], second[Role.APPLY] != first[Role.APPLY]) == (first[Role.CAPTURE], True)
+    old = workers[Role.APPLY]
+    assert isinstance(old, FakeWorker)
+    assert set(old.told) == {"stop"}
+    third = see(DOCUMENT + "tables: {include: [public.a]}\n")
+    assert not set(third.values()) & set(second.values())
+    assert all(budget.limits is patient for budget in supervisor._budgets.values())
+
+
+def test_a_capture_that_had_finished_runs_again_for_a_changed_configuration(
+    store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `snapshot.mode: only`, when a table is added."""
+    monkeypatch.setattr(supervisor_module, "WorkerProcess", FakeWorker)
+    supervisor, see = _reloading(store, tmp_path, lambda _: RetryLimits.of(CONFIG.retry))
+    see(DOCUMENT)
+    supervisor._finished.add(Role.CAPTURE)
+    del supervisor._workers[Role.CAPTURE]
+    assert Role.CAPTURE in see(DOCUMENT + "tables: {include: [public.a]}\n")
+
+
+def test_a_configuration_that_this_host_cannot_read_changes_nothing(
+    store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "WorkerProcess", FakeWorker)
+    reads: list[str] = []
+
+    def refuse(record: ReplicatorRecord) -> RetryLimits:
+        reads.append(record.config)
+        raise ConfigError("The variable PASSWORD is not set.", code="missing_variable")
+
+    _, see = _reloading(store, tmp_path, refuse)
+    first = see(DOCUMENT)
+    changed = DOCUMENT.replace("5s", "6s")
+    assert see(changed) == first
+    assert see(changed) == first
+    assert reads == [changed], "it is not read again and again"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from replicator.cli.main import main
+from replicator.cli.entry import main
 from replicator.model.errors import ConfigError
 from replicator.model.schema import TableId
 from replicator.service import ddl

@@ -12,9 +12,9 @@ import pytest
 from replicator.model.errors import ConfigError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId
-from replicator.service import lifecycle
 from replicator.service.history import history
 from replicator.service.history_document import Outcome
+from replicator.service.stored import find
 from replicator.state import holder_id
 from replicator.state.records import (
     AppliedRecord,
@@ -69,7 +69,7 @@ def seal(
 
 
 def outcome(store: StateStore) -> tuple[Outcome, str | None]:
-    (event,) = history(store, lifecycle.find(store, "shop"), table=None, limit=10)
+    (event,) = history(store, find(store, "shop"), table=None, limit=10)
     return event.target.state, event.target.code
 
 
@@ -138,7 +138,7 @@ def test_what_apply_has_not_seen_yet_waits(store: StateStore) -> None:
 def test_a_table_is_known_by_capture_or_by_its_history(store: StateStore) -> None:
     other = TableRecord(table=TableId("public", "customers"), incarnation=1, stage=Stage.REMOVED)
     seal(store, table=TableId("public", "renamed"), tables=(other,))
-    record = lifecycle.find(store, "shop")
+    record = find(store, "shop")
     assert len(history(store, record, table="public.renamed", limit=10)) == 1
     assert history(store, record, table="public.customers", limit=10) == []
     for unknown in ("public.customer", "customers", "x"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from replicator.model.errors import ConfigError, StateUnavailableError
+from replicator.model.deletion import Deletion
+from replicator.model.errors import ConfigError, FencedError, StateUnavailableError
 from replicator.model.schema import TableId
 from replicator.plugins.registry import Registry
 from replicator.runtime import leases
@@ -18,7 +18,7 @@ from replicator.runtime.home import Home
 from replicator.runtime.supervisor import End
 from replicator.service import lifecycle
 from replicator.state import table_life
-from replicator.state.records import Lease
+from replicator.state.records import Lease, RequestKind
 from replicator.state.store import StateStore
 from replicator.testing.memory import MemorySource, MemoryTarget
 
@@ -35,18 +35,17 @@ def test_the_lease_is_renewed_while_a_replicator_is_deleted(tmp_path: Path, monk
         renewals.release()
         return renewed
 
-    def tear_down(*_: object) -> Sequence[str]:
+    def tear_down(*_: object) -> Deletion:
         assert all(renewals.acquire(timeout=30) for _ in range(2))
-        return ["left behind"]
+        return Deletion(notes=("left behind",))
 
     monkeypatch.setattr(leases, "RENEW_S", 0.01)
     monkeypatch.setattr(store, "renew_lease", count)
     monkeypatch.setattr(lifecycle, "tear_down", tear_down)
-    told: list[str] = []
     home = Home.from_environment()
-    lifecycle.delete(store, home, Registry.discover(), "shop", drop_target=False, force=False, tell=told.append)
+    done = lifecycle.delete(store, home, Registry.discover(), "shop", drop_target=False, force=False)
     store.close()
-    assert told == ["left behind"]
+    assert done.notes == ("left behind",)
 
 
 def test_no_log_of_a_deleted_replicator_stays(tmp_path: Path) -> None:
@@ -57,11 +56,10 @@ def test_no_log_of_a_deleted_replicator_stays(tmp_path: Path) -> None:
     for name in ("shop.jsonl", "shop.jsonl.1", "shop.spark.log", "shop2.spark.log"):
         (home.logs / name).touch()
     # The stored configuration names no source and no target.
-    told: list[str] = []
-    lifecycle.delete(store, home, Registry.discover(), "shop", drop_target=False, force=True, tell=told.append)
+    done = lifecycle.delete(store, home, Registry.discover(), "shop", drop_target=False, force=True)
     store.close()
     assert [log.name for log in home.logs.iterdir()] == ["shop2.spark.log"]
-    assert len(told) == 1
+    assert len(done.notes) == 1
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
@@ -79,7 +77,8 @@ def test_a_replicator_that_its_worker_deletes_meanwhile_is_deleted(
 
     monkeypatch.setattr(time, "sleep", delete_meanwhile)
     home = Home.from_environment()
-    lifecycle.delete(store, home, Registry.discover(), "shop", drop_target=False, force=False, tell=pytest.fail)
+    done = lifecycle.delete(store, home, Registry.discover(), "shop", drop_target=False, force=False)
+    assert done == Deletion()
     assert (store.replicator("shop") is not None) is is_made_again
     assert store.lease("shop") is None
     store.close()
@@ -150,3 +149,50 @@ def test_a_state_store_that_takes_the_lease_and_then_nothing_is_waited_for(
     outcome = lifecycle.supervise(store, home, registry, record, stop)
     store.close()
     assert (outcome.end, len(tries)) == (End.STOPPED, 3)
+
+
+def test_a_worker_that_was_asleep_ends_however_it_learns_that_its_lease_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may notice that its time is over before the store tells it who has the lease now."""
+    at, asleep = [NOW], [True]
+    store, stop = StateStore(f"sqlite:///{tmp_path / 'state.db'}", clock=lambda: at[0]), threading.Event()
+    document = "name: shop\nsource: {type: memory, database: a}\ntarget: {type: memory, database: a}\n"
+    record = store.create_replicator("shop", f"{document}retry: {{backoff_initial: 10ms}}\n", "/j")
+
+    def wake_up(lease: Lease) -> int:
+        at[0] += timedelta(hours=1)
+        assert store.acquire_lease("shop", "elsewhere:1:1", 3600)
+        assert asleep.pop()
+        raise StateUnavailableError("The state store has not answered for 10 s.", code="state_unavailable")
+
+    monkeypatch.setattr(store, "start_run", wake_up)
+    registry = Registry.of(sources=[MemorySource], targets=[MemoryTarget])
+    home = Home(folder=tmp_path, state_url=f"sqlite:///{tmp_path / 'state.db'}")
+    outcome = lifecycle.supervise(store, home, registry, record, stop)
+    store.close()
+    assert outcome.end is End.FAILED
+    assert isinstance(outcome.error, FencedError)
+    assert "process 1 on host elsewhere" in outcome.error.message
+
+
+def test_only_what_changed_is_asked_for_of_all_tables_at_a_new_position(tmp_path: Path) -> None:
+    store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
+    store.create_replicator("shop", "name: shop", "/j")
+    lease = store.acquire_lease("shop", "test:1:1", 3600)
+    assert lease is not None
+    table = TableId("public", "orders")
+    store.put_tables("shop", lease.epoch, [table_life.added(table)])
+    for code, tables, recreate in (
+        ("restart_with_tables", [str(table)], False),
+        ("restart_with_recreate", [], True),
+    ):
+        with pytest.raises(ConfigError, match="--changed-only") as raised:
+            lifecycle.snapshot(store, "shop", tables, changed_only=True, recreate=recreate)
+        assert raised.value.code == code
+    assert store.requests("shop") == []
+    assert lifecycle.snapshot(store, "shop", [], restart=True, changed_only=True) == [table]
+    lifecycle.snapshot(store, "shop", [], restart=True)
+    asked = [(request.kind, request.payload.get("changed_only", False)) for request in store.requests("shop")]
+    assert asked == [(RequestKind.RESTART, True), (RequestKind.RESTART, False)]
+    store.close()

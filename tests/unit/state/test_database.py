@@ -15,19 +15,24 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, create_engine, inspect
 
+from replicator.model.access import Scope
+from replicator.model.counts import CounterName
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, StateUnavailableError
 from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.identity import TableIdentity, Truncated
 from replicator.model.merged import Merged
+from replicator.model.reports import RetryReport
 from replicator.model.schema import TableId
 from replicator.model.verdict import Result
 from replicator.state import local_files, migrations
+from replicator.state.alert_records import AlertingState
 from replicator.state.database import is_shared, parse_state_url
 from replicator.state.local_files import network_mount
 from replicator.state.records import AppliedRecord, Preparation, RequestKind, Stage, TargetCopy
 from replicator.state.store import StateStore
 from replicator.state.tables import METADATA
 from replicator.state.verification_records import VerificationOutcome
+from replicator.state.watches import Job
 from replicator_testbed.present import present
 
 OPEN = """
@@ -170,6 +175,61 @@ def test_a_store_without_verifications_gets_them(url: str, state_file: Path, mon
         )
         noted = store.note_verification("a", outcome)
         assert store.verifications("a") == {outcome.table: noted}
+
+
+def test_a_store_without_counters_begins_to_count(url: str, state_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:11])
+        older.setattr(migrations, "FORMAT_VERSION", 11)
+        StateStore(url).close()
+    _execute(
+        state_file,
+        "INSERT INTO replicators VALUES ('a', 'u', 'running', 'c', '{}', 'none', NULL, '/j', 0, NULL, '', 0)",
+    )
+    with closing_store(url) as store:
+        assert store.counters("a") == {}
+        retry = RetryReport(role="capture", retry_in_s=1.0, code="source_error", message="no")
+        store.put_report("a", retry)
+        store.put_report("a", retry)
+        assert store.counters("a")[CounterName.ERRORS, ("source_error",)] == 2
+
+
+def test_a_store_without_tokens_can_have_some(url: str, state_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = migrations.MIGRATIONS.index(migrations._tokens)
+    with monkeypatch.context() as older:
+        older.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:before])
+        older.setattr(migrations, "FORMAT_VERSION", before)
+        StateStore(url).close()
+    with closing_store(url) as store:
+        assert store.tokens.all() == []
+        token = store.tokens.add("grafana", Scope.READ, "digest", None)
+        assert store.tokens.find("digest") == token
+
+
+def test_a_store_without_alerts_can_have_some(url: str, state_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = migrations.MIGRATIONS.index(migrations._watches)
+    assert before == 15, "this is format 16"
+    with monkeypatch.context() as older:
+        older.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:before])
+        older.setattr(migrations, "FORMAT_VERSION", before)
+        StateStore(url).close()
+    with closing_store(url) as store:
+        store.create_replicator("shop", "name: shop", "/j")
+        assert store.alerts.read("shop") == AlertingState()
+        assert store.watches.hold("shop", Job.ALERTS, "host:1:boot", 60)
+        assert not store.watches.hold("shop", Job.ALERTS, "other:1:boot", 60)
+
+
+def test_a_store_without_workers_can_have_some(url: str, state_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = migrations.MIGRATIONS.index(migrations._workers)
+    with monkeypatch.context() as older:
+        older.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:before])
+        older.setattr(migrations, "FORMAT_VERSION", before)
+        StateStore(url).close()
+    with closing_store(url) as store:
+        assert store.workers.scene().workers == ()
+        store.workers.announce("host:1:boot", capacity=3, is_draining=False, version="1", refusals={})
+        assert [worker.capacity for worker in store.workers.scene().workers] == [3]
 
 
 def test_a_store_of_release_0_1_keeps_what_it_knows_and_knows_nothing_of_audits(url: str, state_file: Path) -> None:

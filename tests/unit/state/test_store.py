@@ -297,7 +297,11 @@ def test_the_history_is_sealed_with_the_journal_and_outlives_its_segments(sealed
     ]
     assert [e.sequence_num for e in sealed.history("r", 2)] == [4, 6]
     assert [e.sequence_num for e in sealed.history("r", 1, table=A)] == [6]
-    assert [sealed.has_history("r", table) for table in (A, B, TableId("public", "c"))] == [True, True, False]
+    assert [bool(sealed.history("r", 1, table=table)) for table in (A, B, TableId("public", "c"))] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_what_is_not_sealed_is_not_in_the_history(sealed: StateStore) -> None:

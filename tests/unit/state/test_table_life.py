@@ -32,10 +32,11 @@ SCHEMA = TableSchema(table=T, columns=(Column(name="id", type=pa.int64(), source
 ERROR = ErrorRecord(code="schema_changed", message="its columns changed.", action=None, at=NOW)
 ALARM = AlarmRecord(code="target_changed", message="another wrote", action="Run it again.", at=NOW, count=1)
 PROGRESS = SnapshotProgress(rows=3)
+COMPARED = SnapshotProgress(kind=SnapshotKind.CHANGED, ranges=(), rows=3)
 IDENTITY = TableIdentity(object="1")
 HOUSE = Path(replicator.__file__).parent
 RECORDS = {"TableRecord", "AppliedRecord"}
-STATES = {"stage", "state", "is_recreated", "copy", "crashes"}
+STATES = {"stage", "state", "is_recreated", "is_changed_only", "copy", "crashes"}
 # Documents have a "state", too.
 KEYS = STATES - {"state"}
 
@@ -53,22 +54,20 @@ TRANSITIONS: dict[str, tuple[Transition, Stage]] = {
         lambda r: table_life.begun_in_place(r, IDENTITY, snapshot=PROGRESS, number=7),
         Stage.SNAPSHOT,
     ),
+    "begun_comparing": (
+        lambda r: table_life.begun_comparing(replace(r, is_changed_only=True), IDENTITY, snapshot=COMPARED, number=7),
+        Stage.COMPARING,
+    ),
     "completed": (lambda r: table_life.completed(r, NOW), Stage.STREAMING),
     "failed": (lambda r: table_life.failed(r, ERROR), Stage.FAILED),
 }
+BEGINNINGS = {"removed", "suspended", "begun", "begun_without_snapshot", "begun_in_place", "begun_comparing", "failed"}
 ALLOWED = {
-    Stage.PENDING: {"removed", "suspended", "begun", "begun_without_snapshot", "begun_in_place", "failed"},
-    Stage.SNAPSHOT: {
-        "removed",
-        "suspended",
-        "begun",
-        "begun_without_snapshot",
-        "begun_in_place",
-        "completed",
-        "failed",
-    },
-    Stage.STREAMING: {"removed", "suspended", "begun", "begun_without_snapshot", "begun_in_place", "failed"},
-    Stage.FAILED: {"removed", "suspended", "begun", "begun_without_snapshot", "begun_in_place", "failed"},
+    Stage.PENDING: BEGINNINGS,
+    Stage.SNAPSHOT: BEGINNINGS | {"completed"},
+    Stage.COMPARING: BEGINNINGS | {"completed"},
+    Stage.STREAMING: BEGINNINGS,
+    Stage.FAILED: BEGINNINGS,
     Stage.REMOVED: {"removed", "returned"},
 }
 
@@ -148,7 +147,7 @@ def test_what_apply_refused_is_still_captured() -> None:
 
 def test_a_new_incarnation_in_the_target_knows_nothing_but_its_alarms() -> None:
     before = table_life.refused(AppliedRecord(table=T, incarnation=1, last_applied=8, rows=3), ERROR)
-    assert table_life.begun_in_target(before, 2, ()) == AppliedRecord(table=T, incarnation=2)
+    assert table_life.begun_in_target(before, 2, ()) == AppliedRecord(table=T, incarnation=2, snapshot_rows=0)
 
 
 def test_the_target_has_had_an_incarnation_as_a_whole_until_a_later_one_is() -> None:
@@ -200,3 +199,34 @@ def _assignments(path: Path) -> Iterator[int]:
                 yield node.lineno
             case ast.Subscript(ctx=ast.Store(), slice=ast.Constant(value=key)) if key in KEYS:
                 yield node.lineno
+
+
+def compared_next(stage: Stage) -> TableRecord:
+    """A table of which log was lost, and what became of it at the next turn."""
+    return replace(record(stage), is_changed_only=True, snapshot=COMPARED if stage is Stage.COMPARING else PROGRESS)
+
+
+@pytest.mark.parametrize("name", sorted(BEGINNINGS - {"begun_comparing", "suspended"} | {"completed"}))
+def test_what_is_to_be_compared_is_so_until_it_was_or_something_else_reads_it(name: str) -> None:
+    assert TRANSITIONS["suspended"][0](compared_next(Stage.COMPARING)).is_changed_only
+    assert TRANSITIONS["begun_comparing"][0](compared_next(Stage.PENDING)).is_changed_only
+    assert not TRANSITIONS[name][0](compared_next(Stage.COMPARING)).is_changed_only
+    assert not table_life.read_next(compared_next(Stage.PENDING)).is_changed_only
+
+
+def test_only_what_the_target_has_as_a_whole_is_compared_next() -> None:
+    assert table_life.compared_next(record(Stage.STREAMING)).is_changed_only
+    for stage in (Stage.SNAPSHOT, Stage.FAILED, Stage.REMOVED):
+        with pytest.raises(AssertionError):
+            table_life.compared_next(record(stage))
+    with pytest.raises(AssertionError):
+        table_life.begun_comparing(record(Stage.PENDING), IDENTITY, snapshot=COMPARED, number=7)
+
+
+def test_rows_that_are_read_again_count_where_a_table_is_compared() -> None:
+    table = table_life.rereading(compared_next(Stage.COMPARING), [("1",)], NOW)
+    read = replace(table, reread=replace(table.reread or COMPARED, keys=(), rows=2))
+    done = table_life.rows_reread(read)
+    assert (done.reread, done.snapshot, done.stage) == (None, replace(COMPARED, rows=5), Stage.COMPARING)
+    of_streaming = table_life.rereading(record(Stage.STREAMING), [("1",)], NOW)
+    assert table_life.rows_reread(of_streaming).snapshot == PROGRESS

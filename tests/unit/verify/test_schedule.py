@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,7 +21,7 @@ from replicator.state.records import (
     TableRecord,
     TargetCopy,
 )
-from replicator.state.verification_records import VerificationRecord
+from replicator.state.verification_records import RangeRecord, VerificationRecord
 from replicator.verify import VerifySchedule
 from replicator.verify.schedule import RETRY_MIN, Known
 
@@ -135,14 +136,42 @@ def test_what_cannot_be_compared_is_not_tried(record: TableRecord, done: Applied
 
 def test_the_next_table_waits_until_the_rows_of_the_last_one_are_worth_the_time() -> None:
     slow = VerifySchedule(every=7 * DAY, rows_per_second=100)
-    last = proven(A, timedelta(seconds=99), rows=10_000)
+    last = proven(A, timedelta(seconds=99), scheduled_rows=10_000)
     assert chosen({A: last, B: None}, schedule=slow) is None
-    assert chosen({A: proven(A, timedelta(seconds=100), rows=10_000), B: None}, schedule=slow) == B
+    assert chosen({A: proven(A, timedelta(seconds=100), scheduled_rows=10_000), B: None}, schedule=slow) == B
     # What a command read does not count.
-    assert chosen({A: proven(A, timedelta(seconds=1), rows=10_000, scheduled_at=None), B: None}, schedule=slow) == B
+    assert (
+        chosen({A: proven(A, timedelta(seconds=1), scheduled_rows=10_000, scheduled_at=None), B: None}, schedule=slow)
+        == B
+    )
 
 
 def test_a_clock_that_was_set_back_stops_nothing() -> None:
     ahead = proven(A, -3 * DAY)
     assert chosen({A: ahead, B: None}) == B
     assert chosen({A: ahead}) == A
+    # A command proved it, or the schedule was killed when it had begun to prove it again: it is not left alone until the clock is there.
+    for begun in (None, NOW - DAY):
+        assert chosen({A: replace(ahead, scheduled_at=begun), B: proven(B, 8 * DAY)}) == A
+    assert chosen({A: replace(ahead, scheduled_at=NOW, result=Result.NOT_VERIFIED)}) is None, "it was just tried"
+
+
+def test_a_walk_that_was_killed_is_continued_at_once_if_it_got_somewhere() -> None:
+    killed = proven(A, timedelta(minutes=1), proven_at=None, result=None, verified_at=None)
+    assert chosen({A: killed}) is None
+    assert chosen({A: replace(killed, scheduled_rows=1)}) == A
+    again = proven(A, 8 * DAY, scheduled_at=NOW - timedelta(minutes=1), scheduled_rows=1)
+    assert chosen({A: again}) == A
+    assert chosen({A: replace(again, verified_at=NOW)}) is None, "it has ended"
+
+
+def test_ranges_are_compared_again_that_would_soon_be_due() -> None:
+    def is_kept(ago: timedelta, alarms: Sequence[AlarmRecord] = (), **changes: Any) -> bool:
+        known = {"definition": "d", "after": None, "upto": ("5",), "position": 1, "rows": 1, "proven_at": NOW - ago}
+        return WEEKLY.keeps(RangeRecord(**{**known, **changes}), alarms, NOW)
+
+    assert [is_kept(days * DAY) for days in (0, 5.5, 5.7, 6.4)] == [True, True, False, False]
+    assert not is_kept(DAY, proven_at=None), "it differs"
+    assert not is_kept(-DAY), "the clock was set back"
+    assert not is_kept(DAY, [ALARM]), "it was compared before somebody changed the table"
+    assert is_kept(DAY, [ALARM], disproves=(ALARM,))

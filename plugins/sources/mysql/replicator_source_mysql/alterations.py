@@ -23,7 +23,7 @@ import pyarrow as pa
 from replicator.model.events import no_fill
 from replicator.model.schema import Column, TableSchema
 from replicator_source_mysql.binlog import ColumnSpec, declared_spec
-from replicator_source_mysql.conversions import STRICT, keeps_values
+from replicator_source_mysql.conversions import keeps_values
 from replicator_source_mysql.defaults import UnknownValueError, value_before
 from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.sql.clauses import (
@@ -37,7 +37,7 @@ from replicator_source_mysql.sql.clauses import (
     DropKey,
     Rename,
 )
-from replicator_source_mysql.sql.definitions import Definition
+from replicator_source_mysql.sql.definitions import STRICT, Definition
 from replicator_source_mysql.sql.keys import KeyPart
 from replicator_source_mysql.values import KEY_KINDS
 

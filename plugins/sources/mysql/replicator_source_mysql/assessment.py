@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -15,6 +15,7 @@ from replicator_source_mysql.server import ServerFacts
 _PACKET_MIN: Final = 64 << 20
 _DAY_S: Final = 86_400
 _WEEK_S: Final = 604_800
+_GTID_MODES: Final = ("OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
 _PREPARED_SHOWN: Final = 5
 _EXCESS: Final = (
     "ALL PRIVILEGES",
@@ -69,6 +70,10 @@ def _log(facts: ServerFacts) -> list[Problem]:
                 "describe what was read. ON is needed, or OFF",
                 location="gtid_mode",
                 action="Finish the change: SET PERSIST gtid_mode = ON; -- or one step back at a time, to OFF",
+                sql=(
+                    "SET PERSIST enforce_gtid_consistency = ON;",
+                    *(f"SET PERSIST gtid_mode = {mode};" for mode in _steps_to_gtids(facts.gtid_mode)),
+                ),
             )
         )
     problems += [
@@ -89,6 +94,11 @@ def _log(facts: ServerFacts) -> list[Problem]:
     return problems
 
 
+def _steps_to_gtids(mode: str) -> Sequence[str]:
+    """The values that gtid_mode takes from here to ON, one after another."""
+    return _GTID_MODES[_GTID_MODES.index(mode.upper()) + 1 :]
+
+
 def _without_gtids(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
     """What files and bytes instead of GTIDs need: a watermark that can be written, and commits in the order of the log."""
     if not facts.is_by_file:
@@ -107,7 +117,11 @@ def _without_gtids(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
     if not facts.is_on("binlog_order_commits"):
         problems.append(
             _setting(
-                "binlog_order_commits", "OFF", "ON", "SET PERSIST binlog_order_commits = ON; -- or switch GTIDs on"
+                "binlog_order_commits",
+                "OFF",
+                "ON",
+                "SET PERSIST binlog_order_commits = ON; -- or switch GTIDs on",
+                sql="SET PERSIST binlog_order_commits = ON;",
             )
         )
     if facts.is_on("read_only") or facts.is_on("super_read_only"):
@@ -138,7 +152,7 @@ def _rows(facts: ServerFacts) -> list[Problem]:
         found = facts.variables.get(name, wanted)
         if found.upper() != wanted:
             problems.append(
-                _setting(name, found, wanted, f"SET GLOBAL {name} = '{wanted}'; -- and in the server's option file")
+                _setting(name, found, wanted, sql=f"SET GLOBAL {name} = '{wanted}'; -- and in the server's option file")
             )
     if facts.variables.get("binlog_row_value_options"):
         problems.append(
@@ -146,7 +160,7 @@ def _rows(facts: ServerFacts) -> list[Problem]:
                 "binlog_row_value_options",
                 facts.variables["binlog_row_value_options"],
                 "(empty)",
-                "SET GLOBAL binlog_row_value_options = ''; -- and in the server's option file",
+                sql="SET GLOBAL binlog_row_value_options = ''; -- and in the server's option file",
             )
         )
     if int(facts.variables.get("binlog_row_event_fragment_threshold", "0") or 0):
@@ -155,7 +169,7 @@ def _rows(facts: ServerFacts) -> list[Problem]:
                 "binlog_row_event_fragment_threshold",
                 facts.variables["binlog_row_event_fragment_threshold"],
                 "0",
-                "SET GLOBAL binlog_row_event_fragment_threshold = 0;",
+                sql="SET GLOBAL binlog_row_event_fragment_threshold = 0; -- and in the server's option file",
             )
         )
     return problems
@@ -170,6 +184,7 @@ def _durability(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
             "transactions that were already replicated, and reuse their GTIDs",
             location=name,
             action=f"SET GLOBAL {name} = 1; -- and in the server's option file; or set source.accept_log_loss: true",
+            sql=(f"SET GLOBAL {name} = 1; -- and in the server's option file",),
             severity=severity,
         )
         for name in ("sync_binlog", "innodb_flush_log_at_trx_commit")
@@ -213,7 +228,7 @@ def _role(facts: ServerFacts) -> list[Problem]:
                     " by a snapshot, and fails its table"
                 ),
                 location="max_allowed_packet",
-                action=f"SET GLOBAL max_allowed_packet = {_PACKET_MIN}; -- and in the server's option file",
+                sql=(f"SET GLOBAL max_allowed_packet = {_PACKET_MIN}; -- and in the server's option file",),
                 severity=Severity.WARNING,
             )
         )
@@ -234,7 +249,7 @@ def _privileges(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
             code="privilege_missing",
             message=f"the account {config.user} lacks {options[0]}",
             location="source.user",
-            action=f"GRANT {options[0]} ON *.* TO {account_of(facts, config)};",
+            sql=(f"GRANT {options[0]} ON *.* TO {account_of(facts, config)};",),
         )
         for options in needed
         if not has_privilege(facts, *options)
@@ -334,9 +349,17 @@ def _retention(facts: ServerFacts) -> list[Problem]:
             action="If a pause may be longer, raise binlog_expire_logs_seconds."
             if seconds >= _WEEK_S
             else f"SET GLOBAL binlog_expire_logs_seconds = {_WEEK_S}; -- a week; more if a pause may be longer",
+            sql=_retention_statements(facts) if seconds < _WEEK_S else (),
             severity=Severity.WARNING if seconds < _DAY_S else Severity.NOTICE,
         )
     ]
+
+
+def _retention_statements(facts: ServerFacts) -> tuple[str, ...]:
+    """None where the server counts days instead of seconds: it refuses both."""
+    if not float(facts.variables.get("binlog_expire_logs_seconds") or 0):
+        return ()
+    return (f"SET GLOBAL binlog_expire_logs_seconds = {_WEEK_S}; -- and in the server's option file",)
 
 
 def retention(facts: ServerFacts) -> timedelta | None:
@@ -350,11 +373,12 @@ def retention(facts: ServerFacts) -> timedelta | None:
     return timedelta(seconds=seconds) if seconds else None
 
 
-def _setting(name: str, found: str, wanted: str, action: str) -> Problem:
+def _setting(name: str, found: str, wanted: str, action: str | None = None, *, sql: str | None = None) -> Problem:
     return Problem(
         code="server_setting",
         message=f"{name} is {found}; {wanted} is needed",
         location=name,
         action=action,
+        sql=() if sql is None else (sql,),
         applies="always" if name in _TRUSTED else "start",
     )

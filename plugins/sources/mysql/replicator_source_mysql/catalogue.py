@@ -105,22 +105,27 @@ class CatalogTable:
         """The columns whose type is known."""
         return tuple(c for c in self.columns if c.spec is not None)
 
-    @cached_property
+    @property
     def key(self) -> tuple[str, ...]:
         """The columns by which InnoDB clusters rows, and which the log names; empty if there are none, or if they cannot serve.
 
         The primary key, else the first unique key whose columns are whole, NOT NULL and stored.
         """
+        return self.key_index.columns if self.key_index is not None else ()
+
+    @cached_property
+    def key_index(self) -> UniqueKey | None:
+        """The same, with its name."""
         by_name = {c.name: c for c in self.columns}
         for unique in sorted(self.unique_keys, key=lambda k: k.name != "PRIMARY"):
             parts = [by_name.get(name) for name in unique.columns]
             columns = [p for p in parts if p is not None and not p.is_nullable and not p.is_virtual]
             if unique.is_whole and len(columns) == len(parts):
                 can_serve = all(c.spec is not None and c.spec.kind in KEY_KINDS for c in columns)
-                return unique.columns if can_serve else ()
+                return unique if can_serve else None
             if unique.name == "PRIMARY":
-                return ()
-        return ()
+                return None
+        return None
 
     @cached_property
     def schema(self) -> TableSchema:

@@ -9,8 +9,16 @@ from replicator.model.schema import TableSchema
 from replicator.plugins.kit.reads import impossible_key
 from replicator.plugins.source import ChunkRequest, Cursor
 from replicator_source_mysql.binlog import ColumnSpec
-from replicator_source_mysql.connection import quoted_table
-from replicator_source_mysql.values import key_condition, key_expression, key_literal, key_proof, key_selected, selected
+from replicator_source_mysql.connection import quoted, quoted_table
+from replicator_source_mysql.values import (
+    key_condition,
+    key_expression,
+    key_literal,
+    key_proof,
+    key_selected,
+    selected,
+    value_literal,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +59,18 @@ def whole_query(plan: ReadPlan) -> str:
     return f"SELECT {_columns(plan)} FROM {quoted_table(plan.schema.table)}"  # noqa: S608 - quoted
 
 
+def range_conditions(plan: ReadPlan, columns: int, after: Cursor | None, upto: Cursor | None) -> list[str]:
+    """Conditions for keys whose first columns are beyond a cursor, and not beyond another. `kit.cursors.cursors` spells them."""
+    first = plan.key[:columns]
+
+    def beyond(cursor: Cursor, *, is_after: bool) -> str:
+        parts = [(quoted(name), value_literal(text, spec)) for (name, spec), text in zip(first, cursor, strict=True)]
+        return _compared(parts, is_after=is_after)
+
+    conditions = [] if after is None else [beyond(after, is_after=True)]
+    return conditions if upto is None else [*conditions, beyond(upto, is_after=False)]
+
+
 def _columns(plan: ReadPlan) -> str:
     columns = [selected(name, spec) for name, spec in plan.columns]
     keys = [key_selected(name, spec) for name, spec in plan.key]
@@ -70,7 +90,10 @@ def _beyond(plan: ReadPlan, cursor: Cursor, *, is_after: bool) -> str:
 
     Rows are not compared as such: the server would not use the index for it. The bound on the first part alone makes it.
     """
-    parts = _parts(plan, cursor)
+    return _compared(_parts(plan, cursor), is_after=is_after)
+
+
+def _compared(parts: Sequence[tuple[str, str]], *, is_after: bool) -> str:
     sign, last = (">", ">") if is_after else ("<", "<=")
     column, value = parts[-1]
     condition = f"{column} {last} {value}"

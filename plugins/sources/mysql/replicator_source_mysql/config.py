@@ -10,6 +10,7 @@ from pydantic import Field
 from replicator.model.schema import TableId
 from replicator.plugins import Duration, Size
 from replicator.plugins.kit.relational import RelationalConfig
+from replicator.plugins.lineage import DatasetName
 
 
 class MysqlConfig(RelationalConfig):
@@ -68,3 +69,11 @@ class MysqlConfig(RelationalConfig):
     def watermark(self) -> TableId:
         """`watermark_table`."""
         return TableId(*self.watermark_table.split("."))
+
+    def dataset_name(self, table: TableId) -> DatasetName:
+        """See `SupportsLineage`."""
+        return DatasetName(namespace=f"mysql://{self.host}:{self.port}", name=f"{table.namespace}.{table.name}")
+
+    def column_name(self, name: str) -> str:
+        """See `SupportsLineage`."""
+        return name

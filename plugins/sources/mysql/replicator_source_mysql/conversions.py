@@ -14,9 +14,8 @@ from typing import Final
 from replicator.model.schema import Column
 from replicator_source_mysql.binlog import ColumnSpec, Kind, declared_spec
 from replicator_source_mysql.flavors import Flavor
-from replicator_source_mysql.sql.definitions import Definition
+from replicator_source_mysql.sql.definitions import STRICT, Definition
 
-STRICT: Final = 1 << 21 | 1 << 22
 PAD_CHAR_TO_FULL_LENGTH: Final = 1 << 31
 
 _TEXTS: Final = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET})

@@ -16,6 +16,7 @@ from replicator_source_mysql.catalogue import CatalogColumn, CatalogTable, Forei
 from replicator_source_mysql.connection import Connection, Row, flavor_of, quoted_table, rows_of
 from replicator_source_mysql.flavors import Flavor, version_of
 
+_READS_MAX: Final = 5
 _TABLES_AT_ONCE: Final = 200
 _NO_SUCH_TABLE: Final = 1146
 _KINDS: Final = {"VIEW": "view", "SYSTEM VIEW": "view", "SEQUENCE": "sequence", "TEMPORARY": "temporary table"}
@@ -92,7 +93,15 @@ def read_tables(
     ordered = list(tables)
     storage = _storage(connection, ordered) if may_see_storage else {}
     for start in range(0, len(ordered), _TABLES_AT_ONCE):
-        found |= _read_some(connection, ordered[start : start + _TABLES_AT_ONCE], storage)
+        some = ordered[start : start + _TABLES_AT_ONCE]
+        for _ in range(_READS_MAX):
+            found |= _read_some(connection, some, storage)
+            # The catalogue is no snapshot: a table may get its name between two queries.
+            some = [table for table in some if table in found and not found[table].columns]
+            if not some:
+                break
+        for table in some:
+            del found[table]
     return found
 
 

@@ -22,7 +22,8 @@ from replicator.model.errors import (
 from replicator.model.schema import TableId
 
 RESTART_ACTION: Final = (
-    "Run `replicator snapshot NAME --restart`. It starts at a new log position with new snapshots of all tables."
+    "Run `replicator snapshot NAME --changed-only`. It starts at a new log position, and reads only the rows again that differ. "
+    "With --restart, it takes new snapshots of all tables instead."
 )
 
 # Number → our code: what may pass by itself.

@@ -21,13 +21,14 @@ from replicator.model.errors import ReplicatorError, TableError, UnsupportedType
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds, TableReads, impossible_key, joined, verify_shape
+from replicator.plugins.planning import RowSample
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, WholeRead
 from replicator.plugins.verification import SourceState
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.catalogue import CatalogTable, system_versioned, virtual_column
 from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
 from replicator_source_mysql.connection import Connection, Session, flavor_of, rows_of
-from replicator_source_mysql.coordinates import Coordinates
+from replicator_source_mysql.coordinates import ReadViews
 from replicator_source_mysql.discovery import read_tables
 from replicator_source_mysql.errors import PACKET_TOO_LARGE, number_of
 from replicator_source_mysql.textrows import Rows, text_rows
@@ -61,7 +62,7 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
     unrepresentable: Unrepresentable
     bounds: ChunkBounds
     statement_s: float
-    coordinates: Callable[[Connection], Coordinates]
+    coordinates: Callable[[Connection], ReadViews]
 
     def read_chunk(self, request: ChunkRequest) -> Chunk:
         """See `SourceChunks.read_chunk`. What a chunk has beyond its bound is read and thrown away."""
@@ -106,6 +107,18 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
             first = list(itertools.islice(batches, 1))
             visibility = run.view.visibility()
             yield WholeRead(visibility=visibility, batches=itertools.chain(first, batches), identity=run.identity)
+
+    def sample(self, schema: TableSchema, rows: int) -> RowSample:
+        """See `SupportsPlanning.sample`. The reader has `UNSEEN` coordinates: nothing is written to tell what a statement saw."""
+        with self._read(schema, "reading a sample") as run:
+            request = ChunkRequest(schema=schema, limit=rows)
+            query = chunk_query(run.plan, request) if schema.key else f"{whole_query(run.plan)} LIMIT {rows}"
+            block_bytes = min(_BLOCK_BYTES, self.bounds.bytes_max)
+            batches, is_cut = self.bounds.take(request, run.batches(run.bounded(query), _BLOCK_ROWS, block_bytes))
+            run.skip()
+            run.identity()
+        found = joined(batches, schema)
+        return RowSample(rows=found, is_whole=found.num_rows < rows and not is_cut)
 
     @contextmanager
     def open_state(self, schema: TableSchema, columns: Collection[str]) -> Iterator[SourceState]:
@@ -188,6 +201,7 @@ class _Run:
         self.query_bytes = 0
         self.cursors: list[Cursor | None] = []
         self._blocks: Iterator[Rows] = iter(())
+        self._error: TableError | None = None
         self._reader = reader
         self._connection = connection
         self._table = table
@@ -206,11 +220,19 @@ class _Run:
         return flavor_of(self._connection).bounded(query, self._reader.statement_s)
 
     def batches(self, query: str, rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
-        """Decode the rows, block by block; `cursors` has the key of each block's last row."""
+        """Decode the rows, block by block; `cursors` has the key of each block's last row.
+
+        Ends early where they cannot be decoded: `identity` tells whether the table changed, or raises the error.
+        """
         self.query_bytes = len(query.encode())
         self._blocks = text_rows(self._connection, query, rows_max=rows_max, bytes_max=bytes_max, silence_s=_SILENCE_S)
         for rows in self._blocks:
-            batch, cursor = self._decode(rows)
+            try:
+                batch, cursor = self._decode(rows)
+            except TableError as error:
+                self._error = error
+                self.skip()
+                return
             self.cursors.append(cursor)
             yield batch
         self.has_ended = True
@@ -222,7 +244,11 @@ class _Run:
         self.has_ended = True
 
     def identity(self) -> TableIdentity | None:
-        """The table's identity if nothing about it changed from the plan to the end of the read."""
+        """The table's identity if nothing about it changed from the plan to the end of the read.
+
+        Raises:
+            TableError: It is the same table, and its rows cannot be decoded.
+        """
         if not self.has_ended:
             raise AssertionError("identity() before the last batch")
         self.view.release()
@@ -233,6 +259,8 @@ class _Run:
             and after.columns == self._table.columns
             and after.key == self._table.key
         )
+        if is_same and self._error is not None:
+            raise self._error
         return self._table.identity if is_same else None
 
     def _decode(self, rows: Rows) -> tuple[pa.RecordBatch, Cursor | None]:

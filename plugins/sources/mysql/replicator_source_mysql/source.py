@@ -16,12 +16,14 @@ from typing import ClassVar
 from pydantic import BaseModel
 from typing_extensions import override
 
+from replicator.model.deletion import Deletion
 from replicator.model.errors import ConfigError, FatalError, Problem
 from replicator.model.events import DDLEvent
 from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds
+from replicator.plugins.planning import RowSample, SourceStatistics, SupportsPlanning
 from replicator.plugins.source import (
     Chunk,
     ChunkRequest,
@@ -37,12 +39,12 @@ from replicator.plugins.source import (
     WholeRead,
 )
 from replicator.plugins.verification import SourceState, SupportsSourceVerification
-from replicator_source_mysql import assessment, discovery, table_assessment
+from replicator_source_mysql import assessment, discovery, planning, table_assessment
 from replicator_source_mysql.cascades import Cascades, Edge, read_edges
 from replicator_source_mysql.catalogue import CatalogTable
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connection import Connection, SameServer, Session, rows_of, verify_host
-from replicator_source_mysql.coordinates import CoordinateSystems, SourceVisibility
+from replicator_source_mysql.coordinates import CoordinateSystems, SourceVisibility, Unseen
 from replicator_source_mysql.dump import Dump
 from replicator_source_mysql.groups import Undoing, UndoneGroups
 from replicator_source_mysql.log import BinlogReader
@@ -54,7 +56,7 @@ from replicator_source_mysql.snapshot import TableReader
 from replicator_source_mysql.xids import prepared_xids_if_allowed
 
 
-class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal, SupportsSourceVerification):
+class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal, SupportsSourceVerification, SupportsPlanning):
     """The databases of one server: MySQL 8.0 or later, or MariaDB 10.5 or later.
 
     Connections: one each for control, chunks, the watch for waiting locks, the log, and the end of the log; all are
@@ -175,11 +177,13 @@ class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal, SupportsSourceVer
                 keeps_log=assessment.retention(facts), oldest_open=reader.oldest_open if reader is not None else None
             ),
             waiting_for=since.waiting_for(self._watch) if isinstance(since, SourceVisibility) else (),
+            heartbeat=self.config.heartbeat,
         )
 
     @override
-    def remove(self) -> None:
+    def remove(self) -> Deletion:
         """See `SourceLog.remove`: nothing was made."""
+        return Deletion()
 
     @override
     def leftovers(self) -> Sequence[str]:
@@ -252,6 +256,15 @@ class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal, SupportsSourceVer
         finally:
             self._verifying.discard(session)
             session.close()
+
+    @override
+    def statistics(self, tables: Sequence[TableId]) -> SourceStatistics:
+        with self._control.use("reading the server's statistics") as connection:
+            return planning.read_statistics(connection, read_facts(connection), tables)
+
+    @override
+    def sample(self, schema: TableSchema, rows: int) -> RowSample:
+        return replace(self._reader, coordinates=lambda _: Unseen(), _tables={}).sample(schema, rows)
 
     @override
     def close(self) -> None:

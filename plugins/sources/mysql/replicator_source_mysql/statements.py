@@ -118,6 +118,8 @@ class Statements:
         transaction = group.ensure_transaction()
         event = event_of(effect, altered, statement.text)
         assert event is not None
+        if effect.effect is Effect.ALTER and altered is None:
+            event = replace(event, shown=shown(statement, self._flavor))
         pull.event(
             transaction,
             replace(event, transaction_id=transaction.id, source_timestamp=committed_at(transaction)),

@@ -49,7 +49,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
                 code="engine_not_transactional",
                 message=f"its engine is {table.engine or 'unknown'}: its reads cannot be matched with the log",
                 table=named,
-                action=f"ALTER TABLE {name} ENGINE = InnoDB;",
+                sql=(f"ALTER TABLE {name} ENGINE = InnoDB;",),
             )
         )
     problems += [
@@ -93,7 +93,7 @@ def _unreadable(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) ->
             code="select_missing",
             message=f"{what} by the account {config.user}; the log has all its columns",
             table=str(table.table),
-            action=f"GRANT SELECT ON {quoted_table(table.table)} TO {account_of(facts, config)};",
+            sql=(f"GRANT SELECT ON {quoted_table(table.table)} TO {account_of(facts, config)};",),
             is_access=True,
         )
     ]

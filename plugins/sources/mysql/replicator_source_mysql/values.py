@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from replicator.model.errors import UnsupportedTypeError
 from replicator_source_mysql.binlog import ColumnSpec, Kind
-from replicator_source_mysql.binlog.charsets import telling_decoder, tells_all
+from replicator_source_mysql.binlog.charsets import UTF8, encoded, telling_decoder, tells_all
 from replicator_source_mysql.binlog.strings import enum_names, untelling_labels
 from replicator_source_mysql.binlog.temporal import days_of
 from replicator_source_mysql.binlog.types import Unrepresentable, ambiguous_key
@@ -104,7 +104,7 @@ def key_literal(text: str, spec: ColumnSpec) -> str:
         ValueError: It is no number where it must be one.
     """
     if spec.kind in _NUMBERS:
-        if not text.removeprefix("-").replace(".", "", 1).isdigit():
+        if not (text.isascii() and text.removeprefix("-").replace(".", "", 1).isdigit()):
             raise ValueError("a cursor is not a number")
         return text
     if spec.kind is Kind.BYTES:
@@ -120,13 +120,26 @@ def key_condition(name: str, spec: ColumnSpec, text: str) -> str:
     """
     if spec.kind in _BY_NUMBER:
         return f"{key_expression(name, spec)} = {_number_of(text, spec)}"
+    return f"{quoted(name)} = {value_literal(text, spec)}"
+
+
+def value_literal(text: str, spec: ColumnSpec) -> str:
+    """A key part that is no label, as `kit.cursors.cursors` spells it, as a literal.
+
+    Raises:
+        ValueError: There is no such value.
+    """
     if pa.types.is_boolean(spec.arrow):
-        return f"{quoted(name)} = {('false', 'true').index(text)}"
+        return str(("false", "true").index(text))
+    if spec.kind is Kind.TEXT and spec.charset is not None:
+        # By its bytes: to a text that the set lacks the servers answer with errors that have other reasons, too.
+        raw = encoded(text, spec.charset)
+        return literal(text) if spec.charset in UTF8 else f"_{spec.charset} x'{raw.hex()}'"
     if spec.kind is Kind.TIMESTAMP:
         text = text.removesuffix("Z")
     elif spec.kind is Kind.BYTES:
         text = text.removeprefix("\\x")
-    return f"{quoted(name)} = {key_literal(text, spec)}"
+    return key_literal(text, spec)
 
 
 def _number_of(text: str, spec: ColumnSpec) -> int:

@@ -13,8 +13,19 @@ from typing_extensions import override
 
 from replicator.model.errors import TableError, UnsupportedTypeError
 from replicator.model.identity import TableIdentity
+from replicator.plugins.kit.keyranges import cursor_of, is_ordered
 from replicator.plugins.source import Visibility
-from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, SourceState, order_of
+from replicator.plugins.verification import (
+    ROWS_SCHEMA,
+    Among,
+    Below,
+    Bound,
+    Checksum,
+    KeyRange,
+    SourceState,
+    order_of,
+)
+from replicator_source_mysql.binlog import Kind
 from replicator_source_mysql.canonicalsql import (
     OUT_OF_RANGE,
     column_text,
@@ -24,8 +35,8 @@ from replicator_source_mysql.canonicalsql import (
     never_null,
 )
 from replicator_source_mysql.catalogue import CatalogColumn, CatalogTable
-from replicator_source_mysql.chunksql import ReadPlan
-from replicator_source_mysql.connection import Connection, Session, literal, quoted_table, rows_of
+from replicator_source_mysql.chunksql import ReadPlan, range_conditions
+from replicator_source_mysql.connection import Connection, Session, literal, quoted, quoted_table, rows_of
 from replicator_source_mysql.coordinates.base import ReadView
 from replicator_source_mysql.discovery import read_tables
 from replicator_source_mysql.errors import PACKET_TOO_LARGE, RAISE_PACKET, number_of
@@ -38,6 +49,12 @@ _BLOCK_BYTES: Final = 16 << 20
 _HALF: Final = 10**30
 _MODULUS: Final = 1 << 64
 _HASH: Final = "@replicator_hash"
+_RANGED: Final = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.BYTES})
+"""Kinds of columns that the server orders by the values that they have in the target.
+
+Not UUID, which MariaDB orders by other bytes than those of its text, nor labels, which are ordered by their numbers. A year is
+compared with numbers below 100 as if it were of this century.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +65,14 @@ class StateQueries:
         table: As the catalogue has it.
         columns: Those that are compared, in the order of the row text.
         key: The key's, in key order.
+        plan: How the table is read.
         fails: Values that cannot be represented are errors; else they are NULL.
     """
 
     table: CatalogTable
     columns: Sequence[CatalogColumn]
     key: Sequence[CatalogColumn]
+    plan: ReadPlan
     fails: bool
 
     @classmethod
@@ -64,10 +83,29 @@ class StateQueries:
             table=table,
             columns=[by_name[name] for name in order_of(list(columns), plan.schema)],
             key=[by_name[name] for name in plan.schema.key],
+            plan=plan,
             fails=fails,
         )
 
-    def checksums(self, digits: int, among: Among | None = None) -> str:
+    @property
+    def range_key(self) -> Sequence[str]:
+        """As `TableState.range_key`."""
+        names = []
+        for column in self.key:
+            if column.spec is None or column.spec.kind not in _RANGED or not is_ordered(column.spec.arrow):
+                break
+            names.append(column.name)
+        return names
+
+    def bound(self, columns: Sequence[str], after: Bound | None, rows: int) -> str:
+        """The canonical forms of the first columns of the key of one row."""
+        names = ", ".join(map(quoted, columns))
+        texts = ", ".join(self._text(column, is_key=True) for column in self.key[: len(columns)])
+        some = self._from_range(KeyRange(tuple(columns), after))
+        one = f"SELECT {names} {some} ORDER BY {names} LIMIT 1 OFFSET {rows - 1}"
+        return f"SELECT {texts} FROM ({one}) AS t"  # noqa: S608 - quoted
+
+    def checksums(self, digits: int, among: Among | None = None, within: KeyRange | None = None) -> str:
         """Group, number of rows, and the sum of both halves of their hashes.
 
         The hash is computed once for a row: IF evaluates its condition first, which leaves it in a variable.
@@ -75,22 +113,23 @@ class StateQueries:
         high, low = (f"CAST(CONV(SUBSTR({_HASH}, {start}, 16), 16, 10) AS UNSIGNED)" for start in (1, 17))
         # Whether it is NULL MariaDB would know beforehand, and then evaluate nothing.
         value = f"IF(LENGTH({_HASH} := {never_null(self._hash)}) > 0, {high} * {_HALF} + {low}, NULL)"
-        rows = self._from if among is None else f"{self._from} WHERE {self._is_among(among)}"
+        rows = self._from_range(within, None if among is None else self._is_among(among))
         if not digits:
             return f"SELECT '', COUNT(*), SUM({value}) {rows}"
         return f"SELECT SQL_SMALL_RESULT LEFT({self._id}, {digits}) AS `group`, COUNT(*), SUM({value}) {rows} GROUP BY `group`"
 
-    def rows(self, groups: Collection[str]) -> str:
+    def rows(self, groups: Collection[str], within: KeyRange | None = None) -> str:
         """Id and hash of each row."""
         digits = len(next(iter(groups)))
-        where = f" WHERE LEFT({self._id}, {digits}) IN ({_literals(groups)})" if digits else ""
-        return f"SELECT {self._id}, {never_null(self._hash)} {self._from}{where}"
+        some = f"LEFT({self._id}, {digits}) IN ({_literals(groups)})" if digits else None
+        return f"SELECT {self._id}, {never_null(self._hash)} {self._from_range(within, some)}"
 
-    def texts(self, ids: Collection[str]) -> str:
+    def texts(self, ids: Collection[str], within: KeyRange | None = None) -> str:
         """Id and canonical forms, of each column, of each row."""
         key = {column.name for column in self.key}
         texts = [self._text(column, is_key=column.name in key, proves_text=True) for column in self.columns]
-        return f"SELECT {self._id}, {', '.join(texts)} {self._from} WHERE {self._id} IN ({_literals(ids)})"
+        some = self._from_range(within, f"{self._id} IN ({_literals(ids)})")
+        return f"SELECT {self._id}, {', '.join(texts)} {some}"
 
     def refused(self) -> tuple[Sequence[CatalogColumn], str]:
         """Columns, and a statement that counts all rows and each column's values that cannot be represented."""
@@ -106,6 +145,22 @@ class StateQueries:
     @property
     def _from(self) -> str:
         return f"FROM {quoted_table(self.table.table)}"
+
+    def _from_range(self, within: KeyRange | None, condition: str | None = None) -> str:
+        """The rows in a range for which a condition holds.
+
+        They are read through the key's index, whatever the statistics of the table say: their cost must not depend on the table's size.
+        """
+        source, conditions = self._from, [] if condition is None else [condition]
+        if within is not None:
+            after, upto = (
+                None if bound is None else cursor_of(bound, within.columns, self.plan.schema)
+                for bound in (within.after, within.upto)
+            )
+            assert self.table.key_index is not None, "a table with ranges has a key"
+            source += f" FORCE INDEX ({quoted(self.table.key_index.name)})"
+            conditions = [*range_conditions(self.plan, len(within.columns), after, upto), *conditions]
+        return f"{source} WHERE {' AND '.join(conditions)}" if conditions else source
 
     @property
     def _hash(self) -> str:
@@ -148,10 +203,23 @@ class MysqlState(SourceState):
     def visibility(self) -> Visibility:
         return self._view.visibility()
 
+    @property
     @override
-    def checksums(self, digits: int, among: Among | None = None) -> Mapping[str, Checksum]:
+    def range_key(self) -> Sequence[str]:
+        return self._queries.range_key
+
+    @override
+    def bound(self, columns: Sequence[str], after: Bound | None, rows: int) -> Bound | None:
+        for found in self._answer(self._queries.bound(columns, after, rows)):
+            return tuple(found.next_column().cast(pa.string())[0].as_py() for _ in columns)
+        return None
+
+    @override
+    def checksums(
+        self, digits: int, among: Among | None = None, within: KeyRange | None = None
+    ) -> Mapping[str, Checksum]:
         found = {}
-        for rows in self._answer(self._queries.checksums(digits, among)):
+        for rows in self._answer(self._queries.checksums(digits, among, within)):
             columns = [rows.next_column().cast(pa.string()).to_pylist() for _ in range(3)]
             for group, count, both in zip(*columns, strict=True):
                 if int(count):
@@ -160,20 +228,20 @@ class MysqlState(SourceState):
         return found
 
     @override
-    def rows(self, groups: Collection[str]) -> pa.Table:
+    def rows(self, groups: Collection[str], within: KeyRange | None = None) -> pa.Table:
         if not groups:
             return ROWS_SCHEMA.empty_table()
         batches = [
             pa.RecordBatch.from_arrays([rows.next_column().cast(pa.string()) for _ in ROWS_SCHEMA], schema=ROWS_SCHEMA)
-            for rows in self._answer(self._queries.rows(groups))
+            for rows in self._answer(self._queries.rows(groups, within))
         ]
         return pa.Table.from_batches(batches, schema=ROWS_SCHEMA)
 
     @override
-    def texts(self, ids: Collection[str]) -> Mapping[str, Mapping[str, str | None]]:
+    def texts(self, ids: Collection[str], within: KeyRange | None = None) -> Mapping[str, Mapping[str, str | None]]:
         found: dict[str, Mapping[str, str | None]] = {}
         names = [column.name for column in self._queries.columns]
-        for rows in self._answer(self._queries.texts(ids)) if ids else ():
+        for rows in self._answer(self._queries.texts(ids, within)) if ids else ():
             of_row, *columns = [rows.next_column().cast(pa.string()).to_pylist() for _ in range(len(names) + 1)]
             for id_, *texts in zip(of_row, *columns, strict=True):
                 found[id_] = dict(zip(names, texts, strict=True))

@@ -148,14 +148,16 @@ def assess(connection: Connection, table: TableId, account: str) -> list[Problem
             return [
                 _problem(
                     f"without GTIDs a watermark is written into {table}, which does not exist or cannot be written (error {number})",
-                    f"{creation(table)} {grant(table, account)}",
+                    None,
+                    creation(table),
+                    grant(table, account),
                 )
             ]
     return []
 
 
-def _problem(message: str, action: str) -> Problem:
-    return Problem(code="watermark_table", message=message, location="source.watermark_table", action=action)
+def _problem(message: str, action: str | None, *sql: str) -> Problem:
+    return Problem(code="watermark_table", message=message, location="source.watermark_table", action=action, sql=sql)
 
 
 # -- what lies between two ends ------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from typing import Any
 
 import pyarrow as pa
 import pymysql
@@ -428,6 +429,36 @@ def test_year_zero_next_to_a_zero_date_is_the_year_zero(mysql_database: MysqlDat
     ]
 
 
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_rows_whose_types_changed_since_the_last_read_are_read_again(
+    mysql_database: MysqlDatabase, source_of: Make, is_whole: bool
+) -> None:
+    key = "" if is_whole else " PRIMARY KEY"
+    mysql_database.execute(f"CREATE TABLE t (id int{key}, v int)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    source = source_of(mysql_database.server)
+    schema = schema_of(source, table_of(mysql_database))
+    alter = "ALTER TABLE t MODIFY v varchar(20)", "UPDATE t SET v = 'odd' WHERE id = 2"
+    if is_whole:
+        read_plan = snapshot.read_plan
+
+        def planned(*arguments: Any) -> ReadPlan:
+            plan = read_plan(*arguments)
+            mysql_database.execute(*alter)
+            return plan
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(snapshot, "read_plan", planned)
+            with source.read_whole(schema) as read:
+                assert list(read.batches) == []
+                assert read.identity() is None
+        return
+    assert source.read_chunk(chunk_request(schema)).identity is not None
+    mysql_database.execute(*alter)
+    assert source.read_chunk(chunk_request(schema)).identity is None
+    with pytest.raises(SchemaConflictError):
+        source.read_chunk(chunk_request(schema))
+
+
 def test_rows_that_cannot_be_decoded_fail_their_table(
     mysql_database: MysqlDatabase, source_of: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -518,3 +549,49 @@ def test_a_key_that_is_no_value_of_its_type_has_no_row_or_is_said_to_be_one(
         with suppress(ImpossibleKeyError):
             assert source.read_chunk(chunk_request(schema, keys=[(text,)])).rows.num_rows == 0
         assert source.read_chunk(chunk_request(schema, keys=[])).rows.num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        ("varchar(9) character set latin1", "日本"),
+        ("varchar(9) character set latin1 collate latin1_german1_ci", "a😀"),
+        ("char(9) character set ascii", "é"),
+        ("varchar(9) character set sjis", "é"),
+        ("varchar(9) character set cp932", "\x80"),
+        ("varchar(9) character set gbk", "한"),
+        ("varchar(9) character set tis620", "é"),
+        ("varchar(9) character set ucs2", "😀"),
+        ("varchar(9) character set utf8mb3", "😀"),
+        ("enum('a') character set latin1", "日本"),
+        ("set('a') character set latin1", "a,日本"),
+        ("decimal(65,0)", "²"),
+    ],
+)
+def test_a_key_that_its_column_cannot_hold_is_said_to_be_impossible(
+    mysql_database: MysqlDatabase, source_of: Make, column: str, text: str
+) -> None:
+    mysql_database.execute(f"CREATE TABLE t (a int, k {column}, PRIMARY KEY (a, k))")
+    source = source_of(mysql_database.server)
+    schema = schema_of(source, table_of(mysql_database))
+    with pytest.raises(ImpossibleKeyError) as refused:
+        source.read_chunk(chunk_request(schema, keys=[("1", text)]))
+    assert (refused.value.code, refused.value.table) == ("impossible_key", str(schema.table))
+
+
+@pytest.mark.parametrize(
+    "charset", ["latin1", "sjis", "cp932", "gbk", "big5", "ujis", "euckr", "ucs2", "utf16", "utf8mb3", "swe7"]
+)
+def test_a_key_is_found_by_its_text_whatever_bytes_its_character_set_has_for_it(
+    mysql_database: MysqlDatabase, source_of: Make, charset: str
+) -> None:
+    mysql_database.execute(f"CREATE TABLE t (k varchar(20) character set {charset} PRIMARY KEY)")
+    texts = ["", "it's", "A1", {"latin1": "Grüße €", "swe7": "åäö", "euckr": "한국어"}.get(charset, "日本"), "x" * 20]
+    with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+        cursor.executemany("INSERT INTO t VALUES (%s)", [(text,) for text in texts])
+    source = source_of(mysql_database.server)
+    schema = schema_of(source, table_of(mysql_database))
+    for text in texts:
+        # A collation may take other keys for it, too. They are read again, and stay as they are.
+        found = source.read_chunk(chunk_request(schema, keys=[(text,)])).rows.column("k").to_pylist()
+        assert text in found, charset

@@ -22,12 +22,14 @@ from replicator_source_postgresql.discovery import Connection
 from replicator_source_postgresql.publication import (
     addition_statement,
     belongs_to_another,
+    creation_script,
     proposed_statements,
     unseen_changes,
 )
 from replicator_source_postgresql.slot import PLUGIN, SlotState
 
 OLDEST_VERSION: Final = 130000
+_SPARE: Final = 10
 _OPERATIONS: Final = frozenset({"insert", "update", "delete", "truncate"})
 _OWNER_CREATES: Final = "let the owner create the publication: publication_proposed has the statement."
 _OF_EVERY_TABLE: Final = frozenset({"is_partition", "unlogged_table", "unlogged_partition"})
@@ -122,6 +124,7 @@ def assess_server(facts: ServerFacts, resources: Resources) -> list[Problem]:
                 location="source",
                 action="ALTER SYSTEM SET wal_level = 'logical'; then restart the server"
                 " (managed services: set the parameter rds.logical_replication or its like).",
+                sql=("ALTER SYSTEM SET wal_level = 'logical'; -- then restart the server",),
             )
         )
     problems += _assess_role(facts)
@@ -155,14 +158,15 @@ def assess_server(facts: ServerFacts, resources: Resources) -> list[Problem]:
 
 def assess_resources(facts: ServerFacts, resources: Resources, tables: Sequence[CatalogTable]) -> list[Problem]:
     """Findings about slot and publication: those given by the user, and whether missing ones could be made."""
-    problems = (
-        _assess_given_slot(resources, facts.database)
-        if resources.is_slot_given
-        else _assess_own_slot(resources, facts.database)
+    of_publication = (
+        _assess_given_publication(resources, tables)
+        if resources.is_publication_given
+        else _assess_own_publication(facts, resources, tables)
     )
-    if resources.is_publication_given:
-        return problems + _assess_given_publication(resources, tables)
-    return problems + _assess_own_publication(facts, resources, tables)
+    # A slot is created behind the publication: what the log had before it could not be decoded.
+    if resources.is_slot_given:
+        return of_publication + _assess_given_slot(resources, facts.database)
+    return of_publication + _assess_own_slot(resources, facts.database)
 
 
 # -- server --------------------------------------------------------------------------------------------------------------
@@ -178,6 +182,7 @@ def _assess_role(facts: ServerFacts) -> list[Problem]:
                 message=f"the role {facts.role} has no replication privilege",
                 location="source.user",
                 action=f"ALTER ROLE {role} REPLICATION; (on Amazon RDS: GRANT rds_replication TO {role};)",
+                sql=(f"ALTER ROLE {role} REPLICATION;",),
             )
         )
     elif facts.replication_error is not None:
@@ -211,6 +216,7 @@ def _assess_capacity(facts: ServerFacts, resources: Resources) -> list[Problem]:
                 message=f"all {facts.slots_max} replication slots are in use",
                 location="source",
                 action="Drop unused slots, or raise max_replication_slots and restart the server.",
+                sql=(_raised("max_replication_slots", facts.slots_max),),
             )
         )
     if facts.senders_used >= facts.senders_max:
@@ -220,9 +226,14 @@ def _assess_capacity(facts: ServerFacts, resources: Resources) -> list[Problem]:
                 message=f"all {facts.senders_max} WAL senders are busy",
                 location="source",
                 action="Raise max_wal_senders and restart the server.",
+                sql=(_raised("max_wal_senders", facts.senders_max),),
             )
         )
     return problems
+
+
+def _raised(name: str, now: int) -> str:
+    return f"ALTER SYSTEM SET {name} = {now + _SPARE}; -- then restart the server"
 
 
 # -- slot and publication ------------------------------------------------------------------------------------------------
@@ -233,8 +244,9 @@ def _assess_given_slot(resources: Resources, database: str) -> list[Problem]:
     name = sql.Literal(resources.slot_name).as_string(None)
     if slot is None:
         message = f"there is no replication slot {resources.slot_name}"
-        action = f"Create it: SELECT pg_create_logical_replication_slot({name}, 'pgoutput'); or leave source.slot out."
-        return [Problem(code="slot_missing", message=message, location="source.slot", action=action)]
+        statement = f"SELECT pg_create_logical_replication_slot({name}, '{PLUGIN}');"
+        action = f"Create it: {statement} or leave source.slot out."
+        return [Problem(code="slot_missing", message=message, location="source.slot", action=action, sql=(statement,))]
     fault = slot.unusable_in(database)
     if fault is not None:
         message = f"the replication slot {slot.name} {fault}"
@@ -308,16 +320,19 @@ def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Se
                 message=f"the publication {publication.name} belongs to {publication.owner}",
                 location="source.publication",
                 action=f"Name it in source.publication to use it as it is, or grant {publication.owner} to the role.",
+                sql=(_grant_owner(publication.owner, facts.role),),
             )
         )
     elif publication is None and not facts.may_create_in_database:
+        database, role = (sql.Identifier(name).as_string(None) for name in (facts.database, facts.role))
+        grant = f"GRANT CREATE ON DATABASE {database} TO {role};"
         problems.append(
             Problem(
                 code="may_not_create_publication",
                 message=f"the role {facts.role} may not create a publication in the database {facts.database}",
                 location="source.publication",
-                action=f"Either GRANT CREATE ON DATABASE {sql.Identifier(facts.database).as_string(None)}"
-                f" TO {sql.Identifier(facts.role).as_string(None)}; or {_OWNER_CREATES}",
+                action=f"Either {grant} or {_OWNER_CREATES}",
+                sql=(grant,),
             )
         )
     may_create = facts.may_create_in_database and not not_owned
@@ -339,17 +354,21 @@ def _proposed_publication(name: str, tables: Sequence[CatalogTable]) -> Problem:
 
 
 def _table_not_owned(table: CatalogTable, role: str, publication: Publication | None) -> Problem:
-    instead = (
-        _OWNER_CREATES
-        if publication is None
-        else f"run as a superuser: {addition_statement(publication.name, [table.table])}"
-    )
+    grant = _grant_owner(table.owner, role)
+    addition = None if publication is None else addition_statement(publication.name, [table.table])
+    instead = _OWNER_CREATES if addition is None else f"run as a superuser: {addition}"
     return Problem(
         code="table_not_owned",
         message=f"the table belongs to {table.owner}; only its owner can add it to a publication",
         table=str(table.table),
-        action=f"Either GRANT {sql.Identifier(table.owner).as_string(None)} TO {sql.Identifier(role).as_string(None)}; or {instead}",
+        action=f"Either {grant} or {instead}",
+        sql=(addition or grant,),
     )
+
+
+def _grant_owner(owner: str, role: str) -> str:
+    """What makes the role an owner, too."""
+    return f"GRANT {sql.Identifier(owner).as_string(None)} TO {sql.Identifier(role).as_string(None)};"
 
 
 def _publication_taken(publication: Publication) -> Problem:
@@ -367,7 +386,12 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
     if publication is None:
         message = f"there is no publication {resources.publication_name}"
         action = proposed_statements(resources.publication_name, tables)
-        return [Problem(code="publication_missing", message=message, location="source.publication", action=action)]
+        script = tuple(creation_script(resources.publication_name, tables))
+        return [
+            Problem(
+                code="publication_missing", message=message, location="source.publication", action=action, sql=script
+            )
+        ]
     problems = [
         problem
         for table in tables
@@ -381,7 +405,7 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
                 code="publication_lacks_operations",
                 message=f"the publication {publication.name} does not publish {', '.join(lacking)}",
                 location="source.publication",
-                action=f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');",
+                sql=(f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');",),
                 # Changes of these kinds are missing from the log, without a trace there.
                 applies="always",
             )

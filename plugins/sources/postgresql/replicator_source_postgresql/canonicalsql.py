@@ -229,7 +229,11 @@ def _list(info: TypeInfo, arrow: pa.DataType, value: str, scope: Scope) -> Form:
     assert element is not None
     inner = Scope("e", scope.encoding, scope.fails)
     form = form_of(element, arrow.value_type, "e.v", "u.v", inner, is_key=False)
-    elements = inner.query(["u.v", "u.n"], f"unnest({value}) WITH ORDINALITY AS u(v, n)")
+    unnested = f"unnest({value}) WITH ORDINALITY AS u(v, n)"
+    if base_of(element).kind == "c":
+        # Of composites, unnest makes a column of each field.
+        unnested = f"(SELECT ({value})[n] AS v, n FROM generate_subscripts({value}, 1) AS n) AS u"  # noqa: S608
+    elements = inner.query(["u.v", "u.n"], unnested)
     joined_elements = f"string_agg({joined([form.text_if_held])}, '' ORDER BY e.n)"
     text = f"CASE WHEN {value} IS NOT NULL THEN (SELECT concat('[', {joined_elements}, ']') FROM {elements}) END"  # noqa: S608
     held = f"(array_ndims({value}) IS NULL OR array_ndims({value}) = 1 AND array_lower({value}, 1) = 1)"

@@ -6,12 +6,13 @@ Everything about order is left to the database: columns are compared with the op
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from psycopg import sql
 
 from replicator.model.schema import TableId
+from replicator.plugins.kit.reads import impossible_key
 from replicator.plugins.source import ChunkRequest, Cursor
 from replicator_source_postgresql.catalogue import CatalogColumn, KeyPart
 from replicator_source_postgresql.queries import fingerprint_query
@@ -96,9 +97,28 @@ def table_source(plan: ReadPlan) -> str:
     return f"{'' if plan.is_partitioned else 'ONLY '}{name} AS t"
 
 
-def published_rows(plan: ReadPlan) -> str:
-    """What stands behind FROM for all rows of the table `t` that are replicated."""
-    return table_source(plan) + _where(_filter(plan))
+def published_rows(plan: ReadPlan, conditions: Sequence[str] = ()) -> str:
+    """What stands behind FROM for all rows of the table `t` that are replicated, or those of them for which conditions hold."""
+    return table_source(plan) + _where([*_filter(plan), *conditions])
+
+
+def range_conditions(plan: ReadPlan, columns: int, after: Cursor | None, upto: Cursor | None) -> list[str]:
+    """Conditions for keys whose first columns are beyond a cursor, and not beyond another. `kit.cursors.cursors` spells them."""
+    some = replace(plan, key=plan.key[:columns], key_columns=plan.key_columns[:columns])
+
+    def spelled(cursor: Cursor) -> Cursor:
+        return tuple(map(_with_era, cursor, some.key_columns))
+
+    conditions = [] if after is None else [_beyond(some, spelled(after))]
+    return conditions if upto is None else [*conditions, _up_to(some, spelled(upto))]
+
+
+def nth_key(plan: ReadPlan, columns: int, after: Cursor | None, row: int) -> str:
+    """What stands behind FROM for the first columns of the key (as of a table `t`) of one row beyond a cursor: the first is 1."""
+    parts = plan.key[:columns]
+    names = ", ".join(f"t.{quoted(part.column)}" for part in parts)
+    rows = published_rows(plan, range_conditions(plan, columns, after, None))
+    return f"(SELECT {names} FROM {rows} ORDER BY {', '.join(map(_ordering, parts))} LIMIT 1 OFFSET {row - 1}) AS t"  # noqa: S608
 
 
 def _filter(plan: ReadPlan) -> list[str]:
@@ -140,24 +160,33 @@ def _step(part: KeyPart, value: str, strict: str, weak: str, rest: str) -> str:
 
 
 def _among(plan: ReadPlan, keys: Sequence[Cursor]) -> str:
-    """Exactly these keys."""
+    """Exactly these keys.
+
+    Raises:
+        ImpossibleKeyError: One of them has a NUL, which no value of PostgreSQL has. The driver would refuse the whole statement.
+    """
     if not keys:
         return "false"
+    if any("\0" in part for key in keys for part in key):
+        raise impossible_key(plan.table)
     rows = _rows(plan, keys)
     names = ", ".join(f"k{position}" for position in range(len(plan.key)))
     matches = " AND ".join(_compare(part, "=", f"v.k{position}") for position, part in enumerate(plan.key))
     return f"EXISTS (SELECT FROM (VALUES {rows}) AS v({names}) WHERE {matches})"
 
 
-def keys_query(plan: ReadPlan, keys: Sequence[Cursor]) -> str:
-    """A statement that fails if one of the keys is no value of its type, and reads nothing."""
+def keys_query(plan: ReadPlan, keys: Sequence[Sequence[str | None]]) -> str:
+    """A statement that fails if one of the keys is no value of its type, and reads nothing. Parts may be NULL."""
     return f"SELECT * FROM (VALUES {_rows(plan, keys)}) AS v"  # noqa: S608 names are quoted, values are literals
 
 
-def _rows(plan: ReadPlan, keys: Sequence[Cursor]) -> str:
+def _rows(plan: ReadPlan, keys: Sequence[Sequence[str | None]]) -> str:
     """The keys as VALUES. Those of a domain have its base type: rows may be older than a constraint that is NOT VALID."""
     types = [_base_type(column) for column in plan.key_columns]
-    texts = ([*map(_with_era, key, plan.key_columns)] for key in keys)
+    texts = (
+        [None if text is None else _with_era(text, column) for text, column in zip(key, plan.key_columns, strict=True)]
+        for key in keys
+    )
     return ", ".join(
         f"({', '.join(f'{sql.Literal(text).as_string(None)}::{type_}' for text, type_ in zip(row, types, strict=True))})"
         for row in texts

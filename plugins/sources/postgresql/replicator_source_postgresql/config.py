@@ -11,8 +11,10 @@ from typing import Final, Literal
 from pydantic import Field, field_validator
 from typing_extensions import override
 
+from replicator.model.schema import TableId
 from replicator.plugins import Duration, Secret
 from replicator.plugins.kit.relational import RelationalConfig, TlsMode
+from replicator.plugins.lineage import DatasetName
 
 NAME_BYTES_MAX: Final = 63
 # Where distributions keep the certificate authorities they trust, tried in order if Python's own default is not there.
@@ -122,6 +124,15 @@ class PostgresqlConfig(RelationalConfig):
         if self.tls_cert is not None and self.tls_key is not None:
             parameters |= {"sslcert": str(self.tls_cert), "sslkey": str(self.tls_key)}
         return parameters
+
+    def dataset_name(self, table: TableId) -> DatasetName:
+        """See `SupportsLineage`."""
+        name = f"{self.database}.{table.namespace}.{table.name}"
+        return DatasetName(namespace=f"postgres://{self.host}:{self.port}", name=name)
+
+    def column_name(self, name: str) -> str:
+        """See `SupportsLineage`."""
+        return name
 
 
 def system_authorities() -> str:

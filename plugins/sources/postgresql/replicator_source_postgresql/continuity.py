@@ -12,7 +12,8 @@ from replicator_source_postgresql.position import Position
 from replicator_source_postgresql.slot import SlotState, slot_active_error
 
 RESTART_ACTION: Final = (
-    "`replicator snapshot {name} --restart` starts at a new log position with new snapshots of all tables."
+    "`replicator snapshot {name} --changed-only` starts at a new log position, and reads only the rows again that differ. "
+    "With --restart, it takes new snapshots of all tables instead."
 )
 
 

@@ -51,5 +51,11 @@ def missing_trigger() -> Problem:
         "once a minute. An optional event trigger announces it in the log",
         location="source",
         action=f"If they are to arrive at once, have a superuser run:\n{SCRIPT}",
+        # One that is disabled would keep the new one from being created.
+        sql=(
+            f"DROP EVENT TRIGGER IF EXISTS {DDL_PREFIX};",
+            f"DROP EVENT TRIGGER IF EXISTS {DDL_PREFIX}_drop;",
+            SCRIPT.rstrip(),
+        ),
         severity=Severity.NOTICE,
     )

@@ -29,7 +29,8 @@ from replicator.model.schema import TableId
 log = logging.getLogger(__name__)
 
 RESTART_ACTION: Final = (
-    "Run `replicator snapshot NAME --restart`. It starts at a new log position with new snapshots of all tables."
+    "Run `replicator snapshot NAME --changed-only`. It starts at a new log position, and reads only the rows again that differ. "
+    "With --restart, it takes new snapshots of all tables instead."
 )
 ROW_TOO_LARGE: Final = "row_too_large"
 

@@ -17,7 +17,12 @@ from replicator.model.errors import ConfigError, FatalError, Problem
 from replicator.model.schema import TableId
 from replicator_source_postgresql.catalogue import CatalogTable, KeyFault, Publication
 from replicator_source_postgresql.discovery import Connection, read_publication
-from replicator_source_postgresql.table_assessment import assess_persistence, assess_row_filter, finding
+from replicator_source_postgresql.table_assessment import (
+    assess_persistence,
+    assess_row_filter,
+    finding,
+    identity_statements,
+)
 
 _COMMENT: Final = "Made by the Replicator for {name} ({uuid}). Dropped by `replicator delete {name}`."
 _COMMENT_PATTERN: Final = re.compile(r"Made by the Replicator for (\S+) \(([^)]*)\)")
@@ -61,6 +66,17 @@ def proposed_statements(name: str, tables: Sequence[CatalogTable]) -> str:
         f"{statement} It leaves out {names}, which cannot be published yet. Fix that first, then run: "
         f"{addition_statement(name, list(left_out))}"
     )
+
+
+def creation_script(name: str, tables: Sequence[CatalogTable]) -> Sequence[str]:
+    """The statement that creates the publication, with every table that the statements of other findings fix before it."""
+    listed = [table.table for table in tables if not table.is_partition and _is_curable(table)]
+    return [f"{publication_statement(name, listed)};"]
+
+
+def _is_curable(table: CatalogTable) -> bool:
+    """Whether the table can be published, or SQL makes it so."""
+    return table.key_fault is None or bool(identity_statements(table))
 
 
 def addition_statement(name: str, tables: Sequence[TableId]) -> str:
@@ -146,13 +162,14 @@ def unseen_changes(publication: Publication, table: CatalogTable) -> list[Proble
     if table.is_partition:
         problems.append(_partition_problem(table))
     if table.published is None:
-        is_unfit = table.key_fault is not None
+        is_unfit, addition = table.key_fault is not None, addition_statement(publication.name, [table.table])
         problems.append(
             finding(
                 table,
                 "table_not_published",
                 f"the publication {publication.name} does not list it",
-                f"{'Once it has an identity: ' if is_unfit else ''}{addition_statement(publication.name, [table.table])}",
+                f"{'Once it has an identity: ' if is_unfit else ''}{addition}",
+                sql=[addition] if _is_curable(table) else (),
             )
         )
     if table.is_partitioned and not publication.via_root:
@@ -161,7 +178,8 @@ def unseen_changes(publication: Publication, table: CatalogTable) -> list[Proble
                 table,
                 "partitions_not_via_root",
                 f"the publication {publication.name} names its partitions instead of it",
-                f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);",
+                None,
+                sql=[f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);"],
             )
         )
     listed = table.published.columns if table.published else None
@@ -173,6 +191,7 @@ def unseen_changes(publication: Publication, table: CatalogTable) -> list[Proble
                 "generated_columns_published",
                 f"the publication {publication.name} publishes its generated columns, which snapshots leave out",
                 f"ALTER PUBLICATION {name} SET (publish_generated_columns = none); and list no generated column.",
+                sql=[f"ALTER PUBLICATION {name} SET (publish_generated_columns = none);"] if listed is None else (),
             )
         )
     return problems

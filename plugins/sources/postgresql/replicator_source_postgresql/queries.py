@@ -22,7 +22,7 @@ WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
 
 # The tables below a partitioned one, itself included. `pg_partition_tree` locks them: one that is being altered for an hour would
 # keep us from the catalogue of all. A partition whose DETACH … CONCURRENTLY has begun is none any more (from 14 on).
-_TREE: Final = """
+TREE: Final = """
 (WITH RECURSIVE tree(relid) AS (
     SELECT {root}
     UNION ALL
@@ -108,7 +108,7 @@ def _fingerprint(publication: str) -> str:
         schema_since=_SCHEMA_SINCE,
         columns_since=_COLUMNS_SINCE,
         used_types=_USED_TYPES,
-        tree=_TREE.format(root="c.oid"),
+        tree=TREE.format(root="c.oid"),
     )
 
 
@@ -123,7 +123,7 @@ SELECT c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relpersistence::tex
   {_SCHEMA_SINCE}, {_COLUMNS_SINCE}, c.xmin::text::int8,
   pg_snapshot_xmax(pg_current_snapshot())::text::int8, c.cmin::text = '0' AND c.xmax::text = '0',
   EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.xmin = c.xmin),
-  (SELECT min(m.amname::text) FROM {_TREE.format(root="c.oid")} AS t
+  (SELECT min(m.amname::text) FROM {TREE.format(root="c.oid")} AS t
     JOIN pg_class l ON l.oid = t.relid AND l.relkind = 'r' JOIN pg_am m ON m.oid = l.relam AND m.amname <> 'heap'
     WHERE c.relkind = 'p' OR l.oid = c.oid), c.relnatts
 FROM wanted w JOIN pg_namespace n ON n.nspname = w.nspname::name JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.relname::name
@@ -147,7 +147,7 @@ ORDER BY a.attrelid, a.attnum
 MISSING_QUERY: Final = f"""
 SELECT r.oid::int8, a.attname, array_agg(DISTINCT array_to_string(a.attmissingval, ''))
 FROM unnest(%s::oid[]) AS r(oid)
-CROSS JOIN LATERAL {_TREE.format(root="r.oid")} AS t
+CROSS JOIN LATERAL {TREE.format(root="r.oid")} AS t
 JOIN pg_class l ON l.oid = t.relid AND l.relkind <> 'p'
 JOIN pg_attribute a ON a.attrelid = l.oid AND a.attnum > 0 AND a.atthasmissing
 GROUP BY r.oid, a.attname
@@ -200,7 +200,7 @@ SELECT r.oid::int8, n.nspname, l.relname, l.oid::int8, l.relfilenode::int8, {_AT
       AND CASE l.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END),
   l.reltuples::float8
 FROM unnest(%s::oid[]) AS r(oid)
-CROSS JOIN LATERAL {_TREE.format(root="r.oid")} AS t
+CROSS JOIN LATERAL {TREE.format(root="r.oid")} AS t
 JOIN pg_class l ON l.oid = t.relid AND l.relkind <> 'p'
 JOIN pg_namespace n ON n.oid = l.relnamespace
 ORDER BY r.oid, l.oid

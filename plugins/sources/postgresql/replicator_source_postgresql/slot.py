@@ -7,12 +7,14 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import sql
 
 from replicator.model.errors import ConfigError, SourceUnavailableError
+from replicator.plugins.source import LogRetention
 from replicator_source_postgresql.discovery import Connection
 from replicator_source_postgresql.lsn import lsn_from_text
 from replicator_source_postgresql.rawtexts import catalogue_texts, shown
@@ -81,6 +83,38 @@ def read_slot(connection: Connection, name: str) -> SlotState | None:
         confirmed_flush=lsn_from_text(flushed) if flushed else None,
         lost=lost,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptLog:
+    """The log that the server keeps for a slot.
+
+    Attributes:
+        now: The server's clock.
+        retained: Bytes behind the slot's position; None without the slot.
+        retention: How far the log may still grow (`max_slot_wal_keep_size`).
+    """
+
+    now: datetime
+    retained: int | None
+    retention: LogRetention
+
+
+def read_kept_log(connection: Connection, name: str) -> KeptLog:
+    """Read it, and the clock."""
+    row = connection.execute(
+        "SELECT clock_timestamp(), pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::int8,"
+        " pg_size_bytes(current_setting('max_slot_wal_keep_size')),"
+        " (SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8 FROM pg_replication_slots WHERE slot_name = %s),"
+        " (SELECT safe_wal_size FROM pg_replication_slots WHERE slot_name = %s)",
+        (name, name),
+    ).fetchone()
+    assert row is not None
+    now, written, most, retained, left = row
+    limit = LogRetention(bytes_written=written)
+    if left is not None and most > 0:
+        limit = LogRetention(bytes_written=written, bytes_left=max(0, left), bytes_max=most)
+    return KeptLog(now=now.astimezone(UTC), retained=retained, retention=limit)
 
 
 def create_slot(replication: Connection, name: str) -> int:

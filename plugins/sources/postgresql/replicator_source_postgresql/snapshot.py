@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from replicator.model.errors import (
     CorruptStreamError,
+    ImpossibleKeyError,
     SchemaConflictError,
     TableError,
     UnsupportedTypeError,
@@ -26,6 +27,7 @@ from replicator.model.errors import (
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds, TableReads, impossible_key, joined, verify_shape
+from replicator.plugins.planning import RowSample
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen, Visibility, WholeRead
 from replicator_source_postgresql.catalogue import CatalogTable
 from replicator_source_postgresql.chunksql import ReadPlan, chunk_script, keys_query, whole_script
@@ -143,17 +145,26 @@ class TableReader(PublishedReads):
         """See `SourceChunks.read_chunk`. What a chunk has beyond its bound is read and thrown away."""
         try:
             return self._read_chunk(request)
+        except ImpossibleKeyError:
+            raise
         except TableError as error:
             if request.keys and self._has_impossible(request.schema, request.keys):
                 raise impossible_key(request.schema.table) from error
             raise
 
     def _has_impossible(self, schema: TableSchema, keys: Sequence[Cursor]) -> bool:
-        """Whether the server refuses one of the keys, whatever rows there are."""
+        """Whether the server refuses one of the keys, whatever rows there are.
+
+        Some types call that a syntax error of the statement (tsvector, ltree), or an internal one (hstore). With NULL instead of the keys
+        there is no such error, unless the types themselves are no more.
+        """
         with self.reading(schema, "looking at keys") as (connection, _, plan):
             try:
                 connection.execute(keys_query(plan, keys).encode())
             except (psycopg.DataError, psycopg.IntegrityError):
+                return True
+            except (psycopg.ProgrammingError, psycopg.InternalError):
+                connection.execute(keys_query(plan, [(None,) * len(plan.key)]).encode())
                 return True
         return False
 
@@ -179,6 +190,17 @@ class TableReader(PublishedReads):
             yield WholeRead(
                 visibility=run.visibility, batches=run.batches(_WHOLE_ROWS, _WHOLE_BYTES), identity=run.identity
             )
+
+    def sample(self, schema: TableSchema, rows: int) -> RowSample:
+        """See `SupportsPlanning.sample`. Of a table without a key the rest is left unread, and its connection is closed."""
+        if schema.key:
+            chunk = self.read_chunk(ChunkRequest(schema=schema, limit=rows))
+            return RowSample(rows=chunk.rows, is_whole=chunk.rows.num_rows < rows and not chunk.is_cut)
+        with self.read_whole(schema) as whole:
+            found = next(iter(whole.batches), None)
+            taken = joined([] if found is None else [found.slice(0, rows)], schema)
+            is_whole = taken.num_rows < rows and next(iter(whole.batches), None) is None
+        return RowSample(rows=taken, is_whole=is_whole)
 
     @contextmanager
     def _statement(self, schema: TableSchema, doing: str, script: Callable[[ReadPlan], str]) -> Iterator[_Run]:

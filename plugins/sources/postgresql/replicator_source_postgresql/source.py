@@ -14,12 +14,14 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from replicator.model.crash import crash_point
+from replicator.model.deletion import Deletion
 from replicator.model.errors import ConfigError, Problem, ReplicatorError
 from replicator.model.events import DDLEvent
 from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds
+from replicator.plugins.planning import RowSample, SourceStatistics, SupportsPlanning
 from replicator.plugins.source import (
     Chunk,
     ChunkRequest,
@@ -38,6 +40,7 @@ from replicator_source_postgresql import (
     assessment,
     continuity,
     discovery,
+    planning,
     publication,
     rehearsal,
     slot,
@@ -63,7 +66,7 @@ _PREPARATIONS_MAX: Final = 20
 """So often the publication is brought in line with a catalogue that changes meanwhile."""
 
 
-class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, SupportsSourceVerification):
+class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, SupportsSourceVerification, SupportsPlanning):
     """One database of a PostgreSQL server, 13 or later.
 
     Connections: one each for control, chunks, states, marks, the watch for waiting locks, the log and the types that its messages
@@ -171,14 +174,15 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
             facts = replace(facts, replication_error=self._try_replication())
         found = self._read_tables(tables)
         there = [found[table] for table in tables if table in found]
-        problems = assessment.assess_server(facts, resources) + assessment.assess_resources(facts, resources, there)
+        problems = assessment.assess_server(facts, resources)
         for table in tables:
             problems += (
                 table_assessment.assess_table(found[table], facts.role)
                 if table in found
                 else [table_assessment.missing_table(table)]
             )
-        return problems
+        # Behind the tables: what cannot be attributed to rows cannot be published.
+        return [*problems, *assessment.assess_resources(facts, resources, there)]
 
     @override
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
@@ -201,21 +205,23 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
         preparing = self._replication.backend_pid
         waiting_for: Sequence[str] = ()
         with self._watch.use("reading the state of the log") as connection:
-            row = connection.execute(
-                "SELECT clock_timestamp(), (SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8"
-                " FROM pg_replication_slots WHERE slot_name = %s)",
-                (self._slot_name,),
-            ).fetchone()
-            assert row is not None
+            kept = slot.read_kept_log(connection, self._slot_name)
             if isinstance(since, PgVisibility):
                 waiting_for = slot.unfinished(connection, since.next_id or since.xmax)
             elif preparing is not None:
                 waiting_for = slot.blockers(connection, preparing)
-        return LogStatus(now=row[0].astimezone(UTC), retained_bytes=row[1], waiting_for=waiting_for)
+        return LogStatus(
+            now=kept.now,
+            retained_bytes=kept.retained,
+            retention=kept.retention,
+            waiting_for=waiting_for,
+            heartbeat=timedelta(seconds=_IDLE_MOVE_S),
+        )
 
     @override
-    def remove(self) -> None:
+    def remove(self) -> Deletion:
         """See `SourceLog.remove`. The slot is dropped first: the publication's comment says whose both are."""
+        of_slot, of_publication = f"replication slot {self._slot_name}", f"publication {self._publication_name}"
         with self._control.use("reading the catalogue") as connection:
             found = discovery.read_publication(connection, self._publication_name)
             state = slot.read_slot(connection, self._slot_name)
@@ -224,12 +230,20 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
             and found is not None
             and publication.belongs_to_another(found, self.context.uuid)
         ):
-            return
-        if self.config.slot is None and state is not None and state.unusable_in(self.config.database) is None:
+            return Deletion(kept=(f"{of_publication}, which belongs to another replicator",))
+        removed, kept = list[str](), list[str]()
+        if self.config.slot is not None:
+            kept.append(f"{of_slot}, which source.slot names")
+        elif state is not None and state.unusable_in(self.config.database) is None:
             self._drop_slot(state)
-        if self.config.publication is None:
+            removed.append(of_slot)
+        if self.config.publication is not None:
+            kept.append(f"{of_publication}, which source.publication names")
+        elif found is not None:
             with self._control.use("dropping the publication") as connection:
                 publication.drop_publication(connection, self._publication_name)
+            removed.append(of_publication)
+        return Deletion(removed=tuple(removed), kept=tuple(kept))
 
     @override
     def leftovers(self) -> Sequence[str]:
@@ -349,6 +363,15 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
         """See `SupportsRehearsal`."""
         with self._control.use("rehearsing a statement") as connection:
             return rehearsal.rehearse(connection, self._publication_name, statement)
+
+    @override
+    def statistics(self, tables: Sequence[TableId]) -> SourceStatistics:
+        with self._control.use("reading the server's statistics") as connection:
+            return planning.read_statistics(connection, tables)
+
+    @override
+    def sample(self, schema: TableSchema, rows: int) -> RowSample:
+        return self._reader.sample(schema, rows)
 
     @override
     def close(self) -> None:

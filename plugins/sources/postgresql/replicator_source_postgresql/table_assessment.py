@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from psycopg import sql
+from psycopg.sql import Identifier
 
 from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
@@ -25,7 +25,7 @@ def assess_table(table: CatalogTable, role: str) -> list[Problem]:
             )
         ]
     problems = (
-        assess_persistence(table) + _assess_access(table, sql.Identifier(role).as_string(None)) + _assess_columns(table)
+        assess_persistence(table) + _assess_access(table, Identifier(role).as_string(None)) + _assess_columns(table)
     )
     if table.other_storage is not None:
         problems.append(
@@ -88,15 +88,11 @@ def missing_table(table: TableId) -> Problem:
     )
 
 
-def identity_cure(table: CatalogTable) -> str:
-    """SQL after which every change of the table can be attributed to a row."""
-    is_full_refused = table.server_version >= VERSION_GENERATED_PUBLISHED and any(c.is_generated for c in table.columns)
-    if is_full_refused and not any(index.is_primary for index in table.indexes):
-        return "Give it a primary key without generated columns; with those, PostgreSQL 18 accepts no REPLICA IDENTITY FULL."
-    if is_full_refused and any(c.is_generated for c in table.columns if c.position in _index_positions(table)):
-        return (
-            "Put a unique index on other columns that are NOT NULL, and ALTER TABLE … REPLICA IDENTITY USING INDEX …;"
-        )
+def identity_statements(table: CatalogTable) -> Sequence[str]:
+    """SQL after which every change of the table can be attributed to a row; empty where a person must choose its columns."""
+    if _by_hand(table) is not None:
+        return []
+    is_full_refused = _is_full_refused(table)
     wanted = "DEFAULT" if is_full_refused else "FULL"
     leaves = (
         [leaf for leaf in table.leaves if leaf.identity.name != wanted]
@@ -107,7 +103,22 @@ def identity_cure(table: CatalogTable) -> str:
     # The partitions' own identities count; the root's only says which columns are the key.
     if not (table.is_partitioned and table.key and names):
         names.insert(0, table.table)
-    return " ".join(f"ALTER TABLE {quoted(name)} REPLICA IDENTITY {wanted};" for name in names)
+    return [f"ALTER TABLE {quoted(name)} REPLICA IDENTITY {wanted};" for name in names]
+
+
+def _by_hand(table: CatalogTable) -> str | None:
+    """How a person gives the table an identity where no statement can be proposed; None where one can."""
+    if _is_full_refused(table) and not any(index.is_primary for index in table.indexes):
+        return "Give it a primary key without generated columns; with those, PostgreSQL 18 accepts no REPLICA IDENTITY FULL."
+    if _is_full_refused(table) and any(c.is_generated for c in table.columns if c.position in _index_positions(table)):
+        return (
+            "Put a unique index on other columns that are NOT NULL, and ALTER TABLE … REPLICA IDENTITY USING INDEX …;"
+        )
+    return None
+
+
+def _is_full_refused(table: CatalogTable) -> bool:
+    return table.server_version >= VERSION_GENERATED_PUBLISHED and any(c.is_generated for c in table.columns)
 
 
 def _index_positions(table: CatalogTable) -> set[int]:
@@ -116,7 +127,7 @@ def _index_positions(table: CatalogTable) -> set[int]:
 
 def quoted(table: TableId) -> str:
     """The table's name as SQL."""
-    return sql.Identifier(table.namespace, table.name).as_string(None)
+    return Identifier(table.namespace, table.name).as_string(None)
 
 
 def finding(
@@ -126,11 +137,18 @@ def finding(
     action: str | None,
     severity: Severity = Severity.BLOCKING,
     *,
+    sql: Sequence[str] = (),
     is_access: bool = False,
 ) -> Problem:
     """A problem of the table."""
     return Problem(
-        code=code, message=message, table=str(table.table), action=action, severity=severity, is_access=is_access
+        code=code,
+        message=message,
+        table=str(table.table),
+        action=action,
+        sql=tuple(sql),
+        severity=severity,
+        is_access=is_access,
     )
 
 
@@ -138,18 +156,19 @@ def assess_persistence(table: CatalogTable) -> list[Problem]:
     """Findings about a table whose changes are not in the log."""
     problems = []
     if table.persistence != "p" and not table.is_partitioned:
-        cure = f"ALTER TABLE {quoted(table.table)} SET LOGGED;"
-        problems.append(finding(table, "unlogged_table", "it is unlogged, so its changes are not in the log", cure))
+        logged = [f"ALTER TABLE {quoted(table.table)} SET LOGGED;"]
+        message = "it is unlogged, so its changes are not in the log"
+        problems.append(finding(table, "unlogged_table", message, None, sql=logged))
     unlogged = [leaf for leaf in table.leaves if leaf.persistence != "p"]
     if unlogged:
-        cure = " ".join(f"ALTER TABLE {quoted(leaf.name)} SET LOGGED;" for leaf in unlogged)
         names = ", ".join(str(leaf.name) for leaf in unlogged)
         problems.append(
             finding(
                 table,
                 "unlogged_partition",
                 f"these partitions are unlogged, so their changes are not in the log: {names}",
-                cure,
+                None,
+                sql=[f"ALTER TABLE {quoted(leaf.name)} SET LOGGED;" for leaf in unlogged],
             )
         )
     return problems
@@ -169,14 +188,15 @@ def assess_row_filter(table: CatalogTable) -> list[Problem]:
     if not wide or all(identity is Identity.FULL for identity in identities):
         return []
     names = [leaf.name for leaf in table.leaves] if table.is_partitioned else [table.table]
+    full = [f"ALTER TABLE {quoted(name)} REPLICA IDENTITY FULL;" for name in names]
     return [
         finding(
             table,
             "row_filter_needs_full_identity",
             "an UPDATE that brings a row into the publication's row filter comes as an INSERT, without the large values that it"
             f" did not change (columns {', '.join(wide)})",
-            " ".join(f"ALTER TABLE {quoted(name)} REPLICA IDENTITY FULL;" for name in names)
-            + " Or take the filter, or these columns, out of the publication.",
+            f"{' '.join(full)} Or take the filter, or these columns, out of the publication.",
+            sql=full,
         )
     ]
 
@@ -184,13 +204,14 @@ def assess_row_filter(table: CatalogTable) -> list[Problem]:
 def _assess_access(table: CatalogTable, role: str) -> list[Problem]:
     problems = []
     if not table.is_schema_usable:
-        schema = sql.Identifier(table.table.namespace).as_string(None)
+        schema = Identifier(table.table.namespace).as_string(None)
         problems.append(
             finding(
                 table,
                 "schema_usage_missing",
                 "the role may not use its schema",
-                f"GRANT USAGE ON SCHEMA {schema} TO {role};",
+                None,
+                sql=[f"GRANT USAGE ON SCHEMA {schema} TO {role};"],
                 is_access=True,
             )
         )
@@ -201,14 +222,15 @@ def _assess_access(table: CatalogTable, role: str) -> list[Problem]:
             else f"the role may not read the columns {', '.join(hidden)}"
         )
         grant = f"GRANT SELECT ON {quoted(table.table)} TO {role};"
-        problems.append(finding(table, "select_missing", what, grant, is_access=True))
+        problems.append(finding(table, "select_missing", what, None, sql=[grant], is_access=True))
     if table.has_row_security:
         problems.append(
             finding(
                 table,
                 "row_level_security",
                 "row-level security hides rows from the role's reads, but not from the log",
-                f"ALTER ROLE {role} BYPASSRLS;",
+                None,
+                sql=[f"ALTER ROLE {role} BYPASSRLS;"],
             )
         )
     return problems
@@ -273,7 +295,10 @@ def _assess_columns(table: CatalogTable) -> list[Problem]:
 
 
 def _identity_finding(table: CatalogTable, fault: KeyFault) -> Problem:
-    return finding(table, fault.value, _FAULT_TEXTS[fault](table), identity_cure(table))
+    statements = identity_statements(table)
+    return finding(
+        table, fault.value, _FAULT_TEXTS[fault](table), None if statements else _by_hand(table), sql=statements
+    )
 
 
 def _unusable_columns(table: CatalogTable) -> str:

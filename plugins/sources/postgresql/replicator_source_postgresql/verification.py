@@ -20,14 +20,33 @@ from typing_extensions import override
 from replicator.model.errors import UnsupportedTypeError
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableSchema
-from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, SourceState, order_of
+from replicator.plugins.kit.keyranges import cursor_of, is_ordered
+from replicator.plugins.source import Cursor
+from replicator.plugins.verification import (
+    ROWS_SCHEMA,
+    Among,
+    Below,
+    Bound,
+    Checksum,
+    KeyRange,
+    SourceState,
+    order_of,
+)
 from replicator_source_postgresql.canonicalsql import Form, Scope, digits_of, form_of, joined, number_of, sha256_of
 from replicator_source_postgresql.catalogue import CatalogColumn, CatalogTable
-from replicator_source_postgresql.chunksql import ReadPlan, published_rows, quoted, table_source
+from replicator_source_postgresql.chunksql import (
+    ReadPlan,
+    nth_key,
+    published_rows,
+    quoted,
+    range_conditions,
+    table_source,
+)
 from replicator_source_postgresql.copyout import CopyScript, column_values, copy_columns
 from replicator_source_postgresql.discovery import Connection
 from replicator_source_postgresql.queries import fingerprint_query
 from replicator_source_postgresql.snapshot import PgVisibility, PublishedReads, no_table
+from replicator_source_postgresql.types import base_of
 
 STATE_SETTINGS: Final[Mapping[str, str]] = {
     "row_security": "off",
@@ -40,6 +59,8 @@ STATE_SETTINGS: Final[Mapping[str, str]] = {
     # 65,536 groups, in memory.
     "work_mem": "64MB",
 }
+RANGE_SETTINGS: Final = "SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off"
+"""A range is read through the key's index, whatever the statistics of the table say: its cost must not depend on the table's size."""
 _BLOCK_ROWS: Final = 50_000
 _BLOCK_BYTES: Final = 4 << 20
 _HALF_BYTES: Final = 8
@@ -97,15 +118,50 @@ class StateQuery:
             unrepresentable: What becomes of a value that its Arrow type cannot hold. In a key it fails always.
         """
         self.compared = compared
+        self._plan = plan
+        self._schema = schema
         self._encoding = encoding
         self._fails = unrepresentable == "fail"
         self._columns = {column.name: column for column in plan.columns if column.name in set(compared)}
         self._numbers = {name: number for number, name in enumerate(self._columns)}
         self._scope = Scope("s", encoding, self._fails)
-        self._key_forms = {name: self._form(name, is_key=True) for name in schema.key}
-        self._forms = {name: self._form(name, is_key=False) for name in compared}
+        self._key_forms = {name: self._form(name, self._scope, is_key=True) for name in schema.key}
+        self._forms = {name: self._form(name, self._scope, is_key=False) for name in compared}
+
+    @cached_property
+    def range_key(self) -> Sequence[str]:
+        """As `TableState.range_key`. An operator class of the user's may have another order."""
+        names = []
+        for part, column in zip(self._plan.key, self._plan.key_columns, strict=True):
+            assert column.mapping is not None, "a key's column is replicable"
+            base = base_of(column.mapping.info)
+            # The server compares the 16 bytes, and always writes them as lower-case digits with dashes between the same ones.
+            is_uuid = (base.namespace, base.name) == ("pg_catalog", "uuid")
+            if not part.is_plain or not (is_uuid or is_ordered(column.mapping.arrow)):
+                break
+            names.append(part.column)
+        return names
+
+    def bound(self, columns: Sequence[str], after: Bound | None, rows: int) -> str:
+        """The canonical forms of the first columns of the key of one row."""
+        selected = [f"t.{quoted(name)} AS c{self._numbers[name]}" for name in columns]
+        scope = Scope("s", self._encoding, self._fails)
+        forms = {name: self._form(name, scope, is_key=True) for name in columns}
+        texts = ", ".join(f"({forms[name].text_if_held})::text" for name in columns)
+        source = nth_key(self._plan, len(columns), self._cursor(columns, after), rows)
+        return f"SELECT {texts} FROM {scope.query(selected, source)}"  # noqa: S608
+
+    def _cursor(self, columns: Sequence[str], bound: Bound | None) -> Cursor | None:
+        return None if bound is None else cursor_of(bound, columns, self._schema)
+
+    def _source(self, within: KeyRange | None = None) -> str:
+        """The subquery `s` of the rows."""
         selected = [f"t.{quoted(name)} AS c{number}" for name, number in self._numbers.items()]
-        self._source = self._scope.query(selected, published_rows(plan))
+        if within is None:
+            return self._scope.query(selected, published_rows(self._plan))
+        after, upto = (self._cursor(within.columns, bound) for bound in (within.after, within.upto))
+        conditions = range_conditions(self._plan, len(within.columns), after, upto)
+        return self._scope.query(selected, published_rows(self._plan, conditions))
 
     @cached_property
     def refused(self) -> Mapping[str, str]:
@@ -120,7 +176,7 @@ class StateQuery:
         """A compared column."""
         return self._columns[name]
 
-    def checksums(self, digits: int, among: Among | None = None) -> str:
+    def checksums(self, digits: int, among: Among | None = None, within: KeyRange | None = None) -> str:
         """Per group of rows: its name, their count, that of their hashes, and the sums of both halves of these.
 
         A hash is NULL if the row has a value that is refused.
@@ -128,35 +184,36 @@ class StateQuery:
         # Each digest is computed once a row.
         if among is None:
             digests = f"{self._hash} AS hash" + (f", {self._id} AS id" if digits and self._key_forms else "")
-            rows = f"(SELECT {digests} FROM {self._source} OFFSET 0) AS s"  # noqa: S608
+            rows = f"(SELECT {digests} FROM {self._source(within)} OFFSET 0) AS s"  # noqa: S608
             group = digits_of("s.id" if self._key_forms else "s.hash", digits) if digits else "''"
         else:
-            some = f"{self._identified()} WHERE {_is_among(among)} OR s.id IS NULL"
+            some = f"{self._identified(within)} WHERE {_is_among(among)} OR s.id IS NULL"
             rows = f"(SELECT s.id, {self._hash} AS hash FROM {some} OFFSET 0) AS s"  # noqa: S608
             group = f"left(s.id, {digits})"
         high, low = (f"sum({number_of('s.hash', first)})" for first in (0, _HALF_BYTES))
         return f"SELECT {group}, count(*), count(s.hash), {high}, {low} FROM {rows} GROUP BY 1"  # noqa: S608
 
-    def rows(self, groups: Collection[str]) -> str:
+    def rows(self, groups: Collection[str], within: KeyRange | None = None) -> str:
         """Id and hash of the rows of these groups, and of those with values that are refused, which have no hash."""
         digits = len(next(iter(groups)))
         among = f" WHERE left(s.id, {digits}) = ANY ({_texts(groups)}) OR s.id IS NULL" if digits else ""
         hash_ = digits_of(self._hash) if self._key_forms else "s.id"
-        return f"SELECT s.id, {hash_} FROM {self._identified()}{among}"  # noqa: S608
+        return f"SELECT s.id, {hash_} FROM {self._identified(within)}{among}"  # noqa: S608
 
-    def texts(self, ids: Collection[str]) -> str:
+    def texts(self, ids: Collection[str], within: KeyRange | None = None) -> str:
         """Per id: the canonical forms of the compared columns."""
         forms = {**self._forms, **self._key_forms}
         texts = "".join(f", ({forms[name].text_if_held})::text" for name in self.compared)
-        return f"SELECT DISTINCT ON (s.id) s.id{texts} FROM {self._identified()} WHERE s.id = ANY ({_texts(ids)})"  # noqa: S608
+        some = f"{self._identified(within)} WHERE s.id = ANY ({_texts(ids)})"
+        return f"SELECT DISTINCT ON (s.id) s.id{texts} FROM {some}"  # noqa: S608
 
     def refusals(self) -> str:
         """How many rows there are, and in how many of them each of the `refused` holds."""
         counts = "".join(f", count(*) FILTER (WHERE {condition})" for condition in self.refused.values())
-        return f"SELECT count(*){counts} FROM {self._source}"  # noqa: S608
+        return f"SELECT count(*){counts} FROM {self._source()}"  # noqa: S608
 
-    def _identified(self) -> str:
-        return f"(SELECT s.*, {digits_of(self._id)} AS id FROM {self._source} OFFSET 0) AS s"  # noqa: S608
+    def _identified(self, within: KeyRange | None) -> str:
+        return f"(SELECT s.*, {digits_of(self._id)} AS id FROM {self._source(within)} OFFSET 0) AS s"  # noqa: S608
 
     @cached_property
     def _id(self) -> str:
@@ -175,11 +232,11 @@ class StateQuery:
         conditions = " OR ".join(self.refused[name] for name in names if name in self.refused)
         return f"CASE WHEN {conditions} THEN NULL ELSE {digest} END" if conditions else digest
 
-    def _form(self, name: str, *, is_key: bool) -> Form:
+    def _form(self, name: str, scope: Scope, *, is_key: bool) -> Form:
         mapping = self.column(name).mapping
         assert mapping is not None
         value, origin = f"s.c{self._numbers[name]}", f"t.{quoted(name)}"
-        return form_of(mapping.info, mapping.arrow, value, origin, self._scope, is_key=is_key)
+        return form_of(mapping.info, mapping.arrow, value, origin, scope, is_key=is_key)
 
 
 class _State(SourceState):
@@ -198,6 +255,7 @@ class _State(SourceState):
         self._visibility = visibility
         # If it is another table than was planned for, the statements do not fit. Everything is void then.
         self._is_same = reader.is_same(table)
+        self._reads_ranges = False
 
     @property
     @override
@@ -209,11 +267,28 @@ class _State(SourceState):
         self._is_same = self._is_same and self._reader.is_same(self._table)
         return self._table.identity if self._is_same else None
 
+    @property
     @override
-    def checksums(self, digits: int, among: Among | None = None) -> Mapping[str, Checksum]:
+    def range_key(self) -> Sequence[str]:
+        return self._query.range_key
+
+    @override
+    def bound(self, columns: Sequence[str], after: Bound | None, rows: int) -> Bound | None:
+        if not self._is_same:
+            return None
+        self._read_ranges()
+        found = self._fetch(self._query.bound(columns, after, rows))
+        # One that cannot be held comes behind all others.
+        return tuple(found[0]) if found and None not in found[0] else None
+
+    @override
+    def checksums(
+        self, digits: int, among: Among | None = None, within: KeyRange | None = None
+    ) -> Mapping[str, Checksum]:
         if not self._is_same:
             return {}
-        groups = self._fetch(self._query.checksums(digits, among))
+        self._prepare(within)
+        groups = self._fetch(self._query.checksums(digits, among, within))
         if any(hashes < rows for _, rows, hashes, _, _ in groups):
             raise self._refusal()
         return {
@@ -222,12 +297,13 @@ class _State(SourceState):
         }
 
     @override
-    def rows(self, groups: Collection[str]) -> pa.Table:
+    def rows(self, groups: Collection[str], within: KeyRange | None = None) -> pa.Table:
         empty = ROWS_SCHEMA.empty_table()
         if not self._is_same or not groups:
             return empty
+        self._prepare(within)
         script = CopyScript(self._connection)
-        script.start(f"COPY ({self._query.rows(groups)}) TO STDOUT (FORMAT binary)")
+        script.start(f"COPY ({self._query.rows(groups, within)}) TO STDOUT (FORMAT binary)")
         batches = []
         while (frames := script.read(_BLOCK_ROWS, _BLOCK_BYTES)) is not None:
             arrays = [
@@ -240,11 +316,21 @@ class _State(SourceState):
         return pa.Table.from_batches(batches, schema=ROWS_SCHEMA)
 
     @override
-    def texts(self, ids: Collection[str]) -> Mapping[str, Mapping[str, str | None]]:
+    def texts(self, ids: Collection[str], within: KeyRange | None = None) -> Mapping[str, Mapping[str, str | None]]:
         if not self._is_same or not ids:
             return {}
-        rows = self._fetch(self._query.texts(ids))
+        self._prepare(within)
+        rows = self._fetch(self._query.texts(ids, within))
         return {row[0]: dict(zip(self._query.compared, row[1:], strict=True)) for row in rows}
+
+    def _prepare(self, within: KeyRange | None) -> None:
+        if within is not None and (within.after, within.upto) != (None, None):
+            self._read_ranges()
+
+    def _read_ranges(self) -> None:
+        if not self._reads_ranges:
+            self._connection.execute(RANGE_SETTINGS.encode())
+            self._reads_ranges = True
 
     def _fetch(self, query: str) -> list[tuple[Any, ...]]:
         return self._connection.execute(query.encode()).fetchall()

@@ -19,6 +19,7 @@ from replicator_source_postgresql.position import Position
 from replicator_source_postgresql.slot import SlotState, resource_name
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.postgresql_programs import find_distribution
+from replicator_testbed.present import present
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 MakeSource = Callable[..., PostgresqlSource]
@@ -368,6 +369,29 @@ def test_the_log_of_another_server_is_a_gap(tables: ScratchDatabase, source: Pos
     with pytest.raises(LogGapError) as caught:
         open_log(source, Offset.of({**start.value, "system": "1"}), A)
     assert caught.value.code == "other_system"
+
+
+def test_the_log_that_is_left_shrinks_as_the_log_grows(source_of: MakeSource) -> None:
+    with PostgresServer(find_distribution(), settings={"max_slot_wal_keep_size": "64MB"}) as server:
+        server.execute(*TABLES)
+        source = source_of(server)
+        assert source.status().retention.bytes_left is None
+        source.prepare([A], is_first=True)
+        before = source.status().retention
+        server.execute("INSERT INTO a SELECT generate_series(1, 100000)", "SELECT pg_switch_wal()")
+        after = source.status().retention
+        assert before.bytes_max == after.bytes_max == 64 << 20
+        assert None not in (before.bytes_left, after.bytes_left, before.bytes_written, after.bytes_written)
+        assert present(after.bytes_left) < present(before.bytes_left)
+        assert present(after.bytes_written) > present(before.bytes_written)
+        source.close()
+
+
+def test_a_server_without_a_limit_for_slots_has_no_bytes_left(
+    tables: ScratchDatabase, source: PostgresqlSource
+) -> None:
+    source.prepare([A], is_first=True)
+    assert (source.status().retention.bytes_left, source.status().retention.bytes_max) == (None, None)
 
 
 def test_a_slot_that_lost_its_log_is_expired(source_of: MakeSource) -> None:

@@ -31,6 +31,7 @@ EXTENSIONS = ("citext", "hstore", "ltree")
 TYPES = (
     "CREATE TYPE mood AS ENUM ('sad', 'so so', 'Glück')",
     "CREATE TYPE pair AS (a int, b text)",
+    "CREATE DOMAIN couple AS pair",
     "CREATE DOMAIN posint AS int CHECK (value > 0)",
     "CREATE DOMAIN price AS numeric(10,2)",
     "CREATE DOMAIN posints AS int[]",
@@ -146,6 +147,8 @@ VALUES: Mapping[str, Sequence[str]] = {
     "box[]": ("{(1,1),(0,0);(2,2),(0,0)}",),
     "mood[]": ('{sad,"so so"}',),
     "moods[]": ("{sad}",),
+    "pair[]": ('{"(1,a)",NULL,"(,)","(2,\\"x, y\\")"}', "{}"),
+    "couple[]": ('{"(1,a)",NULL}',),
     "posint[]": ("{1,2}",),
     "posints": ("{3,4}", "{}"),
     "uuid[]": ("{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}",),

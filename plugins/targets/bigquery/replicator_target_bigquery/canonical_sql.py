@@ -27,6 +27,8 @@ _NUMBERS: Final = {
     "TIMESTAMP": "UNIX_MICROS({x})",
 }
 """The integers as which values of a type are written."""
+_FLOAT: Final = '^("(nan|-?inf)"|-?[0-9][0-9.]*(e[-+]?[0-9]+)?)$'
+"""A float in the JSON of a list."""
 _PARTS: Final = 4
 _PART_DIGITS: Final = DIGEST_DIGITS // _PARTS
 
@@ -92,7 +94,9 @@ def value(x: str, kind: pa.DataType, type_: str, *, is_key: bool) -> str:
         return _float(x)
     if type_ in {"NUMERIC", "BIGNUMERIC"}:
         return _decimal(f"CAST({x} AS STRING)", kind.scale if pa.types.is_decimal(kind) else 0)
-    # The rest are whole numbers, and decimals that are stored as text.
+    if type_ == "STRING" and pa.types.is_decimal(kind):
+        return _decimal_text(x, kind.scale)
+    # The rest are whole numbers, and numbers in lists.
     return f"CAST({_NUMBERS.get(type_, '{x}').format(x=x)} AS STRING)"
 
 
@@ -118,6 +122,12 @@ def _decimal(text: str, scale: int) -> str:
         return f"REGEXP_REPLACE({text}, r'\\.0*$', '')"
     padded = f"CONCAT({text}, IF(STRPOS({text}, '.') > 0, '', '.'), '{'0' * scale}')"
     return f"REGEXP_REPLACE({padded}, r'^(-?\\d*\\.\\d{{{scale}}}\\d*?)0*$', r'\\1')"
+
+
+def _decimal_text(x: str, scale: int) -> str:
+    """A decimal that is stored as text. What is no such text is equal to nothing, and an empty one not to NULL."""
+    form = rf"^-?[0-9]+\.[0-9]{{{scale}}}$" if scale > 0 else "^-?[0-9]+$"
+    return f"CASE WHEN REGEXP_CONTAINS({x}, r'{form}') THEN {x} WHEN {x} IS NOT NULL THEN CONCAT('?', {x}) END"
 
 
 def _float(x: str) -> str:
@@ -168,7 +178,8 @@ def _list(x: str, kind: pa.DataType) -> str:
 
 def _steps(kind: pa.DataType) -> Sequence[str]:
     """What makes an element's value `f` of its JSON `r`, one after another; NULL of what is no value of its type."""
-    plain = "REPLACE(r, '\"', '')"
+    # CAST reads more than what the target writes: values with spaces around them, and other names of what is no number.
+    plain = "IF(REGEXP_CONTAINS(r, r'^\"?\\s|\\s\"?$'), NULL, REPLACE(r, '\"', ''))"
     if pa.types.is_string(kind):
         return ["JSON_VALUE(r, '$')"]
     if pa.types.is_binary(kind):
@@ -176,13 +187,15 @@ def _steps(kind: pa.DataType) -> Sequence[str]:
     if pa.types.is_boolean(kind):
         return ["SAFE_CAST(r AS BOOL)"]
     if pa.types.is_floating(kind):
-        number = f"SAFE_CAST({plain} AS FLOAT64)"
+        number = f"SAFE_CAST(IF(REGEXP_CONTAINS(r, r'{_FLOAT}'), REPLACE(r, '\"', ''), NULL) AS FLOAT64)"
         return [number, _float32("f")] if pa.types.is_float32(kind) else [number]
     if pa.types.is_timestamp(kind):
         return [f"SAFE_CAST(REPLACE({plain}, 'Z', '') AS DATETIME)"]
     if pa.types.is_date(kind):
         return [f"SAFE_CAST({plain} AS DATE)"]
-    return [f"SAFE_CAST({plain} AS TIME)"] if pa.types.is_time(kind) else ["r"]
+    if pa.types.is_time(kind):
+        return [f"SAFE_CAST({plain} AS TIME)"]
+    return ["IF(REGEXP_CONTAINS(r, r'^-?[0-9]'), r, NULL)"]
 
 
 def _element(kind: pa.DataType) -> str:

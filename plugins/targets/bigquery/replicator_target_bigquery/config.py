@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -13,6 +13,12 @@ from pydantic import Field, field_validator, model_validator
 from replicator.config import TablePattern
 from replicator.model.schema import TableId
 from replicator.plugins import ConfigModel, Duration, Size
+from replicator.plugins.lineage import DatasetName
+
+if TYPE_CHECKING:
+    from replicator.model.errors import Problem
+    from replicator.model.figures import Figure
+    from replicator.plugins.planning import Price, TableCost, TableLoad
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
@@ -210,3 +216,36 @@ class BigQueryConfig(ConfigModel):
             if pattern.matches(table):
                 values |= {name: getattr(block, name) for name in block.model_fields_set}
         return TableConfig.model_validate(values)
+
+    def dataset_name(self, table: TableId) -> DatasetName:
+        """See `SupportsLineage`."""
+        from replicator_target_bigquery.names import Names
+
+        return DatasetName(namespace="bigquery", name=Names(self).path(table))
+
+    def column_name(self, name: str) -> str:
+        """See `SupportsLineage`."""
+        from replicator_target_bigquery.names import Names
+
+        return Names(self).column(name)
+
+    def table_cost(self, load: TableLoad) -> TableCost:
+        """See `SupportsTargetPlanning`."""
+        from replicator_target_bigquery.planning import table_cost
+
+        return table_cost(load, self.table(load.schema.table).json_as or "string")
+
+    def price(self) -> Price:
+        """See `SupportsTargetPlanning`."""
+        from replicator_target_bigquery.planning import PRICE
+
+        return PRICE
+
+    def planned_problems(self, billed_per_day: Figure, merges_per_day: Figure) -> Sequence[Problem]:
+        """See `SupportsTargetPlanning`."""
+        from replicator_target_bigquery.planning import problems
+
+        limits = self.budget
+        return problems(
+            billed_per_day, merges_per_day, bytes_max=limits.bytes_per_day, jobs_max=limits.load_jobs_per_day
+        )

@@ -22,6 +22,7 @@ from google.api_core import exceptions as api
 from replicator.model.crash import crash_point
 from replicator.model.errors import CorruptStreamError, TableError
 from replicator.model.schema import TableSchema
+from replicator.plugins.kit.opening import open_seekable
 from replicator.plugins.target import BatchFile
 from replicator_target_bigquery.clients import READ_RETRY, TIMEOUT_S
 from replicator_target_bigquery.rewrite import is_loadable, rewrite
@@ -259,7 +260,7 @@ def _parquet(uris: Sequence[str]) -> Iterator[pq.ParquetFile]:
 
 def _opened(uri: str) -> Any:
     file_system, path = pafs.FileSystem.from_uri(uri)
-    return file_system.open_input_file(path)
+    return open_seekable(file_system, path)
 
 
 class _ArrowFile:

@@ -18,7 +18,7 @@ from replicator.model.errors import TableError, ThrottledError
 from replicator.model.events import IS_DELETED
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import TargetTable
-from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, TableState, order_of
+from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, KeyRange, TableState, order_of
 from replicator_target_bigquery import canonical_sql as sql
 from replicator_target_bigquery import ledger
 from replicator_target_bigquery.alteration import Plan
@@ -29,6 +29,7 @@ from replicator_target_bigquery.names import Names, quoted, text
 from replicator_target_bigquery.services import Services
 from replicator_target_bigquery.types import JsonAs, target_type
 
+_NO_RANGES: Final = "ranges are asked of columns of `range_key`"
 _STEPS_MAX: Final = 100
 """So many commits of the ledger are followed back."""
 
@@ -91,6 +92,9 @@ def open_state(
 class BigQueryState(TableState):
     """Answers by queries, which read what they need of the table, and nothing else.
 
+    It has no `range_key`: BigQuery bills the bytes of all columns that a query names, for each range again, unless the table happens to be
+    clustered by its key.
+
     Args:
         jobs: Runs them.
         bytes_max: A query that would be billed more is refused.
@@ -117,8 +121,11 @@ class BigQueryState(TableState):
         values = [f"{quoted(c.name)} AS {c.alias}" for c in columns.values()]
         self._values = f"SELECT {', '.join(values)} FROM {source}"
 
-    def checksums(self, digits: int, among: Among | None = None) -> Mapping[str, Checksum]:
+    def checksums(
+        self, digits: int, among: Among | None = None, within: KeyRange | None = None
+    ) -> Mapping[str, Checksum]:
         """One query."""
+        assert within is None, _NO_RANGES
         group = f"SUBSTR(id, 1, {digits})" if digits else "''"
         hashes = f"SELECT {group} AS g, {self._hash} AS h FROM ({self._texts()})"
         parameters: dict[str, Sequence[str]] = {}
@@ -135,8 +142,9 @@ class BigQueryState(TableState):
             sums[found] = Checksum(int(rows), *sql.halves([int(part) for part in parts]))
         return sums
 
-    def rows(self, groups: Collection[str]) -> pa.Table:
+    def rows(self, groups: Collection[str], within: KeyRange | None = None) -> pa.Table:
         """One query."""
+        assert within is None, _NO_RANGES
         if not groups:
             return ROWS_SCHEMA.empty_table()
         digits = len(next(iter(groups)))
@@ -149,8 +157,9 @@ class BigQueryState(TableState):
             hashes.append(hash_)
         return pa.table([ids, hashes], schema=ROWS_SCHEMA)
 
-    def texts(self, ids: Collection[str]) -> Mapping[str, Mapping[str, str | None]]:
+    def texts(self, ids: Collection[str], within: KeyRange | None = None) -> Mapping[str, Mapping[str, str | None]]:
         """One query."""
+        assert within is None, _NO_RANGES
         values = [self._of_key(name) if name in self._key else _of_row(c) for name, c in self._columns.items()]
         statement = f"SELECT id, {', '.join(values)} FROM ({self._texts()}) WHERE {_is_in('id', 'ids')}"
         found = self._run(statement, ids=sorted(ids))

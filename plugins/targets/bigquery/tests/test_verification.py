@@ -25,6 +25,7 @@ from replicator_target_bigquery import canonical_sql
 
 from .service import Fault, Service, job
 from .states import (
+    D65,
     UTC_US,
     VALUES,
     batch_of,
@@ -91,6 +92,7 @@ def test_a_key_of_each_type(making: Making) -> None:
     swapped = [{**values[0], name: values[1][name]} for name in KEYS]
     rows = put(copy, [{"more": "x", **row} for row in [*values, *swapped]])
     with state_of(copy) as state:
+        assert state.range_key == (), "each range would be billed as the whole table"
         assert differing(state, rows, schema) == []
         assert_state(state, rows, schema)
 
@@ -333,6 +335,22 @@ def test_columns_whose_text_is_not_kept_are_not_compared(
         )
 
 
+def test_decimals_in_text_and_numbers_in_lists_that_somebody_wrote(making: Making, warehouse: Warehouse) -> None:
+    """What is no number is equal to nothing, also if it is empty: NULL has no text."""
+    schema = schema_of({"id": pa.int64(), "wide": D65, "numbers": pa.list_(pa.int32())})
+    copy = making(schema)
+    path = warehouse.names.path(schema.table)
+    warehouse.query(
+        f"""INSERT INTO `{path}` (id, wide, numbers, _sequence_num) VALUES
+        (1, '', '[,1]', 0), (2, '1.5', '[1,x]', 0), (3, NULL, NULL, 0), (4, '-1.5000000000', '[null,-1]', 0)"""
+    )
+    with state_of(copy) as state:
+        texts = state.texts([canonical.digest_of(f"{n},") for n in (1, 2, 3, 4)])
+    wanted = {1: ("?", "[?,1,]"), 2: ("?1.5", "[1,?x,]"), 3: (None, None), 4: ("-1.5000000000", "[,-1,]")}
+    for n, (wide, numbers) in wanted.items():
+        assert texts[canonical.digest_of(f"{n},")] == {"id": str(n), "wide": wide, "numbers": numbers}
+
+
 def test_lists_that_somebody_wrote(making: Making, warehouse: Warehouse) -> None:
     """What is no list of the column's type is equal to nothing."""
     types = {"days": pa.date32(), "names": pa.string(), "singles": pa.float32()}
@@ -342,10 +360,17 @@ def test_lists_that_somebody_wrote(making: Making, warehouse: Warehouse) -> None
     warehouse.query(
         f"""INSERT INTO `{path}` (id, days, names, singles, _sequence_num) VALUES
         (1, '["later",null]', '["a", null]', '[1e308,"x"]', 0),
-        (2, 'soon', '{{"a": 1}}', '', 0)"""
+        (2, 'soon', '{{"a": 1}}', '', 0),
+        (3, '["2024-01-01 ","2024-01-01"]', NULL, '["nan ","NaN"," 1",1,"nan","-inf",-0,2]', 0)"""
     )
     with state_of(copy) as state:
-        texts = state.texts([canonical.digest_of("1,"), canonical.digest_of("2,")])
+        texts = state.texts([canonical.digest_of(f"{n},") for n in (1, 2, 3)])
+    assert texts[canonical.digest_of("3,")] == {
+        "id": "3",
+        "days": '[?"2024-01-01 ",19723,]',
+        "names": None,
+        "singles": '[?"nan ",?"NaN",?" 1",1e0,nan,-inf,0,2e0,]',
+    }
     assert texts[canonical.digest_of("1,")] == {
         "id": "1",
         "days": '[?"later",,]',

@@ -8,6 +8,8 @@ from typing import Final
 import pyarrow as pa
 
 from replicator.plugins.kit.canonical import DIGEST_DIGITS, TEXT_BYTES_MAX
+from replicator.plugins.kit.keyranges import is_ordered
+from replicator.plugins.verification import Bound
 from replicator_target_delta.lane.values import stored_type
 
 _NAMES: Final = {
@@ -26,7 +28,10 @@ _NAMES: Final = {
 }
 _TIME: Final = r"\d\d:\d\d:\d\d\.\d{6}"
 _LOW: Final = (1 << 64) - 1
+_LAST_MOMENT: Final = (1 << 63) - 1
 _COMMA: Final = "','"
+_INFINITY: Final = (1 << 63) - 1
+"""The microseconds that DuckDB takes for infinity."""
 
 
 def quoted(name: str) -> str:
@@ -75,6 +80,51 @@ def sums(texts: str) -> str:
     return f"SELECT g, count(*), {halves} FROM ({numbers}) GROUP BY g"
 
 
+def is_ordered_alike(kind: pa.DataType) -> bool:
+    """Whether DuckDB orders what is stored of a type as `TableState.range_key` says. Long decimals are stored as text."""
+    return pa.types.is_string(kind) or (is_ordered(kind) and not pa.types.is_string(stored_type(kind)))
+
+
+def is_within(columns: Sequence[tuple[str, pa.DataType]], after: Bound | None, upto: Bound | None) -> str:
+    """Whether a row is in a `KeyRange`: expressions and types of its columns.
+
+    What is implied stands in front, because DuckDB skips the parts of files that have no such values in the first column.
+    """
+    conditions = []
+    if after is not None:
+        conditions += [f"{columns[0][0]} >= {constant(after[0], columns[0][1])}", _is_behind(columns, after)]
+        if upto is not None:
+            conditions.append(f"{columns[0][0]} <= {constant(upto[0], columns[0][1])}")
+    if upto is not None:
+        conditions.append(f"{_is_behind(columns, upto)} IS NOT TRUE")
+    return " AND ".join(conditions) or "true"
+
+
+def _is_behind(columns: Sequence[tuple[str, pa.DataType]], bound: Bound) -> str:
+    condition = ""
+    for (x, kind), text in reversed(list(zip(columns, bound, strict=True))):
+        value = constant(text, kind)
+        condition = f"({x} > {value} OR ({x} = {value} AND {condition}))" if condition else f"({x} > {value})"
+    return condition
+
+
+def constant(text: str, kind: pa.DataType) -> str:
+    """The value that has this canonical form in a key text, of a type for which `is_ordered_alike` holds."""
+    if pa.types.is_string(kind):
+        return literal(text.partition(":")[2])
+    if pa.types.is_binary(kind):
+        return f"unhex({literal(text.partition('$')[2])})"
+    if pa.types.is_boolean(kind):
+        return "true" if text == "1" else "false"
+    if pa.types.is_date(kind):
+        return f"(DATE '1970-01-01' + {int(text)})"
+    if pa.types.is_timestamp(kind):
+        if int(text) == _INFINITY:
+            return f"'infinity'::{type_name(kind)}"
+        return f"make_timestamptz({int(text)})" if kind.tz else f"make_timestamp({int(text)})"
+    return f"{literal(text)}::{type_name(stored_type(kind))}"
+
+
 def _parts(x: str, kind: pa.DataType, is_key: bool) -> Sequence[str]:
     """Expressions that, one after another, are the canonical form of `x`; all of them NULL, if `x` is."""
     if pa.types.is_string(kind):
@@ -94,8 +144,8 @@ def _text(x: str, kind: pa.DataType) -> str:
         return f"CASE WHEN {x} IS NOT NULL THEN concat('[', array_to_string({inner}, ''), ']') END"
     if pa.types.is_boolean(kind):
         return f"{x}::TINYINT::VARCHAR"
-    if pa.types.is_decimal(kind) and stored_type(kind) != pa.string():
-        return _fraction(x) if kind.precision == kind.scale else f"{x}::VARCHAR"
+    if pa.types.is_decimal(kind):
+        return _decimal(x, kind)
     if pa.types.is_floating(kind):
         return _floating(f"{x}::DOUBLE")
     if pa.types.is_date(kind):
@@ -103,9 +153,17 @@ def _text(x: str, kind: pa.DataType) -> str:
     if pa.types.is_time(kind):
         return _time(x)
     if pa.types.is_timestamp(kind):
-        return f"epoch_us({x})::VARCHAR"
-    # Whole numbers, and decimals that are stored as text.
+        return _moment(x)
+    # Whole numbers.
     return f"{x}::VARCHAR"
+
+
+def _decimal(x: str, kind: pa.DataType) -> str:
+    """Of those that are stored as text, what is no such text is equal to nothing; an empty one is not equal to NULL."""
+    if stored_type(kind) == pa.string():
+        form = rf"-?\d+\.\d{{{kind.scale}}}" if kind.scale > 0 else r"-?\d+"
+        return f"CASE WHEN regexp_full_match({x}, {literal(form)}) THEN {x} ELSE '?' || {x} END"
+    return _fraction(x) if kind.precision == kind.scale else f"{x}::VARCHAR"
 
 
 def _fraction(x: str) -> str:
@@ -136,6 +194,12 @@ def _floating(x: str) -> str:
         WHEN {x} = 0 THEN '0'
         WHEN isnan({x}) THEN 'nan'
         ELSE {x}::VARCHAR END)[1]"""
+
+
+def _moment(x: str) -> str:
+    """DuckDB reads the last and the first moment that 64 bits can hold as infinite, of which it knows no microseconds."""
+    ends = f"CASE WHEN {x} = '-infinity' THEN '-{_LAST_MOMENT}' WHEN {x} = 'infinity' THEN '{_LAST_MOMENT}' END"
+    return f"coalesce(epoch_us({x})::VARCHAR, {ends})"
 
 
 def _time(x: str) -> str:

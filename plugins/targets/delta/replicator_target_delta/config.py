@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from replicator.model.naming import path_part
+from replicator.model.schema import TableId
 from replicator.plugins import ConfigModel, Duration, Size
+from replicator.plugins.lineage import DatasetName
+
+if TYPE_CHECKING:
+    from replicator.model.errors import Problem
+    from replicator.model.figures import Figure
+    from replicator.plugins.planning import TableCost, TableLoad
 
 DIRECT_ROWS: Final = 200_000
 """Changes of a batch, where transactions allow it: more at once would not be faster."""
@@ -86,3 +96,32 @@ class DeltaLakeConfig(ConfigModel):
         "new type, and every reader continues.",
     )
     maintenance: MaintenanceConfig = Field(MaintenanceConfig(), description="When upkeep of a table is due.")
+
+    def dataset_name(self, table: TableId) -> DatasetName:
+        """See `SupportsLineage`. A path on this machine is in the namespace `file`; in a store it is in that of its bucket or server."""
+        from replicator_target_delta.storage import absolute
+
+        path = f"{absolute(self.path)}/{path_part(table.namespace)}/{path_part(table.name)}"
+        parts = urlsplit(path)
+        if not parts.scheme:
+            return DatasetName(namespace="file", name=path)
+        # Spark has other names for the protocols of some stores.
+        scheme = {"s3a": "s3", "s3n": "s3"}.get(parts.scheme, parts.scheme)
+        return DatasetName(namespace=f"{scheme}://{parts.netloc}", name=parts.path.lstrip("/"))
+
+    def column_name(self, name: str) -> str:
+        """See `SupportsLineage`."""
+        return name
+
+    def table_cost(self, load: TableLoad) -> TableCost:
+        """See `SupportsTargetPlanning`."""
+        from replicator_target_delta.planning import table_cost
+
+        return table_cost(load)
+
+    def price(self) -> None:
+        """See `SupportsTargetPlanning`. What storage and its requests cost depends on who keeps the files."""
+
+    def planned_problems(self, billed_per_day: Figure, merges_per_day: Figure) -> Sequence[Problem]:  # noqa: ARG002
+        """See `SupportsTargetPlanning`."""
+        return ()

@@ -92,13 +92,16 @@ _SHAPE: Final = re.compile(
 )
 
 
-def not_readable(table: TargetTable, why: str) -> TableError:
+RECREATE: Final = "Run `replicator snapshot NAME TABLE --recreate`."
+
+
+def not_readable(table: TargetTable, why: str, *, action: str = "Run the command again.") -> TableError:
     """The error for a state of a table that is to be compared, and is not there any more or not understood."""
     return TableError(
         f"The state to compare cannot be read. {why}.",
         code="state_not_readable",
         table=str(table.table),
-        action="Run the command again.",
+        action=action,
     )
 
 

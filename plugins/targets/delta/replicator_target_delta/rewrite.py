@@ -1,4 +1,4 @@
-"""Rewrites journal files that Spark cannot read: decimals of more than 38 digits become text."""
+"""Makes journal files readable for Spark: decimals of more than 38 digits become text, and files that it cannot reach are copied."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ import pyarrow.parquet as pq
 
 from replicator.model.events import BEFORE, ROW
 from replicator.model.schema import TableSchema
+from replicator.plugins.kit.opening import open_seekable
 from replicator.spark.limits import is_readable
 from replicator_target_delta.storage import Storage
 
 _BATCH_ROWS = 50_000
+_PIECE = 8 << 20
 
 
 @contextmanager
@@ -25,20 +27,40 @@ def readable_files(uris: Sequence[str], schema: TableSchema, storage: Storage) -
     """Files with the same changes that Spark can read; for nearly every table the same files.
 
     Rewritten files are in the target's own folder during the block. A crash leaves them for the next clean-up of
-    that folder.
+    that folder. So are copies of those that Spark may have no connector for.
     """
-    if all(is_readable(column.type) for column in schema.columns):
-        yield uris
+    needs_text = not all(is_readable(column.type) for column in schema.columns)
+    known = [spark_uri(uri, storage.root) for uri in uris]
+    reachable = [uri for uri in known if uri is not None]
+    if not needs_text and len(reachable) == len(known):
+        yield reachable
         return
     folder = storage.own_path("staging", uuid4().hex)
+    transfer = _rewrite if needs_text else _transfer
     try:
         rewritten = []
         for number, uri in enumerate(uris):
             rewritten.append(f"{folder}/{number}.parquet")
-            _rewrite(uri, rewritten[-1], storage)
+            transfer(uri, rewritten[-1], storage)
         yield rewritten
     finally:
         storage.remove(folder)
+
+
+def spark_uri(uri: str, root: str) -> str | None:
+    """How Spark reads a journal file; None if it may have no connector for it.
+
+    It has one for an object store if the target is in a store of the same protocol.
+
+    Args:
+        uri: Of the file, as pyarrow reads it.
+        root: The target's path.
+    """
+    scheme, mark, rest = uri.partition("://")
+    target = root.partition("://")[0] if "://" in root else "file"
+    if not mark or scheme in {"file", "hdfs", "viewfs", target}:
+        return uri
+    return f"{target}://{rest}" if scheme == "s3" and target in {"s3a", "s3n"} else None
 
 
 def as_text(column: pa.Array) -> pa.Array:
@@ -62,9 +84,16 @@ def as_text(column: pa.Array) -> pa.Array:
     return pc.replace_with_mask(spelled, odd, pa.array(plain, pa.string()))
 
 
+def _transfer(uri: str, path: str, storage: Storage) -> None:
+    source_fs, source_path = pafs.FileSystem.from_uri(uri)
+    with source_fs.open_input_stream(source_path, compression=None) as source, storage.open_output(path) as output:
+        while piece := source.read(_PIECE):
+            output.write(piece)
+
+
 def _rewrite(uri: str, path: str, storage: Storage) -> None:
     source_fs, source_path = pafs.FileSystem.from_uri(uri)
-    with source_fs.open_input_file(source_path) as source, storage.open_output(path) as output:
+    with open_seekable(source_fs, source_path) as source, storage.open_output(path) as output:
         file = pq.ParquetFile(source)
         writer: pq.ParquetWriter | None = None
         for batch in file.iter_batches(batch_size=_BATCH_ROWS):

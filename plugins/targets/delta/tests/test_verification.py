@@ -13,6 +13,7 @@ from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from replicator.model.errors import TableError
@@ -267,6 +268,21 @@ def test_what_others_changed_behind_the_barrier_is_in_the_state(lake_by: Callabl
         assert_state(state, plain((1, "a", None), (2, "z", None)), PLAIN)
 
 
+def test_a_decimal_in_text_that_is_none_is_equal_to_nothing(lake_by: Callable[..., Lake]) -> None:
+    """Also an empty one: NULL has no text."""
+    schema = schema_of({"id": pa.int64(), "wide": D65, "whole": pa.decimal256(60, 0)})
+    lake = lake_by("L1", schema)
+    lake.apply(*[lake.insert(id=n, wide=None, whole=None) for n in range(4)])
+    wrong = ["", "1.5", "1,0000000000"]
+    for n, text in enumerate(wrong):
+        lake.spark.sql(f"UPDATE delta.`{lake.path}` SET wide = '{text}', whole = '{text}' WHERE id = {n}")
+    with state_of(lake) as state:
+        found = state.texts([canonical.digest_of(f"{n},") for n in range(4)])
+    for n, text in enumerate(wrong):
+        assert found[canonical.digest_of(f"{n},")] == {"id": str(n), "wide": f"?{text}", "whole": f"?{text}"}
+    assert found[canonical.digest_of("3,")] == {"id": "3", "wide": None, "whole": None}
+
+
 def test_a_checkpoint_is_read(lake_by: Callable[..., Lake]) -> None:
     lake = lake_by("L1", PLAIN)
     for n in range(12):
@@ -304,6 +320,34 @@ def test_what_is_gone_cannot_be_read(lake_by: Callable[..., Lake]) -> None:
     with pytest.raises(TableError, match="no longer in the table's log") as caught, state_of(lake, at=at):
         pass
     assert caught.value.code == "state_not_readable"
+
+
+def test_text_that_is_none_is_told_without_it(lake_by: Callable[..., Lake]) -> None:
+    lake = lake_by("L1", PLAIN)
+    lake.apply(lake.insert(id=1, name="a"))
+    [file] = lake.path.glob("*.parquet")
+    rows = pq.read_table(file)
+    at = next(n for n, field in enumerate(rows.schema) if field.type == pa.string())
+    raw = pa.array([b"\xff\xfesecret"])
+    text = pa.Array.from_buffers(pa.string(), 1, raw.buffers())
+    pq.write_table(rows.set_column(at, rows.schema.field(at), text), file)
+    with state_of(lake) as state, pytest.raises(TableError) as caught:
+        state.checksums(3)
+    assert caught.value.code == "state_not_readable"
+    assert "secret" not in str(caught.value)
+    assert "--recreate" in str(caught.value.action)
+
+
+@pytest.mark.parametrize("type_", [pa.timestamp("us"), pa.timestamp("us", tz="UTC")], ids=["local", "utc"])
+def test_the_moments_at_both_ends_of_64_bits(lake_by: Callable[..., Lake], type_: pa.DataType) -> None:
+    schema = schema_of({"id": type_, "v": type_, "l": pa.list_(type_)})
+    ends = pa.array([sign * (2**63 - n) for sign in (1, -1) for n in (1, 2)] + [-(2**63)], pa.int64()).cast(type_)
+    lists = pa.ListArray.from_arrays(pa.array(range(len(ends) + 1), pa.int32()), ends)
+    rows = pa.RecordBatch.from_arrays([ends, ends, lists], names=["id", "v", "l"])
+    lake = lake_by("L1", schema)
+    lake.apply_batch(inserted(lake, rows))
+    with state_of(lake) as state:
+        assert differing(state, rows, schema) == []
 
 
 def test_other_tables_than_this_are_not_read(lake_by: Callable[..., Lake]) -> None:

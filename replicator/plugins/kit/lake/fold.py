@@ -40,6 +40,7 @@ from replicator.plugins.kit.lake.keys import KeyForm, distinct
 from replicator.plugins.kit.lake.layout import Layout
 from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
 from replicator.plugins.kit.lake.replay import NONE, Replayed, Touches, picked, replay, sent_columns, whole
+from replicator.plugins.kit.opening import open_seekable
 from replicator.plugins.target import Batch, BatchFile, TableOptions
 
 BYTES_MAX: Final = 256 << 20
@@ -148,7 +149,7 @@ def _combined(column: pa.ChunkedArray) -> pa.Array:
 @contextmanager
 def _opened(file: BatchFile) -> Iterator[pq.ParquetFile]:
     filesystem, path = pafs.FileSystem.from_uri(file.uri)
-    with filesystem.open_input_file(path) as source:
+    with open_seekable(filesystem, path) as source:
         yield pq.ParquetFile(source)
 
 

@@ -192,7 +192,8 @@ _SINGLE_BYTES: Final = {
 
 _SEVERAL_BYTES: Final = {
     "big5": ("a15a:fffd a1c3:fffd a1c5:fffd a1fe:fffd a240:fffd a2cc:fffd a2ce:fffd f9d6:788192b988cf58bb60527ca75afa"),
-    "cp932": (""),
+    # Bytes that no text of the servers has, and of which Python makes characters.
+    "cp932": ("80:003f a0:003f fd:003f003f003f"),
     "eucjpms": (
         "8fa2b7:ff5e 8fa2c3:ffe4 8ff3f3:217021712172217321742175217621772178217921602161 8ff4a1:2162216321642165216621672"
         "1682169ff07ff0232312116212170bb4efc50f451ec53075324fa0e548a5759fa0ffa10589e5bec5cf55d53fa115fb760856120654e663b6"

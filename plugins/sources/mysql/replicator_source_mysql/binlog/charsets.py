@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -84,6 +85,12 @@ _PYTHON: Final = {
     "ujis": "euc_jp",
 }
 _WIDE: Final = {"ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
+_OF_16_BITS: Final = frozenset({"ucs2", "utf8mb3", "utf8"})
+_LAST_OF_16_BITS: Final = "\uffff"
+_THREE_BYTES: Final = {"eucjpms": 0x8F, "ujis": 0x8F}
+"""The first byte of characters of three bytes (JIS X 0212)."""
+_FOUR_BYTES: Final = {"gb18030": "gb18030"}
+"""Codecs of the sets that have characters of four bytes."""
 _ASCII_END: Final = 0x80
 _UNDEFINED: Final = "?"
 
@@ -146,6 +153,37 @@ def tells_all(charset: str) -> bool:
     if charset in SINGLE_BYTES:
         return not _untelling_bytes(charset).any()
     return charset not in _PYTHON
+
+
+def encoded(text: str, charset: str) -> bytes:
+    """The bytes of the key that is decoded to this text (`telling_decoder`): no two are.
+
+    Raises:
+        ValueError: No key of the set is decoded to it. A set may lack a character, or decode bytes to it that it does not tell apart.
+    """
+    if charset in UTF8 or charset in _WIDE:
+        if charset in _OF_16_BITS and any(char > _LAST_OF_16_BITS for char in text):
+            raise ValueError("a character has more than 16 bits")
+        return text.encode(_WIDE.get(charset, "utf-8"))
+    known = _spellings(charset)
+    try:
+        return b"".join(known[char] if char in known else char.encode(_FOUR_BYTES[charset]) for char in text)
+    except KeyError:
+        raise ValueError("the character set lacks a character") from None
+
+
+@cache
+def _spellings(charset: str) -> Mapping[str, bytes]:
+    """The bytes of each character that are decoded to it and to nothing else. Four bytes: only what differs from Python's codec."""
+    parts = [bytes([byte]) for byte in range(256)]
+    if charset in _PYTHON:
+        upper = range(_ASCII_END, 256)
+        parts += [bytes([first, second]) for first in upper for second in range(256)]
+        parts += [bytes([_THREE_BYTES[charset], *rest]) for rest in product(upper, upper) if charset in _THREE_BYTES]
+        parts += [part for part in DIFFERENCES[charset] if charset in _FOUR_BYTES]
+    chars = telling_decoder(charset)(pa.array(parts, pa.binary())).to_pylist()
+    # Two bytes may also be two characters.
+    return {char: part for char, part in zip(chars, parts, strict=True) if char is not None and len(char) == 1}
 
 
 def _table(charset: str) -> str:
@@ -276,7 +314,7 @@ def _lengths(charset: str) -> Callable[[bytes, int], int]:
             return 1
         if charset in {"cp932", "sjis"} and 0xA1 <= first <= 0xDF:  # noqa: PLR2004  (half-width katakana)
             return 1
-        if charset in {"ujis", "eucjpms"} and first == 0x8F:  # noqa: PLR2004  (JIS X 0212)
+        if first == _THREE_BYTES.get(charset):
             return 3
         if charset in {"ujis", "eucjpms"} and first == 0x8E:  # noqa: PLR2004  (half-width katakana)
             return 2 if b"\xa1" <= raw[offset + 1 : offset + 2] <= b"\xdf" else 1

@@ -92,7 +92,45 @@ class SnapshotView(ReadView):
         self._connection.commit()
 
 
-class Coordinates(ABC):
+class ReadViews(ABC):
+    """What says what reads see."""
+
+    @abstractmethod
+    def read_view(
+        self, connection: Connection, watch: Session, table: TableId, *, is_whole: bool, is_exact: bool = True
+    ) -> ReadView:
+        """What a read of a table over this connection sees.
+
+        Args:
+            connection: The read's own.
+            watch: Another session, for questions while the read runs.
+            table: The table.
+            is_whole: All of it is read in one snapshot, whose first row may be long in coming; else it is a chunk.
+            is_exact: Of a whole table: a change that is neither seen nor unseen cannot be left to the log.
+        """
+
+
+class _UnseenView(ReadView):
+    @override
+    def begin(self) -> None:
+        pass
+
+    @override
+    def visibility(self) -> Visibility:
+        raise AssertionError("nobody asks what a sample saw")
+
+
+class Unseen(ReadViews):
+    """Of reads of which nobody asks what they saw: a statement as any other."""
+
+    @override
+    def read_view(
+        self, connection: Connection, watch: Session, table: TableId, *, is_whole: bool, is_exact: bool = True
+    ) -> ReadView:
+        return _UnseenView()
+
+
+class Coordinates(ReadViews):
     """One coordinate system. One instance belongs to one source object; `opened` and `delivered` come from its log's thread.
 
     A method that takes a connection uses it without an open transaction and leaves none.
@@ -124,7 +162,7 @@ class Coordinates(ABC):
         """Problems that would keep `prepare` from succeeding; changes nothing. `account` is ours, as the server names it."""
         return ()
 
-    def prepare(self, connection: Connection) -> None:  # noqa: B027 - most systems need nothing
+    def prepare(self, connection: Connection) -> None:
         """Before the first read of a new replicator: see that what reads need can be done.
 
         Raises:
@@ -143,7 +181,7 @@ class Coordinates(ABC):
             SourceLagsError: The server merely lags, as it seems.
         """
 
-    def opened(self, facts: ServerFacts, position: Position) -> None:  # noqa: B027 - most systems keep nothing
+    def opened(self, facts: ServerFacts, position: Position) -> None:
         """The log is opened at this position, which `verify_joins` accepted."""
 
     @abstractmethod
@@ -154,7 +192,7 @@ class Coordinates(ABC):
     def progress(self, start: Position, server: str) -> Progress:
         """Follow the reading of a log that is opened at `start` on this server."""
 
-    def delivered(self, executed: Executed) -> None:  # noqa: B027 - most systems keep nothing
+    def delivered(self, executed: Executed) -> None:
         """The log has delivered everything up to here."""
 
     # ---- marks and reads ----
@@ -166,17 +204,3 @@ class Coordinates(ABC):
     @abstractmethod
     def visibility(self, connection: Connection) -> Visibility:
         """What a read would see that began now."""
-
-    @abstractmethod
-    def read_view(
-        self, connection: Connection, watch: Session, table: TableId, *, is_whole: bool, is_exact: bool = True
-    ) -> ReadView:
-        """What a read of a table over this connection sees.
-
-        Args:
-            connection: The read's own.
-            watch: Another session, for questions while the read runs.
-            table: The table.
-            is_whole: All of it is read in one snapshot, whose first row may be long in coming; else it is a chunk.
-            is_exact: Of a whole table: a change that is neither seen nor unseen cannot be left to the log.
-        """

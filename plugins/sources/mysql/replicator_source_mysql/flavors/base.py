@@ -121,8 +121,8 @@ class Flavor(ABC):
 
     shows_widths: ClassVar[bool]
     """Whether a type is shown with the number of its digits where none was given."""
-    own_types: ClassVar[frozenset[str]] = frozenset()
-    """Names of types that the other one does not have."""
+    own_types: ClassVar[Mapping[str, str]]
+    """By words for types that the other one does not have, or spells in another way: how the catalogue spells them."""
     innodb_prefix: ClassVar[str]
     """Of InnoDB's own views in `information_schema`."""
     encodes_foreign_names: ClassVar[bool]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
@@ -46,7 +46,12 @@ class MariaDb(Flavor):
     has_replica_variables = True
     recover_statement = "XA RECOVER FORMAT='SQL'"
     shows_widths = True
-    own_types = frozenset({"UUID", "INET4", "INET6"})
+    own_types: ClassVar[Mapping[str, str]] = {
+        "UUID": "uuid",
+        "INET4": "inet4",
+        "INET6": "inet6",
+        "GEOMETRYCOLLECTION": "geometrycollection",
+    }
     innodb_prefix = "innodb_sys_"
     encodes_foreign_names = True
     tells_foreign_actions = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
@@ -31,6 +31,10 @@ class MySql(Flavor):
     character_types = t.CHARACTER | {t.VECTOR}
     collation_max = 1023
     json_is_text = False
+    own_types: ClassVar[Mapping[str, str]] = {
+        "GEOMETRYCOLLECTION": "geomcollection",
+        "GEOMCOLLECTION": "geomcollection",
+    }
     old_times_may_have_fractions = False
     has_system_versioning = False
     executed_comment = re.compile(r"/\*!(?:\d{5,6})?")

@@ -15,6 +15,7 @@ from replicator_source_mysql.sql.lexer import NO_BACKSLASH_ESCAPES, Kind, Token
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
 REAL_AS_FLOAT: Final = 1 << 0
+STRICT: Final = 1 << 21 | 1 << 22
 # POSTGRESQL, ORACLE, MSSQL, DB2, MAXDB, MYSQL323, MYSQL40, and what has no name here: types may have other names in them.
 _KNOWN_MODES: Final = sum(1 << bit for bit in (*range(8), 13, 14, 15, *range(18, 35)))
 
@@ -29,14 +30,16 @@ _DECIMALS: Final = frozenset({"DECIMAL", "DEC", "NUMERIC", "FIXED"})
 _TIMES: Final = frozenset({"TIME", "DATETIME", "TIMESTAMP"})
 _TEXTS: Final = frozenset({"TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"})
 _BLOBS: Final = frozenset({"TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"})
-_AS_WRITTEN: Final = frozenset({"DATE", "GEOMETRY", "POINT", "LINESTRING", "POLYGON"})
+_AS_WRITTEN: Final = frozenset(
+    {"DATE", "GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON"}
+)
 _BYTES: Final = {"char": "binary", "varchar": "varbinary", "tinytext": "tinyblob", "text": "blob",
                  "mediumtext": "mediumblob", "longtext": "longblob"}  # fmt: skip
 _FLOAT_DIGITS: Final = 24
 _DOUBLE_DIGITS: Final = 53
-# Longer ones may become another type where the SQL mode is not strict.
 _CHAR_MAX: Final = 255
-_VARCHAR_MAX: Final = 16_383
+# By whether the SQL mode is strict: longer ones are refused, or may become another type.
+_VARCHAR_MAX: Final = {True: 65_535, False: 16_383}
 _BLOB_SIZES: Final = ((1 << 8, "tinyblob"), (1 << 16, "blob"), (1 << 24, "mediumblob"), (1 << 32, "longblob"))
 _MOMENTS: Final = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"})
 _LITERAL_TYPES: Final = frozenset({"DATE", "TIME", "TIMESTAMP"})
@@ -318,7 +321,7 @@ def _type(reader: Reader) -> tuple[str, str | None]:  # noqa: C901, PLR0911, PLR
     if word in {"ENUM", "SET"}:
         return _labelled(reader, word)
     if word in _AS_WRITTEN or word in flavor.own_types:
-        return word.lower(), None
+        return flavor.own_types.get(word, word.lower()), None
     if word == "VECTOR":
         if not (size := _size(reader)):
             raise NotUnderstoodError
@@ -326,7 +329,7 @@ def _type(reader: Reader) -> tuple[str, str | None]:  # noqa: C901, PLR0911, PLR
     if word == "BINARY":
         return f"binary({_bounded(_size(reader) or 1, _CHAR_MAX)})", None
     if word == "VARBINARY":
-        return f"varbinary({_bounded(_size(reader), _VARCHAR_MAX)})", None
+        return f"varbinary({_varying(reader)})", None
     if word in _BLOBS:
         return _blob(reader, word), None
     return _text(reader, word)
@@ -413,7 +416,7 @@ def _text(reader: Reader, word: str) -> tuple[str, str | None]:  # noqa: C901 - 
         found = _size(reader)
         size = f"({_bounded(1 if found is None else found, _CHAR_MAX)})"
     elif name == "varchar":
-        size = f"({_bounded(_size(reader), _VARCHAR_MAX)})"
+        size = f"({_varying(reader)})"
     charset = _charset(reader)
     if charset == "binary":
         if is_national:
@@ -483,6 +486,10 @@ def _numbers(reader: Reader) -> list[int]:
             break
     reader.expect_symbol(")")
     return numbers
+
+
+def _varying(reader: Reader) -> int:
+    return _bounded(_size(reader), _VARCHAR_MAX[bool((reader.sql_mode or 0) & STRICT)])
 
 
 def _bounded(size: int | None, limit: int) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
-from replicator_source_mysql.binlog.charsets import charset_of, telling_decoder, tells_all, text_decoder
+from replicator_source_mysql.binlog.charsets import charset_of, encoded, telling_decoder, tells_all, text_decoder
 
 if TYPE_CHECKING:
     from plugins.sources.mysql.tests.binlog.conftest import Binlog
@@ -99,6 +100,44 @@ def test_what_tells_keys_apart_is_what_the_server_spells_back(binlog: Binlog, ch
     is_null = [text is None for text in telling_decoder(charset)(around).to_pylist()]
     assert is_null[0]
     assert [n for n, (a, b) in enumerate(zip(is_null[1:], wanted, strict=True)) if a != (b is None)] == []
+
+
+_DIGITS = " UNION ALL ".join(f"SELECT {digit} AS d" for digit in range(16))
+
+
+def _code_points(planes: int) -> str:
+    """A query for all characters of the first planes, of 65,536 code points each, with their numbers."""
+    number = " + ".join(f"{16**digit} * d{digit}.d" for digit in range(4)) + f" + {1 << 16} * planes.d"
+    every = ", ".join(f"({_DIGITS}) AS d{digit}" for digit in range(4))
+    some = " UNION ALL ".join(f"SELECT {plane} AS d" for plane in range(planes))
+    char = "CONVERT(CONVERT(UNHEX(LPAD(HEX(n), 8, '0')) USING utf32) USING utf8mb4)"
+    return (
+        f"SELECT n, {char} AS c FROM (SELECT {number} AS n FROM {every}, ({some}) AS planes) AS numbers"
+        " WHERE n NOT BETWEEN 0xD800 AND 0xDFFF"
+    )
+
+
+@pytest.mark.parametrize("charset", [*SINGLE_BYTES, *SEVERAL_BYTES, *UNICODE])
+@pytest.mark.parametrize("planes", [2, pytest.param(17, marks=pytest.mark.slow)])
+def test_every_code_point_has_the_bytes_by_which_the_server_spells_it_or_none(
+    binlog: Binlog, charset: str, planes: int
+) -> None:
+    """So of a text with a character that has none it is known, without a question, that no key of the source is decoded to it."""
+    if charset == "gb18030" and binlog.flavor == "mariadb":
+        pytest.skip("MariaDB has no gb18030")
+    rows = binlog.execute(
+        f"SELECT n, HEX(CONVERT(c USING {charset})) FROM ({_code_points(planes)}) AS points"
+        f" WHERE HEX(CONVERT(CONVERT(c USING {charset}) USING utf8mb4)) = HEX(c)"
+    )
+    wanted = {chr(int(number)): bytes.fromhex(raw) for number, raw in rows}
+    found = {}
+    for char in map(chr, [*range(0xD800), *range(0xE000, planes << 16)]):
+        with suppress(ValueError):
+            found[char] = encoded(char, charset)
+    assert {char: raw for char, raw in found.items() if wanted.get(char) != raw} == {}, "no key of the server is it"
+    assert {char: raw for char, raw in wanted.items() if char not in found} == {}, "a key of the server is it"
+    some = "".join(list(found)[:: max(1, len(found) // 500)])
+    assert text_decoder(charset)(pa.array([encoded(some, charset)], pa.binary())).to_pylist() == [some]
 
 
 TEXTS = ["", "a", "Grüße", "日本語", "ελληνικά", "кириллица", "a\0b", "line\nline", "x" * 300, "é" * 100]

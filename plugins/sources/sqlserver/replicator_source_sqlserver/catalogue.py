@@ -1,0 +1,102 @@
+"""What SQL Server's catalogue says of tables, and what follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from replicator.model.identity import TableIdentity
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins.source import TableDescription
+from replicator_source_sqlserver.types import ColumnSpec, DeclaredType, spec_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogColumn:
+    """A column.
+
+    Attributes:
+        id: `column_id`, which the server gives to no other column of the table.
+        is_computed: Change tables have NULL for it, always.
+    """
+
+    id: int
+    name: str
+    declared: DeclaredType
+    is_nullable: bool
+    is_computed: bool
+
+    @property
+    def spec(self) -> ColumnSpec | None:
+        """How it is replicated; None if it cannot be."""
+        return None if self.is_computed else spec_of(self.declared)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureInstance:
+    """A capture instance of a table: its change table, and what of the table is in it.
+
+    Attributes:
+        object_id: Of the change table.
+        start_lsn: From which commit on it has changes; None until the capture job has met the statement that enabled it.
+        ordinals: `column_ordinal` by the name that a column had when it was enabled; its bit in `__$update_mask`.
+        is_switch_allowed: Partitions may be switched in and out, and are not captured then.
+    """
+
+    name: str
+    object_id: int
+    start_lsn: bytes | None
+    ordinals: dict[str, int]
+    is_switch_allowed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogTable:
+    """A table as it is now. `primary_key`: its columns in key order; `instances`: the oldest first."""
+
+    table: TableId
+    object_id: int
+    columns: tuple[CatalogColumn, ...]
+    primary_key: tuple[str, ...] = ()
+    instances: tuple[CaptureInstance, ...] = ()
+    estimated_rows: int | None = None
+
+    @cached_property
+    def specs(self) -> dict[str, ColumnSpec]:
+        """How each column is replicated that can be."""
+        return {column.name: spec for column in self.columns if (spec := column.spec) is not None}
+
+    @cached_property
+    def key(self) -> tuple[str, ...]:
+        """The primary key; empty if there is none, or if a part of it is no identity (`ColumnSpec.key_value`)."""
+        specs = [self.specs.get(name) for name in self.primary_key]
+        return self.primary_key if all(spec is not None and spec.key_value is not None for spec in specs) else ()
+
+    @cached_property
+    def schema(self) -> TableSchema:
+        """The shape that is replicated."""
+        return TableSchema(
+            table=self.table,
+            columns=tuple(
+                Column(
+                    name=column.name,
+                    type=self.specs[column.name].arrow,
+                    source_type=str(column.declared),
+                    nullable=column.is_nullable,
+                    id=column.id,
+                )
+                for column in self.columns
+                if column.name in self.specs
+            ),
+            key=self.key,
+        )
+
+    @property
+    def identity(self) -> TableIdentity:
+        """A table keeps its number when it is renamed or altered; one that is captured cannot be truncated."""
+        return TableIdentity(object=str(self.object_id))
+
+    @property
+    def description(self) -> TableDescription:
+        """For the host."""
+        return TableDescription(schema=self.schema, identity=self.identity, estimated_rows=self.estimated_rows)

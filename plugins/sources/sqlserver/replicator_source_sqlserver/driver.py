@@ -1,0 +1,130 @@
+"""What an ODBC driver is told: the connection string, and for FreeTDS a file of its own.
+
+FreeTDS encrypts without looking at the certificate unless its own file of settings names authorities, and compares no names unless that
+file says so. So it gets a private file with one server in it, which the environment variable FREETDSCONF names.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from replicator.model.errors import ConfigError
+from replicator.plugins.kit.relational import TlsMode
+from replicator_source_sqlserver.config import SqlServerConfig
+
+SERVER_NAME: Final = "replicator"
+APPLICATION: Final = "replicator"
+_SETTINGS: Final = {"DATABASE": "source.database", "UID": "source.user", "PWD": "source.password"}
+_ENCRYPTION: Final[Mapping[TlsMode, str]] = {
+    "disable": "off",
+    "prefer": "request",
+    "require": "require",
+    "verify-ca": "require",
+    "verify-full": "require",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverSettings:
+    """What one connection is opened with. `freetds_conf` is the text of FreeTDS's file; None for other drivers."""
+
+    connection_string: str
+    freetds_conf: str | None = None
+
+
+def settings_of(config: SqlServerConfig) -> DriverSettings:
+    """What the driver is told of a configuration.
+
+    Raises:
+        ConfigError: `tls_not_verifiable`: the driver cannot do what `tls` asks for.
+    """
+    account = {
+        "DRIVER": config.driver,
+        "DATABASE": config.database,
+        "UID": config.user,
+        "PWD": config.password.reveal() if config.password is not None else "",
+        "APP": APPLICATION,
+    }
+    if config.is_freetds:
+        return DriverSettings(
+            connection_string=_freetds_string({**account, "SERVERNAME": SERVER_NAME}),
+            freetds_conf=_freetds_conf(config),
+        )
+    return DriverSettings(connection_string=_microsoft_string({**account, **_microsoft(config)}))
+
+
+def _microsoft_string(parts: Mapping[str, str]) -> str:
+    """Each value in braces, in which a closing brace is doubled: nothing else in it means anything."""
+    return ";".join(f"{name}={{{value.replace('}', '}}')}}}" for name, value in parts.items())
+
+
+def _freetds_string(parts: Mapping[str, str]) -> str:
+    """Each value in braces. FreeTDS takes them to end at the first `};`, doubles nothing, and needs a semicolon at the very end."""
+    for name, value in parts.items():
+        if "};" in value:
+            raise ConfigError(
+                f"source: FreeTDS cannot be told {_SETTINGS.get(name, name)}: it has a closing brace and a semicolon.",
+                code="driver_cannot_be_told",
+                action="Change the value in the server, or use Microsoft's driver.",
+            )
+    return "".join(f"{name}={{{value}}};" for name, value in parts.items())
+
+
+def _freetds_conf(config: SqlServerConfig) -> str:
+    settings = {
+        "host": config.host,
+        "port": str(config.port),
+        "tds version": "7.4",
+        "client charset": "UTF-8",
+        "text size": "2147483647",
+        "encryption": _ENCRYPTION[config.tls_mode],
+        "connect timeout": str(max(1, round(config.connect_timeout.total_seconds()))),
+    }
+    if config.tls_mode in {"verify-ca", "verify-full"}:
+        settings |= {
+            "ca file": str(config.tls_ca or _system_authorities()),
+            "check certificate hostname": "yes" if config.tls_mode == "verify-full" else "no",
+        }
+    return f"[{SERVER_NAME}]\n" + "".join(f"\t{name} = {value}\n" for name, value in settings.items())
+
+
+def _system_authorities() -> Path:
+    paths = ssl.get_default_verify_paths()
+    if paths.cafile is None:
+        raise ConfigError(
+            "source.tls: this system has no file of certificate authorities.",
+            code="tls_not_verifiable",
+            action="Set `source.tls_ca` to the authority of the server's certificate.",
+        )
+    return Path(paths.cafile)
+
+
+def _microsoft(config: SqlServerConfig) -> Mapping[str, str]:
+    """Microsoft's driver trusts what the system trusts, and names no file of authorities of its own."""
+    server = {"SERVER": f"tcp:{config.host},{config.port}"}
+    if config.tls_mode == "disable":
+        return {**server, "Encrypt": "no"}
+    if config.tls_mode == "prefer":
+        return {**server, "Encrypt": "optional", "TrustServerCertificate": "yes"}
+    if config.tls_mode == "require":
+        return {**server, "Encrypt": "yes", "TrustServerCertificate": "yes"}
+    if config.tls_ca is not None or config.tls_mode == "verify-ca":
+        raise ConfigError(
+            f"source.tls: Microsoft's driver takes no file of certificate authorities, which {config.tls_mode} with tls_ca asks for.",
+            code="tls_not_verifiable",
+            action="Let the system trust the authority and leave `source.tls_ca` out, or use FreeTDS.",
+        )
+    return {**server, "Encrypt": "yes", "TrustServerCertificate": "no"}
+
+
+def write_freetds_conf(text: str, folder: Path) -> Path:
+    """Write FreeTDS's file for its owner only; it has no secret, but what it says is trusted."""
+    path = folder / "freetds.conf"
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+    return path

@@ -1,0 +1,22 @@
+"""Names and texts in T-SQL, quoted."""
+
+from __future__ import annotations
+
+from replicator.model.schema import TableId
+
+
+def quoted(name: str) -> str:
+    """An identifier in brackets."""
+    if "\0" in name:
+        raise ValueError("an identifier has a NUL")
+    return "[" + name.replace("]", "]]") + "]"
+
+
+def quoted_table(table: TableId) -> str:
+    """A table's name in brackets."""
+    return f"{quoted(table.namespace)}.{quoted(table.name)}"
+
+
+def literal(text: str) -> str:
+    """A literal of Unicode text. A backslash in front of a line's end would join the two lines: the text is cut between them."""
+    return "N'" + text.replace("'", "''").replace("\\\n", "\\'+N'\n").replace("\\\r", "\\'+N'\r") + "'"

@@ -1,0 +1,215 @@
+"""What the drivers are told, and what they say: passwords, certificates and errors, from the model through both drivers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyodbc
+import pytest
+
+from replicator.config import Secret
+from replicator.model.errors import (
+    AccessDeniedError,
+    ConfigError,
+    FatalError,
+    ReplicatorError,
+    SchemaConflictError,
+    SourceUnavailableError,
+)
+from replicator_source_sqlserver.config import SqlServerConfig
+from replicator_source_sqlserver.driver import settings_of
+from replicator_source_sqlserver.errors import number_of, translate
+from replicator_testbed.servers import PostgresServer
+from replicator_testbed.sqlserver.certificates import Authority
+from replicator_testbed.sqlserver.drivers import Driver
+from replicator_testbed.sqlserver.model import USER, SqlServerModel
+
+Open = Callable[..., pyodbc.Connection]
+PASSWORDS = ["a}b", "{a}", "a}", "{a", "a;b", "a b=c'\"", "a}}b", "żółw", "};x=y"]
+
+
+# -- accounts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def accounts(postgres: PostgresServer) -> Iterator[SqlServerModel]:
+    """A model with a user for each password."""
+    users = {f"u{number}": password for number, password in enumerate(PASSWORDS)}
+    with SqlServerModel(postgres, users=users) as model:
+        yield model
+
+
+@pytest.mark.parametrize("driver", Driver)
+def test_a_password_arrives_as_it_is(accounts: SqlServerModel, open_: Open, driver: Driver) -> None:
+    for number, password in enumerate(PASSWORDS):
+        if driver is Driver.FREETDS and "};" in password:
+            continue
+        connection = open_(accounts, driver, user=f"u{number}", password=Secret(password))
+        assert connection.execute("SELECT 1").fetchval() == 1
+
+
+def test_what_freetds_cannot_be_told_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings_of(SqlServerConfig(host="h", user="u", password=Secret("a};b"), database="d"))
+    assert caught.value.code == "driver_cannot_be_told"
+    assert "source.password" in caught.value.message
+    assert "a};b" not in str(caught.value)
+
+
+# -- certificates --------------------------------------------------------------------------------------------------------
+
+RIGHT, WRONG_NAME = ("DNS:localhost", "IP:127.0.0.1"), ("DNS:elsewhere.example",)
+
+
+@pytest.fixture(scope="module")
+def authorities(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Authority]:
+    folder = tmp_path_factory.mktemp("authorities")
+    return {name: Authority.make(folder, name) for name in ("trusted", "stranger")}
+
+
+@pytest.fixture(scope="module", params=["trusted", "stranger", "wrong name"])
+def presented(
+    postgres: PostgresServer, authorities: dict[str, Authority], request: pytest.FixtureRequest
+) -> Iterator[tuple[str, SqlServerModel]]:
+    """A model whose certificate is right, of another authority, or of another name."""
+    signer = authorities["stranger" if request.param == "stranger" else "trusted"]
+    names = WRONG_NAME if request.param == "wrong name" else RIGHT
+    with SqlServerModel(postgres, tls=signer.server(*names)) as model:
+        yield request.param, model
+
+
+@pytest.mark.parametrize(
+    ("tls", "accepted"),
+    [
+        ("verify-full", {"trusted"}),
+        ("verify-ca", {"trusted", "wrong name"}),
+        ("require", {"trusted", "stranger", "wrong name"}),
+    ],
+)
+def test_freetds_verifies_what_tls_asks_for(
+    presented: tuple[str, SqlServerModel],
+    authorities: dict[str, Authority],
+    open_: Open,
+    tls: str,
+    accepted: set[str],
+) -> None:
+    what, model = presented
+
+    def connect() -> None:
+        ca = authorities["trusted"].certificate
+        open_(model, Driver.FREETDS, host="localhost", tls=tls, tls_ca=ca).execute("SELECT 1")
+
+    if what in accepted:
+        connect()
+        return
+    with pytest.raises(pyodbc.Error) as refused:
+        connect()
+    assert translate(refused.value, doing="connecting").code == "source_unavailable"
+
+
+@pytest.mark.parametrize(
+    ("tls", "accepted"), [("verify-full", {"trusted"}), ("require", {"trusted", "stranger", "wrong name"})]
+)
+def test_microsofts_driver_verifies_by_what_the_system_trusts(
+    presented: tuple[str, SqlServerModel],
+    authorities: dict[str, Authority],
+    open_: Open,
+    monkeypatch: pytest.MonkeyPatch,
+    tls: str,
+    accepted: set[str],
+) -> None:
+    what, model = presented
+    # OpenSSL's own variable: the file of authorities of the system.
+    monkeypatch.setenv("SSL_CERT_FILE", str(authorities["trusted"].certificate))
+    if what in accepted:
+        open_(model, Driver.MICROSOFT, host="localhost", tls=tls).execute("SELECT 1")
+        return
+    with pytest.raises(pyodbc.Error, match="certificate verify failed"):
+        open_(model, Driver.MICROSOFT, host="localhost", tls=tls)
+
+
+# -- errors --------------------------------------------------------------------------------------------------------------
+
+
+def told(error: Exception, table: str | None = "dbo.t") -> tuple[int | None, type[ReplicatorError], str]:
+    """What becomes of a driver's error."""
+    ours = translate(error, doing="reading", table=table)
+    return number_of(error), type(ours), ours.code
+
+
+def test_a_missing_table(connection: pyodbc.Connection) -> None:
+    with pytest.raises(pyodbc.Error) as failed:
+        connection.execute("SELECT * FROM dbo.nowhere")
+    assert told(failed.value) == (208, SchemaConflictError, "table_changed")
+
+
+def test_a_missing_permission(connection: pyodbc.Connection) -> None:
+    connection.execute("DROP TABLE IF EXISTS dbo.closed")
+    connection.execute("CREATE TABLE dbo.closed (id int)")
+    connection.execute(f"DENY SELECT ON dbo.closed TO {USER}")
+    with pytest.raises(pyodbc.Error) as failed:
+        connection.execute("SELECT * FROM dbo.closed")
+    assert told(failed.value) == (229, AccessDeniedError, "access_denied")
+    connection.execute(f"GRANT SELECT ON dbo.closed TO {USER}")
+    assert connection.execute("SELECT * FROM dbo.closed").fetchall() == []
+
+
+@pytest.mark.parametrize("driver", Driver)
+def test_a_lock_that_is_held_too_long(model: SqlServerModel, open_: Open, driver: Driver) -> None:
+    holder, waiter = open_(model, driver), open_(model, driver)
+    holder.execute("DROP TABLE IF EXISTS dbo.held")
+    holder.execute("CREATE TABLE dbo.held (id int NOT NULL PRIMARY KEY, n int)")
+    holder.execute("INSERT INTO dbo.held VALUES (1, 1)")
+    holder.autocommit = False
+    holder.execute("UPDATE dbo.held SET n = 2")
+    waiter.execute("SET LOCK_TIMEOUT 50")
+    with pytest.raises(pyodbc.Error) as failed:
+        waiter.execute("SELECT * FROM dbo.held WITH (READCOMMITTEDLOCK)").fetchall()
+    holder.rollback()
+    assert told(failed.value) == (1222, SourceUnavailableError, "lock_timeout")
+
+
+@pytest.mark.parametrize("driver", Driver)
+def test_a_deadlock(model: SqlServerModel, open_: Open, driver: Driver) -> None:
+    winner, loser = open_(model, driver), open_(model, driver)
+    winner.execute("DROP TABLE IF EXISTS dbo.crossed")
+    winner.execute("CREATE TABLE dbo.crossed (id int NOT NULL PRIMARY KEY, n int)")
+    winner.execute("INSERT INTO dbo.crossed VALUES (1, 1), (2, 2)")
+    loser.execute("SET DEADLOCK_PRIORITY LOW")
+    for connection, row in ((winner, 1), (loser, 2)):
+        connection.autocommit = False
+        connection.execute("UPDATE dbo.crossed SET n = 0 WHERE id = ?", row)
+    waiting = threading.Thread(target=winner.execute, args=("UPDATE dbo.crossed SET n = 0 WHERE id = 2",))
+    waiting.start()
+    with pytest.raises(pyodbc.Error) as failed:
+        loser.execute("UPDATE dbo.crossed SET n = 0 WHERE id = 1")
+    waiting.join()
+    winner.rollback()
+    assert told(failed.value) == (1205, SourceUnavailableError, "deadlock")
+
+
+@pytest.mark.parametrize("driver", Driver)
+def test_an_account_that_is_refused(model: SqlServerModel, open_: Open, driver: Driver) -> None:
+    with pytest.raises(pyodbc.Error) as failed:
+        open_(model, driver, password=Secret("wrong"))
+    assert told(failed.value, table=None) == (18456, AccessDeniedError, "access_denied")
+
+
+@pytest.mark.parametrize("driver", Driver)
+def test_a_server_that_is_down(postgres: PostgresServer, open_: Open, driver: Driver) -> None:
+    with SqlServerModel(postgres) as model:
+        connection = open_(model, driver)
+    with pytest.raises(pyodbc.Error) as lost:
+        connection.execute("SELECT 1")
+    with pytest.raises(pyodbc.Error) as refused:
+        open_(model, driver, within_s=1)
+    for failed in (lost, refused):
+        assert told(failed.value, table=None)[1:] == (SourceUnavailableError, "source_unavailable")
+
+
+def test_a_driver_that_is_missing(model: SqlServerModel, open_: Open, tmp_path: Path) -> None:
+    with pytest.raises(pyodbc.Error) as failed:
+        open_(model, Driver.FREETDS, driver=str(tmp_path / "libtdsodbc.so"))
+    assert told(failed.value, table=None)[1:] == (FatalError, "driver_missing")

@@ -1,0 +1,62 @@
+"""Messages as both drivers wrote them; texts in other languages have the same numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from replicator.model.errors import (
+    AccessDeniedError,
+    FatalError,
+    ReplicatorError,
+    SchemaConflictError,
+    SourceUnavailableError,
+    TableError,
+)
+from replicator_source_sqlserver.errors import facts_of, number_of, translate
+
+
+class DriverError(Exception):
+    """As pyodbc's: state and text."""
+
+
+MISSING = "[42S02] [FreeTDS][SQL Server]Invalid object name 'dbo.t(5)'. (208) (SQLExecDirectW)"
+TWO = (
+    "[42000] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Ungültiger Objektname 'dbo.t'. (208) (SQLExecDirectW);"
+    " [42000] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Statement(s) could not be prepared. (8180)"
+)
+DOWN = "[08001] [FreeTDS][SQL Server]Unable to connect to data source (0) (SQLDriverConnect)"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [(MISSING, 208), (TWO, 208), (DOWN, None), ("of varchar(10) to int", None)]
+)
+def test_the_servers_number_is_the_first_that_a_function_answered_with(text: str, number: int | None) -> None:
+    assert number_of(DriverError("42S02", text)) == number
+
+
+@pytest.mark.parametrize(
+    ("state", "text", "table", "kind", "code"),
+    [
+        ("42S02", MISSING, "dbo.t", SchemaConflictError, "table_changed"),
+        ("42S02", MISSING, None, FatalError, "source_error"),
+        ("08001", DOWN, None, SourceUnavailableError, "source_unavailable"),
+        ("40001", "[40001] … was deadlocked … (1205) (SQLFetch)", "dbo.t", SourceUnavailableError, "deadlock"),
+        ("42000", "[42000] Lock request time out period exceeded. (1222) (SQLFetch)", "dbo.t", SourceUnavailableError, "lock_timeout"),
+        ("HYT00", "[HYT00] [FreeTDS]Timeout expired (0) (SQLExecDirectW)", "dbo.t", SourceUnavailableError, "statement_timeout"),
+        ("28000", "[28000] Login failed for user 'sa'. (18456) (SQLDriverConnect)", None, AccessDeniedError, "access_denied"),
+        ("42000", "[42000] The SELECT permission was denied … (229) (SQLExecDirectW)", "dbo.t", AccessDeniedError, "access_denied"),
+        ("01000", "[01000] [unixODBC]Can't open lib 'x' : file not found (0) (SQLDriverConnect)", None, FatalError, "driver_missing"),
+        ("42000", "[42000] Divide by zero error encountered. (8134) (SQLFetch)", "dbo.t", TableError, "source_error"),
+    ],
+)  # fmt: skip
+def test_who_acts_is_told_by_number_or_state(
+    state: str, text: str, table: str | None, kind: type[ReplicatorError], code: str
+) -> None:
+    error = translate(DriverError(state, text), doing="reading a chunk", table=table)
+    assert (type(error), error.code) == (kind, code)
+    assert error.message.startswith("reading a chunk: ")
+
+
+def test_no_value_of_a_row_is_shown() -> None:
+    text = "[22018] Conversion failed when converting the nvarchar value 'secret' to data type int. (245) (SQLFetch)"
+    assert "secret" not in facts_of(DriverError("22018", text))

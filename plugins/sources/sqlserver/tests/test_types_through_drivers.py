@@ -1,0 +1,119 @@
+"""Every type of the mapping that the model has, selected through both drivers: both read the same canonical value."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyodbc
+
+from replicator_source_sqlserver.types import ColumnSpec, DeclaredType, spec_of
+from replicator_testbed.sqlserver.drivers import Driver
+from replicator_testbed.sqlserver.model import SqlServerModel
+
+Open = Callable[..., pyodbc.Connection]
+UTC = dt.UTC
+CASES: dict[str, list[tuple[str, Any]]] = {
+    "bit": [("0", False), ("1", True)],
+    "tinyint": [("0", 0), ("255", 255)],
+    "smallint": [("-32768", -(2**15)), ("32767", 2**15 - 1)],
+    "int": [("-2147483648", -(2**31)), ("2147483647", 2**31 - 1)],
+    "bigint": [("-9223372036854775808", -(2**63)), ("9223372036854775807", 2**63 - 1)],
+    "decimal(38,10)": [
+        ("-1234567890123456789012345678.0123456789", Decimal("-1234567890123456789012345678.0123456789")),
+        ("0.0000000001", Decimal("0.0000000001")),
+    ],
+    "numeric(5,0)": [("-99999", Decimal(-99999))],
+    "money": [
+        ("-922337203685477.5808", Decimal("-922337203685477.5808")),
+        ("922337203685477.5807", Decimal("922337203685477.5807")),
+        ("0.0001", Decimal("0.0001")),
+    ],
+    "smallmoney": [("-214748.3648", Decimal("-214748.3648")), ("214748.3647", Decimal("214748.3647"))],
+    "float": [("0.1", 0.1), ("-1.7976931348623157E+308", -1.7976931348623157e308), ("5E-324", 5e-324)],
+    "real": [("0.5", 0.5), ("3.4028235E+38", 3.4028234663852886e38)],
+    "char(5)": [("'ab'", "ab   ")],
+    "varchar(20)": [("N'café €'", "café €"), ("''", "")],
+    "varchar(20) COLLATE Polish_CI_AS": [("N'żółw ąę'", "żółw ąę")],
+    "varchar(20) COLLATE Latin1_General_100_CI_AS_SC_UTF8": [("N'żółw 🐢'", "żółw 🐢")],
+    "varchar(max)": [("REPLICATE('x', 5000)", "x" * 5000), ("N'café'", "café")],
+    "nchar(5)": [("N'żó'", "żó   ")],
+    "nvarchar(20)": [("N'żółw 🐢'", "żółw 🐢"), ("N' '", " ")],
+    "nvarchar(max)": [("CONCAT(REPLICATE(N'ż', 3000), N'🐢')", "ż" * 3000 + "🐢")],
+    "text": [("'old text'", "old text")],
+    "ntext": [("N'żółw 🐢'", "żółw 🐢")],
+    "xml": [("N'<a>ż</a>'", "<a>ż</a>")],
+    "binary(4)": [("0x0102", b"\1\2\0\0")],
+    "varbinary(20)": [("0x00ff", b"\0\xff"), ("CONVERT(varbinary(20), '0x', 1)", b"")],
+    "varbinary(max)": [("0x" + bytes(range(256)).hex() * 40, bytes(range(256)) * 40)],
+    "image": [("0x0505", b"\5\5")],
+    "uniqueidentifier": [("'6F9619FF-8B86-D011-B42D-00C04FC964FF'", "6f9619ff-8b86-d011-b42d-00c04fc964ff")],
+    "date": [("'0001-01-01'", dt.date.min), ("'9999-12-31'", dt.date.max)],
+    "time(0)": [("'23:59:59'", dt.time(23, 59, 59))],
+    "time(6)": [("'23:59:59.999999'", dt.time.max), ("'00:00:00'", dt.time.min)],
+    "datetime": [
+        ("'1753-01-01T00:00:00'", dt.datetime(1753, 1, 1)),
+        ("'1998-01-02T03:04:05.678'", dt.datetime(1998, 1, 2, 3, 4, 5, 677_000)),
+        ("'9999-12-31T23:59:59.997'", dt.datetime(9999, 12, 31, 23, 59, 59, 997_000)),
+    ],
+    "smalldatetime": [("'2026-01-02T03:04:30'", dt.datetime(2026, 1, 2, 3, 5))],
+    "datetime2(3)": [("'2026-01-02T03:04:05.678'", dt.datetime(2026, 1, 2, 3, 4, 5, 678_000))],
+    "datetime2(6)": [("'0001-01-01T00:00:00'", dt.datetime.min), ("'9999-12-31T23:59:59.999999'", dt.datetime.max)],
+    "datetimeoffset(6)": [
+        ("'2026-01-02T03:04:05.678901+05:30'", dt.datetime(2026, 1, 1, 21, 34, 5, 678_901, UTC)),
+        ("'2026-01-02T03:04:05-14:00'", dt.datetime(2026, 1, 2, 17, 4, 5, 0, UTC)),
+    ],
+}  # fmt: skip
+DECLARED = """
+SELECT c.name, t.name, c.max_length, c.precision, c.scale, c.collation_name FROM sys.columns c
+JOIN sys.types t ON t.user_type_id = c.user_type_id WHERE c.object_id = OBJECT_ID(?)
+"""
+
+
+def declared(connection: pyodbc.Connection, table: str) -> dict[str, ColumnSpec]:
+    """How each column is replicated, by what the catalogue says of it."""
+    found: dict[str, ColumnSpec] = {}
+    for column, *facts in connection.execute(DECLARED, f"dbo.{table}").fetchall():
+        name, max_length, precision, scale, collation = facts
+        kind = DeclaredType(name=name, max_length=max_length, precision=precision, scale=scale, collation=collation)
+        spec = spec_of(kind)
+        assert spec is not None
+        found[column] = spec
+    return found
+
+
+def test_a_value_is_one_through_both_drivers(model: SqlServerModel, open_: Open) -> None:
+    by_driver = {driver: open_(model, driver) for driver in Driver}
+    writer = by_driver[Driver.FREETDS]
+    columns = {kind: f"v{number}" for number, kind in enumerate(CASES)}
+    defined = ", ".join(f"{column} {kind}" for kind, column in columns.items())
+    writer.execute(f"CREATE TABLE dbo.everything (id int NOT NULL PRIMARY KEY, {defined})")
+    count = max(len(values) for values in CASES.values()) + 1
+    for row in range(count):
+        written = {columns[kind]: values[row][0] for kind, values in CASES.items() if row < len(values)}
+        names, values = ", ".join(written), ", ".join(written.values())
+        separator = ", " if written else ""
+        writer.execute(f"INSERT INTO dbo.everything (id{separator}{names}) VALUES ({row}{separator}{values})")
+    for driver, connection in by_driver.items():
+        specs = declared(connection, "everything")
+        selected = ", ".join(specs[column].selected.format(f"[{column}]") for column in columns.values())
+        rows = connection.execute(f"SELECT {selected} FROM dbo.everything ORDER BY id").fetchall()
+        for position, (kind, column) in enumerate(columns.items()):
+            read = pa.array([row[position] for row in rows], specs[column].arrow).to_pylist()
+            expected = [value for _, value in CASES[kind]]
+            assert read == expected + [None] * (count - len(expected)), (driver, kind)
+
+
+def test_a_rowversion_is_eight_bytes(connection: pyodbc.Connection) -> None:
+    connection.execute("DROP TABLE IF EXISTS dbo.versioned")
+    connection.execute("CREATE TABLE dbo.versioned (id int NOT NULL PRIMARY KEY, v rowversion)")
+    connection.execute("INSERT INTO dbo.versioned (id) VALUES (1)")
+    spec = declared(connection, "versioned")["v"]
+    value = connection.execute(f"SELECT {spec.selected.format('[v]')} FROM dbo.versioned").fetchval()
+    assert len(value) == 8
+    assert spec.key_value is not None
+    found = f"SELECT id FROM dbo.versioned WHERE v = {spec.key_value.format('?')}"
+    assert connection.execute(found, "0x" + value.hex()).fetchval() == 1

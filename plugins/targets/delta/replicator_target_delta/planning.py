@@ -1,0 +1,22 @@
+"""What tables take as Delta tables, for `replicator plan`. Pure."""
+
+from __future__ import annotations
+
+from replicator.model.figures import product
+from replicator.plugins.planning import TableCost, TableLoad
+
+
+def table_cost(load: TableLoad) -> TableCost:
+    """A table's size, and what its batches write.
+
+    Data files are Parquet with the journal's compression. What a commit writes besides (its entry in the log, the marks of rows that are
+    replaced) and what upkeep writes again is not counted.
+    """
+    return TableCost(
+        bytes=product("rows times the size of a row of the sample as Parquet", load.rows, load.row_bytes),
+        written_per_day=product(
+            "changes times the size of a row of the sample as Parquet, without commits and upkeep",
+            load.changes_per_day,
+            load.row_bytes,
+        ),
+    )

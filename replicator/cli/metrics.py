@@ -1,0 +1,20 @@
+"""`replicator metrics`: what Prometheus scrapes, printed."""
+
+from __future__ import annotations
+
+import click
+
+from replicator.runtime.home import Home
+from replicator.service.metrics import exposition
+from replicator.state.store import StateStore
+
+
+@click.command()
+def metrics() -> None:
+    """Print the metrics of all replicators in Prometheus' text format (docs/metrics.md). Needs replicator[web].
+
+    For node_exporter's textfile collector, write them to a file: replicator metrics > FILE.tmp && mv FILE.tmp FILE.prom
+    """
+    home = Home.from_environment()
+    home.ensure()
+    click.echo(exposition(StateStore(home.state_url)), nl=False)

@@ -1,0 +1,150 @@
+"""What `plan` prints of a start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from replicator.cli import findings
+from replicator.cli.show import size, terminal
+from replicator.model.errors import Severity
+from replicator.model.figures import Basis, Figure
+from replicator.model.ordering import natural
+from replicator.service.forecast import DAY_S, Forecast, TableForecast
+from replicator.service.sampling import Sampled
+from replicator.service.snapshots import counted, duration
+from replicator.service.start_plan import StartPlan, is_blocked
+from replicator.service.start_plan_document import StartPlanDocument
+
+_NAMES_SHOWN: Final = 3
+_HOURS_SHOWN_S: Final = 2 * DAY_S
+_UNKNOWN: Final = "unknown"
+
+
+def start_plan(found: StartPlan, file: str) -> None:
+    """Table by table, in all, how each figure is known, what was found, and a line of verdict unless something is blocking."""
+    console = terminal()
+    if found.forecast is not None and found.sampled is not None:
+        console.print(_tables(found.forecast.tables))
+        samples = found.sampled.samples.values()
+        rows, memory = sum(one.rows.num_rows for one in samples), sum(one.rows.nbytes for one in samples)
+        read = f"{counted(rows, 'row')} of {counted(len(samples), 'table')}, {size(memory)}, in {found.sampled.seconds:.1f} s"
+        lines = [
+            *_totals(found.forecast, found.sampled),
+            "How this is known:",
+            *_hows(found.forecast.tables),
+            f"Read from the source: {read}. Nothing else was executed there.",
+        ]
+        for line in lines:
+            console.print(Text(line), soft_wrap=True)
+    findings.findings(found.problems)
+    if not is_blocked(found):
+        console.print(Text(_verdict(found, file)), soft_wrap=True)
+
+
+def start_plan_json(document: StartPlanDocument) -> None:
+    """Print a plan document (`docs/start-plan.schema.json`)."""
+    click.echo(document.model_dump_json(indent=2))
+
+
+def _tables(tables: Sequence[TableForecast]) -> Table:
+    has_bill = any(one.target.billed_per_day is not None for one in tables)
+    table = Table("table", *_COLUMNS, *([_BILLED] if has_bill else []), box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify, column.no_wrap = "right", True
+    for one in sorted(tables, key=lambda one: natural(str(one.table))):
+        cells = [_cell(figure(one), text) for figure, text in _COLUMNS.values()]
+        if has_bill:
+            cells.append(_cell(one.target.billed_per_day, _size))
+        table.add_row(str(one.table), *cells)
+    return table
+
+
+def _totals(found: Forecast, sampled: Sampled) -> Sequence[str]:
+    tables, rows = counted(len(found.tables), "table"), _cell(found.rows, _number)
+    held = f"{_cell(found.bytes, _size)} in the source, {_cell(found.target_bytes, _size)} in the target"
+    changes, merges = _cell(found.changes_per_day, _number), _cell(found.merges_per_day, _number)
+    log = f"The source's log: {_cell(found.log_bytes_per_day, _size)} a day ({found.log_bytes_per_day.how})."
+    if found.log_pause_s is None:
+        log += f" It is kept without a limit: {sampled.after.log_kept_how}."
+    else:
+        log += f" A worker may be stopped for {_cell(found.log_pause_s, _time)} ({found.log_pause_s.how})."
+    lines = [
+        f"In all: {tables}, {rows} rows, {held}.",
+        f"First snapshot: {_cell(found.snapshot_s, _time)} until it is in the journal. How long the target takes is unknown.",
+        f"Changes: {changes} a day, in {merges} batches, which write {_cell(found.written_per_day, _size)} a day.",
+        f"Journal: {_cell(found.journal_bytes, _size)} ({found.journal_bytes.how}).",
+    ]
+    if found.billed_per_day is not None:
+        lines.append(f"Billed: up to {_cell(found.billed_per_day, _size)} a day{_price(found)}.")
+    return [*lines, log]
+
+
+def _price(found: Forecast) -> str:
+    if found.usd_per_day is None or found.usd_per_day.value is None:
+        return ""
+    return f", USD {found.usd_per_day.value:,.2f} a day ({found.usd_per_day.how})"
+
+
+def _hows(tables: Sequence[TableForecast]) -> Sequence[str]:
+    """For each column from what its figures are; tables of which the same is true are named together."""
+    lines: list[str] = []
+    columns = {name: figure for name, (figure, _) in _COLUMNS.items()}
+    for name, figure in columns.items():
+        groups: dict[tuple[Basis, str], list[str]] = {}
+        for one in tables:
+            groups.setdefault((figure(one).basis, figure(one).how), []).append(str(one.table))
+        for (basis, how), names in groups.items():
+            of = "" if len(groups) == 1 else f" [{_named(names)}]"
+            lines.append(f"  {name}: {basis}: {how}{of}")
+    billed = {one.target.billed_per_day.how for one in tables if one.target.billed_per_day is not None}
+    return lines + [f"  {_BILLED}: {how}" for how in sorted(billed)]
+
+
+def _named(names: Sequence[str]) -> str:
+    more = [f"… ({len(names)})"] if len(names) > _NAMES_SHOWN else []
+    return ", ".join([*names[:_NAMES_SHOWN], *more])
+
+
+def _cell(figure: Figure | None, text: Callable[[float], str]) -> str:
+    if figure is None:
+        return "-"
+    if figure.value is None:
+        return _UNKNOWN
+    return f"{'~' if figure.basis is Basis.ESTIMATED else ''}{text(figure.value)}"
+
+
+def _time(seconds: float) -> str:
+    if seconds >= _HOURS_SHOWN_S:
+        return f"{seconds / DAY_S:.1f} days"
+    return f"{seconds:.2f} s" if seconds < 1 else duration(seconds)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _size(value: float) -> str:
+    return size(round(value))
+
+
+def _verdict(found: StartPlan, file: str) -> str:
+    name = found.loaded.config.name
+    warnings = sum(1 for one in found.problems if one.severity is Severity.WARNING)
+    also = f", with {counted(warnings, 'warning')}" if warnings else ""
+    return f"{name} can start{also}. Next: replicator run {file}"
+
+
+_COLUMNS: Final[Mapping[str, tuple[Callable[[TableForecast], Figure], Callable[[float], str]]]] = {
+    "rows": (lambda one: one.rows, _number),
+    "in source": (lambda one: one.bytes, _size),
+    "snapshot": (lambda one: one.snapshot_s, _time),
+    "changes/day": (lambda one: one.changes_per_day, _number),
+    "merges/day": (lambda one: one.merges_per_day, _number),
+    "in target": (lambda one: one.target.bytes, _size),
+}
+_BILLED: Final = "billed/day"

@@ -1,0 +1,41 @@
+"""The command `validate`. What asks the servers is loaded when it is called, so that its help needs nothing of that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.group()
+def commands() -> None:
+    """What there is to check."""
+
+
+@commands.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--sql", "as_sql", is_flag=True, help="Print one SQL script that fixes in the source what SQL can fix.")
+def validate(file: Path, as_sql: bool) -> None:
+    """Check a configuration against source and target. Exits 2 if a problem is blocking.
+
+    With --sql the script is all that goes to the standard output: replicator validate FILE --sql > fix.sql
+    """
+    from replicator.cli import findings
+    from replicator.plugins.registry import Registry
+    from replicator.runtime.home import Home
+    from replicator.service import assess, fixing
+    from replicator.state.store import StateStore
+
+    registry, home = Registry.discover(), Home.from_environment()
+    loaded = registry.load(file)
+    home.ensure()
+    record = StateStore(home.state_url).replicator(loaded.config.name)
+    # Tables that are ours already are no problem.
+    assessment = assess.assess(loaded, registry, home, uuid=record.uuid if record else "")
+    if as_sql:
+        findings.findings(assessment.problems)
+        click.echo(fixing.script(loaded.config.name, assessment.problems), nl=False)
+    else:
+        findings.assessment(assessment, str(file))
+    if assessment.is_blocked:
+        raise findings.refusal(assessment.problems, str(file))

@@ -1,0 +1,1 @@
+"""Alerts: what is wrong, who is told of it, and how."""

@@ -1,0 +1,89 @@
+"""Sends one message through apprise: `python -m replicator.service.alerts.apprise_channel` reads it from its standard input.
+
+A process of its own, as `webhook.py` has one. The address is a secret and comes with the message.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+_LINES_KEPT: Final = 3
+_MASKED_CHARACTERS: Final = 4
+
+
+class _Last(logging.Handler):
+    """Keeps what apprise logs last: it tells only there why a server did not take a message.
+
+    The exceptions that it met are among what it logs for debugging, of which nothing else is kept: it may quote addresses.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See logging."""
+        text = record.getMessage()
+        if record.levelno >= logging.WARNING or "Exception" in text:
+            self.lines = [*self.lines, text][-_LINES_KEPT:]
+
+
+def send(settings: Mapping[str, Any]) -> str | None:
+    """Send a message; why it was not taken, or None."""
+    try:
+        import apprise
+    except ImportError:
+        return "apprise is not installed: pip install 'replicator[alerts]'"
+    last = _Last()
+    logger = logging.getLogger("apprise")
+    logger.addHandler(last)
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    sender = apprise.Apprise()
+    if not sender.add(settings["url"]):
+        return "apprise does not understand the address"
+    types = {
+        "failure": apprise.NotifyType.FAILURE,
+        "success": apprise.NotifyType.SUCCESS,
+        "info": apprise.NotifyType.INFO,
+    }
+    try:
+        is_sent = sender.notify(title=settings["title"], body=settings["text"], notify_type=types[settings["type"]])
+    except TimeoutError:
+        return f"no answer within {settings['timeout_s']:g} s"
+    return None if is_sent else _masked(settings["url"], " ".join(last.lines)) or "the server did not take the message"
+
+
+def _masked(url: str, text: str) -> str:
+    """The text without the parts of an address that may be passwords or tokens."""
+    parts = urlsplit(url)
+    for part in sorted({parts.password or "", *parts.path.split("/"), parts.query}, key=len, reverse=True):
+        for spelling in (part, unquote(part)):
+            if len(spelling) >= _MASKED_CHARACTERS:
+                text = text.replace(spelling, "***")
+    return text
+
+
+def main() -> int:
+    """Send what stands on the standard input, and print why it was not taken."""
+    settings = json.loads(sys.stdin.read())
+    answers, sys.stdout = sys.stdout, sys.stderr  # nothing but the answer may go there
+    signal.signal(signal.SIGALRM, _take_too_long)
+    signal.setitimer(signal.ITIMER_REAL, settings["timeout_s"])
+    json.dump({"error": send(settings)}, answers)
+    answers.flush()
+    return 0
+
+
+def _take_too_long(*_: object) -> None:
+    raise TimeoutError
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""Delivers one message to one channel, within its time limit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import IO, Any, Final
+
+from replicator.config import AppriseConfig, CommandConfig, WebhookConfig
+from replicator.config.alerts import ChannelConfig
+from replicator.model.alerts import AlertEvent, AlertMessage
+from replicator.observability import redact
+from replicator.service.alerts import text
+
+_START_S: Final = 5.0
+"""For the start of Python, in addition to what the network may take."""
+_ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER")
+"""What a command gets of our environment, which also holds passwords."""
+_NETWORK: Final = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "ssl_cert_file", "ssl_cert_dir", "PYTHONPATH")
+_TYPES: Final = {AlertEvent.RECOVERED: "success", AlertEvent.TEST: "info"}
+"""What apprise calls a message that has nothing else; it chooses the colour."""
+_ERROR_CHARACTERS: Final = 300
+_READ_BYTES: Final = 1 << 16
+_LAST_WORDS_S: Final = 1.0
+"""How long to wait for what a command said before it ended; what it started may keep the pipe open."""
+
+ATTEMPT_MAX_S: Final = 30.0 + _START_S
+"""The longest that an attempt takes: the longest timeout that the configuration takes, and the start."""
+
+
+def deliver(channel: ChannelConfig, message: AlertMessage, message_id: str, now: datetime) -> str | None:
+    """Deliver a message; why it was not taken, or None. Never takes longer than the channel's timeout and the start of a process.
+
+    A message that is delivered twice, because the first answer was lost, has the same `message_id`.
+    """
+    body = message.model_dump_json()
+    match channel:
+        case WebhookConfig():
+            settings = {
+                "url": channel.url.reveal(),
+                "key": None if channel.signing_key is None else channel.signing_key.reveal(),
+                "ca_file": channel.ca_file,
+                "timeout_s": channel.timeout.total_seconds(),
+                "id": message_id,
+                "timestamp": int(now.timestamp()),
+                "body": body,
+            }
+            error = _in_process("replicator.service.alerts.webhook", settings)
+        case AppriseConfig():
+            events = {notice.event for notice in message.alerts}
+            settings = {
+                "url": channel.url.reveal(),
+                "timeout_s": channel.timeout.total_seconds(),
+                "title": text.title(message),
+                "text": text.body(message),
+                "type": _TYPES.get(next(iter(events)), "failure") if len(events) == 1 else "failure",
+            }
+            error = _in_process("replicator.service.alerts.apprise_channel", settings)
+        case CommandConfig():
+            error = _run(channel.argv, body, message_id, channel.timeout.total_seconds())
+        case _:
+            raise AssertionError(f"a channel of an unknown kind: {type(channel).__name__}")
+    return None if error is None else redact(error)[:_ERROR_CHARACTERS]
+
+
+def _in_process(module: str, settings: Mapping[str, Any]) -> str | None:
+    """What a module of ours answers that delivers by itself. It gets its secrets by its standard input."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=_environment((*_ENVIRONMENT, *_NETWORK)),
+        start_new_session=True,
+    )
+    try:
+        said, failed = process.communicate(json.dumps(settings), timeout=settings["timeout_s"] + _START_S)
+    except subprocess.TimeoutExpired:
+        _kill(process)
+        process.communicate()
+        return f"no answer within {settings['timeout_s']:g} s"
+    try:
+        error: str | None = json.loads(said)["error"]
+    except (ValueError, KeyError, TypeError):
+        return (
+            f"the process that delivers ended with status {process.returncode}: {failed.strip()[-_ERROR_CHARACTERS:]}"
+        )
+    return error
+
+
+def _run(argv: Sequence[str], body: str, message_id: str, timeout_s: float) -> str | None:
+    """Start a command; why it did not take the message, or None. What it prints is read without end and kept in part."""
+    with tempfile.TemporaryFile() as message:
+        message.write(body.encode())
+        message.seek(0)
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=message,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env={**_environment(_ENVIRONMENT), "REPLICATOR_ALERT_ID": message_id},
+                start_new_session=True,
+            )
+        except OSError as error:
+            return f"{argv[0]} cannot be started: {error.strerror}"
+    assert process.stderr is not None
+    last = bytearray()
+    reader = threading.Thread(target=_keep_last, args=(process.stderr, last), name="alert-command", daemon=True)
+    reader.start()
+    try:
+        code = process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        _kill(process)
+        process.wait()
+        return f"{argv[0]} did not end within {timeout_s:g} s"
+    if code == 0:
+        return None
+    reader.join(_LAST_WORDS_S)
+    how = f"signal {-code}" if code < 0 else f"status {code}"
+    failed = last.decode("utf-8", "replace").strip()
+    return f"{argv[0]} ended with {how}{f': {failed}' if failed else ''}"
+
+
+def _keep_last(pipe: IO[bytes], last: bytearray) -> None:
+    """Read a pipe to its end, so that no writer waits, and keep the last part."""
+    with pipe:
+        while read := os.read(pipe.fileno(), _READ_BYTES):
+            last[:] = (last + read)[-_ERROR_CHARACTERS:]
+
+
+def _kill(process: subprocess.Popen[Any]) -> None:
+    """End a process, and all that it started in its session."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        process.kill()
+
+
+def _environment(names: Sequence[str]) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name in names or name.lower() in names}

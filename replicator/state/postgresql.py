@@ -1,0 +1,54 @@
+"""Connections to PostgreSQL that wait for an answer for a limited time: psycopg itself has no limit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.abc import PQGen
+from typing_extensions import override
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT_S = 10
+KEEP_ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+"""A server whose host or network has failed is noticed within 25 s, also while nothing is asked."""
+
+
+def connector(answer_s: float) -> Callable[..., psycopg.Connection[Any]]:
+    """Makes connections whose answers may take so long. One that took longer is closed, and is an OperationalError."""
+
+    class BoundedConnection(psycopg.Connection[Any]):
+        @override
+        def wait(self, gen: PQGen[T], *arguments: Any, **options: Any) -> T:
+            try:
+                return super().wait(_until(gen, time.monotonic() + answer_s), *arguments, **options)
+            except _NoAnswerError as error:
+                self.pgconn.finish()
+                raise psycopg.OperationalError(f"the server did not answer within {answer_s:.0f} s") from error
+
+    def connect(*arguments: Any, **options: Any) -> psycopg.Connection[Any]:
+        return BoundedConnection.connect(*arguments, **{"connect_timeout": CONNECT_TIMEOUT_S, **KEEP_ALIVE, **options})
+
+    return connect
+
+
+class _NoAnswerError(Exception):
+    """The server took too long."""
+
+
+def _until(steps: PQGen[T], deadline: float) -> PQGen[T]:
+    """The same steps, until nothing was ready at the deadline. psycopg says so several times a second."""
+    try:
+        wanted = next(steps)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() > deadline:
+                steps.close()
+                raise _NoAnswerError
+            wanted = steps.send(ready)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer

@@ -1,0 +1,3 @@
+"""The dashboard: pages made from the status models, readable without JavaScript."""
+
+__all__: list[str] = []

@@ -1,0 +1,256 @@
+"""What pages say of a status: the tone of a state, numbers and times for people, and what needs attention. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+from replicator.model.errors import with_names
+from replicator.model.status import ReplicatorState, ReplicatorStatus, TableState, TableStatus
+from replicator.model.verdict import Result
+from replicator.service.snapshots import counted, duration, share
+
+UNKNOWN: Final = "\N{EN DASH}"
+_STEP: Final = 1024
+_HOUR_S: Final = 3600.0
+_DAY_S: Final = 86_400.0
+_LOW_SHARE: Final = 0.25
+"""Of the source's log: less than this is left, as the alert of `examples/monitoring/` says."""
+
+
+class Tone(StrEnum):
+    """How a state is shown. Each tone has a colour and a shape of its own, and its text stands next to it."""
+
+    GOOD = "good"
+    BUSY = "busy"
+    WARNING = "warning"
+    BAD = "bad"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """What the operator should know, and the next step."""
+
+    tone: Tone
+    subject: str
+    message: str
+    code: str | None = None
+    action: str | None = None
+    at: datetime | None = None
+    table: str | None = None
+
+
+_OF_REPLICATOR: Final[Mapping[ReplicatorState, Tone]] = {
+    ReplicatorState.STARTING: Tone.BUSY,
+    ReplicatorState.RUNNING: Tone.GOOD,
+    ReplicatorState.RETRYING: Tone.WARNING,
+    ReplicatorState.PAUSED: Tone.OFF,
+    ReplicatorState.FAILED: Tone.BAD,
+    ReplicatorState.NO_WORKER: Tone.BAD,
+    ReplicatorState.DELETING: Tone.OFF,
+}
+_OF_TABLE: Final[Mapping[TableState, Tone]] = {
+    TableState.PENDING: Tone.OFF,
+    TableState.SNAPSHOT: Tone.BUSY,
+    TableState.STREAMING: Tone.GOOD,
+    TableState.FAILED: Tone.BAD,
+    TableState.DROPPED: Tone.BAD,
+}
+
+
+def tone_of(one: ReplicatorStatus) -> Tone:
+    """The tone of a replicator: that of its state, or worse if a table or the source is in trouble."""
+    tone = _OF_REPLICATOR[one.state]
+    is_calm = tone in (Tone.GOOD, Tone.BUSY)
+    return Tone.WARNING if is_calm and any(remark.tone is not Tone.BUSY for remark in remarks(one)) else tone
+
+
+def tone_of_table(row: TableStatus) -> Tone:
+    """The tone of a table."""
+    tone = _OF_TABLE[row.state]
+    is_late = row.is_objective_met is False
+    waits = row.waiting is not None and row.waiting.code is not None
+    return Tone.WARNING if tone in (Tone.GOOD, Tone.BUSY) and (row.alarms or is_late or waits) else tone
+
+
+def worst_objective(one: ReplicatorStatus) -> tuple[int, int]:
+    """How many tables meet their objective, and how many have one that counts now."""
+    known = [row.is_objective_met for row in one.tables if row.is_objective_met is not None]
+    return sum(known), len(known)
+
+
+def remarks(one: ReplicatorStatus) -> Sequence[Remark]:
+    """What needs attention, the worst first, each with its next step where there is one."""
+    found = [*_of_all(one), *(remark for row in one.tables for remark in of_table(one.name, row))]
+    order = list(reversed(Tone))
+    return sorted(found, key=lambda remark: (remark.tone is not Tone.BAD, order.index(remark.tone)))
+
+
+def _of_all(one: ReplicatorStatus) -> Iterator[Remark]:
+    if one.error is not None:
+        yield Remark(
+            tone=Tone.BAD,
+            subject="The replicator failed",
+            message=one.error.message,
+            code=one.error.code,
+            action=_named(one.error.action, one.name),
+            at=one.error.at,
+        )
+    if one.state is ReplicatorState.NO_WORKER:
+        yield Remark(
+            tone=Tone.BAD,
+            subject="No worker runs it",
+            message="It should run, but no process does. Nothing is captured or applied.",
+            action="On a host of the installation, run: replicator serve",
+        )
+    if one.retry is not None:
+        yield Remark(
+            tone=Tone.WARNING,
+            subject=f"The process of {one.retry.role} is retried",
+            message=one.retry.message,
+            code=one.retry.code,
+        )
+    if one.source.is_alive is False:
+        yield Remark(
+            tone=Tone.BAD,
+            subject="Nothing arrives from the source",
+            message="Its log told nothing within three heartbeats.",
+            action="See whether the source is up and can be reached.",
+        )
+    if one.source.headroom is not None and one.source.headroom.share < _LOW_SHARE:
+        yield Remark(
+            tone=Tone.WARNING,
+            subject="The source is about to give up log that is still needed",
+            message=f"{percent(one.source.headroom.share)} of its limit is left.",
+            action="Let the replicator run, or raise the limit in the source.",
+        )
+    for finding in one.source.findings:
+        yield Remark(
+            tone=Tone.WARNING,
+            subject="The next start would be refused",
+            message=finding.message,
+            code=finding.code,
+            action=_named(finding.action, one.name),
+        )
+    for line in one.source.waiting_for:
+        yield Remark(tone=Tone.BUSY, subject="Waits for the source", message=line)
+
+
+def of_table(name: str, row: TableStatus) -> Iterator[Remark]:
+    """What needs attention of a table."""
+    table = row.table
+    if row.error is not None:
+        yield Remark(
+            tone=Tone.BAD,
+            subject="Dropped in the source" if row.state is TableState.DROPPED else "The table failed",
+            message=row.error.message,
+            code=row.error.code,
+            action=_named(row.error.action, name, table),
+            at=row.error.at,
+            table=table,
+        )
+    for alarm in row.alarms:
+        yield Remark(
+            tone=Tone.BAD,
+            subject="The target may differ",
+            message=alarm.message,
+            code=alarm.code,
+            action=_named(alarm.action, name, table),
+            at=alarm.at,
+            table=table,
+        )
+    if row.is_objective_met is False and row.error is None:
+        yield Remark(
+            tone=Tone.WARNING,
+            subject="Later than its objective",
+            message=f"Freshness is {age(row.freshness_s)}; the objective is {age(row.freshness_objective_s)}.",
+            table=table,
+        )
+    if row.waiting is not None and row.waiting.code is not None:
+        yield Remark(
+            tone=Tone.WARNING,
+            subject=f"Next attempt at {moment(row.waiting.until)}",
+            message=row.waiting.message or "",
+            code=row.waiting.code,
+            table=table,
+        )
+    if row.verify.result is Result.NOT_VERIFIED:
+        yield Remark(
+            tone=Tone.WARNING,
+            subject="Could not be verified",
+            message=row.verify.reason or "",
+            at=row.verify.verified_at,
+            table=table,
+        )
+    if row.upkeep is not None:
+        yield Remark(
+            tone=Tone.WARNING,
+            subject=f"Upkeep failed; next attempt at {moment(row.upkeep.retry_at)}",
+            message=row.upkeep.last_error.message,
+            code=row.upkeep.last_error.code,
+            action=_named(row.upkeep.last_error.action, name, table),
+            at=row.upkeep.last_error.at,
+            table=table,
+        )
+
+
+def _named(action: str | None, name: str, table: str | None = None) -> str | None:
+    return None if action is None else with_names(action, name, table)
+
+
+def age(seconds: float | None) -> str:
+    """A freshness, or another time span."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 10:  # noqa: PLR2004 - below, a tenth of a second says something
+        return f"{seconds:.1f} s"
+    return f"{seconds / _DAY_S:.1f} days" if seconds >= 2 * _DAY_S else duration(seconds)
+
+
+def moment(at: datetime | None) -> str:
+    """A moment, in UTC."""
+    return UNKNOWN if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def size(count: int | None) -> str:
+    """A number of bytes."""
+    if count is None:
+        return UNKNOWN
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < _STEP:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= _STEP
+    return f"{value:.1f} TiB"
+
+
+def number(count: int | None) -> str:
+    """A number with its thousands apart."""
+    return UNKNOWN if count is None else f"{count:,}"
+
+
+def percent(part: float | None) -> str:
+    """A share of 1."""
+    return UNKNOWN if part is None else f"{round(part * 100)} %"
+
+
+def state(text: str) -> str:
+    """A state, as people write it."""
+    return text.replace("_", " ")
+
+
+def tables_in_words(one: ReplicatorStatus) -> str:
+    """`12 tables: 1 failed, 2 snapshot, 9 streaming`, the worst first."""
+    order = (TableState.FAILED, TableState.DROPPED, TableState.SNAPSHOT, TableState.PENDING, TableState.STREAMING)
+    counts = {found: sum(1 for row in one.tables if row.state is found) for found in order}
+    parts = ", ".join(f"{count:,} {found.value}" for found, count in counts.items() if count)
+    return f"{counted(len(one.tables), 'table')}: {parts}" if parts else "no tables yet"
+
+
+def done_share(row: TableStatus) -> float | None:
+    """The share of a table's snapshot that the target has, while it runs."""
+    return share(row.snapshot) if row.snapshot is not None and row.state is TableState.SNAPSHOT else None

@@ -1,0 +1,325 @@
+"""What stands before every request: its host, its origin, its rate, its token, its size, and the time that it may take.
+
+A page of another site that a browser shows must not be able to use this server, even where no token is needed: neither by a request of
+its own (`Origin`, `Sec-Fetch-Site`, content types), nor by a name of its own that it has pointed at this server (`Host`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from replicator.model.access import Scope as TokenScope
+from replicator.model.errors import ReplicatorError, RequestError
+from replicator.observability import get_logger
+from replicator.service.listening import Listening
+from replicator.web.paths import configures, has_no_token, is_page, takes_configuration
+from replicator.web.problems import internal_error
+
+HEAD_BYTES_MAX: Final = 32 << 10
+BODY_BYTES_MAX: Final = 512 << 10
+BODY_S: Final = 15.0
+API: Final = "/api/"
+PUBLIC: Final = frozenset({"/healthz", "/readyz"})
+"""They tell nothing but that the server is there, so that probes need neither a token nor a name."""
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+MEDIA_TYPE: Final = "application/json"
+"""A form or a plain request of another site's page has another one."""
+YAML_TYPE: Final = "application/yaml"
+"""Taken where a configuration is. No form has it, so a page of another site cannot send it without asking first, either."""
+FORM_TYPE: Final = "application/x-www-form-urlencoded"
+"""What a form of the dashboard sends. It must also have the text that its page was given (`dashboard/forms.py`)."""
+COOKIE: Final = "replicator_token"
+"""Has the token of somebody who uses the dashboard. The API does not read it: another site's page could make a browser send it."""
+MAY_OPERATE: Final = "replicator.may_operate"
+"""In a request's scope: whether its caller may change anything, so that a page can leave out its buttons."""
+MAY_CONFIGURE: Final = "replicator.may_configure"
+"""In a request's scope: whether its caller may store configurations."""
+_CLIENTS_MAX: Final = 4096
+_LOCAL: Final = TokenScope.OPERATE
+"""What a caller without a token may do at an address of the host. A configuration can start programs as the user of the server: that is
+more than an account on the host should give."""
+_HEADERS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"x-frame-options", b"DENY"),
+)
+
+_log = get_logger(__name__)
+
+
+Identify = Callable[[str], Awaitable["Caller | None"]]
+Refuse = Callable[[Scope, ReplicatorError], ASGIApp]
+"""Makes the answer to a request that is refused: a problem, or a page."""
+
+
+class Caller:
+    """Whose token a request has."""
+
+    __slots__ = ("name", "scope")
+
+    def __init__(self, name: str, scope: TokenScope) -> None:
+        self.name, self.scope = name, scope
+
+
+class Rates:
+    """A bucket of requests per caller, which fills again at a constant rate. The callers seen last are remembered."""
+
+    def __init__(self, per_second: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_second, self._most, self._clock = per_second, 2.0 * per_second, clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, caller: str) -> bool:
+        """Count a request; False if there have been too many."""
+        now = self._clock()
+        left, at = self._buckets.pop(caller, (self._most, now))
+        left = min(self._most, left + (now - at) * self._per_second)
+        is_granted = left >= 1
+        self._buckets[caller] = (left - 1 if is_granted else left, now)
+        if len(self._buckets) > _CLIENTS_MAX:
+            self._buckets.popitem(last=False)
+        return is_granted
+
+
+class Guard:
+    """Refuses what may not pass, and passes on the rest."""
+
+    def __init__(self, app: ASGIApp, listening: Listening, identify: Identify, refuse: Refuse) -> None:
+        self._app, self._listening, self._identify, self._refuse = app, listening, identify, refuse
+        self._rates = Rates(listening.requests_per_second)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            return
+        began, status = time.monotonic(), 0
+        is_begun = False
+
+        async def answered(message: Message) -> None:
+            nonlocal is_begun, status
+            if message["type"] == "http.response.start":
+                is_begun, status = True, message["status"]
+                names = {name for name, _ in message["headers"]}
+                added = [*_HEADERS, (b"cache-control", b"no-store")]
+                message["headers"] = [*message["headers"], *(h for h in added if h[0] not in names)]
+            await send(message)
+
+        caller = ""
+        try:
+            caller = await self._admit(scope)
+            await self._app(scope, _bounded(scope, receive), answered)
+        except ReplicatorError as error:
+            if is_begun:
+                raise
+            await self._refuse(scope, error)(scope, receive, answered)
+        except Exception:  # noqa: BLE001 - a bug must not end the server; its traceback is in the log
+            _log.exception("request_failed", method=scope["method"], path=scope["path"])
+            # Starlette raises again what it has answered; of an answer that is not whole uvicorn closes the connection.
+            if not is_begun:
+                await self._refuse(scope, internal_error())(scope, receive, answered)
+        if scope["method"] not in SAFE:
+            _log.info(
+                "request",
+                method=scope["method"],
+                path=scope["path"],
+                status=status,
+                caller=caller,
+                duration_ms=round((time.monotonic() - began) * 1000),
+            )
+
+    async def _admit(self, scope: Scope) -> str:
+        """Who asks; raises RequestError if it may not."""
+        headers = Headers(scope=scope)
+        address = str(scope["client"][0]) if scope.get("client") else "local"
+        check_head(scope)
+        if scope["path"] in PUBLIC:
+            self._count(address)
+            return address
+        check_host(headers.get("host", ""), self._listening.allowed_hosts)
+        check_origin(scope["method"], scope["path"], headers)
+        given = _token(headers)
+        if given is None and is_page(scope["path"]):
+            given = _cookie(headers)
+        try:
+            caller = await self._identify(given) if given is not None else None
+        except ReplicatorError:
+            self._count(address)
+            raise
+        self._count(f"token:{caller.name}" if caller else address)
+        if has_no_token(scope["path"]):
+            return caller.name if caller else address
+        if given is not None and caller is None:
+            raise _unauthorized("The token is not valid.")
+        needed = _needed(scope["method"], scope["path"])
+        if caller is None and (self._listening.needs_token or not _LOCAL.includes(needed)):
+            raise _unauthorized(f"A token{'' if _LOCAL.includes(needed) else ' with the scope configure'} is needed.")
+        allowed = _LOCAL if caller is None else caller.scope
+        scope[MAY_OPERATE] = allowed.includes(TokenScope.OPERATE)
+        scope[MAY_CONFIGURE] = allowed.includes(TokenScope.CONFIGURE)
+        if caller is not None and not allowed.includes(needed):
+            raise RequestError(
+                f"The token {caller.name} has the scope {caller.scope.value}, which does not allow this.",
+                status=403,
+                code="scope_too_small",
+                action=f"Use a token with the scope {needed.value}.",
+            )
+        return caller.name if caller else address
+
+    def _count(self, caller: str) -> None:
+        if not self._rates.take(caller):
+            raise RequestError(
+                f"More than {self._listening.requests_per_second} requests a second.",
+                status=429,
+                code="too_many_requests",
+                action="Ask less often, or start the server with a larger --requests-per-second.",
+                retry_after_s=1,
+            )
+
+
+def check_head(scope: Scope) -> None:
+    """Refuse a head that is too large; uvicorn bounds only one that has not come as a whole yet."""
+    size = len(scope["raw_path"]) + len(scope["query_string"])
+    if size + sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD_BYTES_MAX:
+        raise RequestError(
+            f"Path, query and headers are larger than {HEAD_BYTES_MAX >> 10} KiB.", status=431, code="request_too_large"
+        )
+
+
+def check_host(host: str, allowed: tuple[str, ...]) -> None:
+    """Refuse a name that is not ours: a browser sends the name that its page was loaded from, which may be anybody's.
+
+    An address is no such name, and `localhost` is everywhere the host itself.
+    """
+    name = _host_name(host)
+    if name is None or not (name == "localhost" or name in allowed or _is_address(name)):
+        raise RequestError(
+            "The Host header names another server.",
+            status=421,
+            code="host_not_allowed",
+            action="Use the address, or start the server with --allowed-host NAME.",
+        )
+
+
+def check_origin(method: str, path: str, headers: Mapping[str, str]) -> None:
+    """Refuse what a page of another site has sent, and bodies that a page may send without being asked whether it may."""
+    site, origin, host = headers.get("sec-fetch-site"), headers.get("origin"), headers.get("host", "")
+    is_safe = method in SAFE
+    allowed = ("same-origin",) if not is_safe else ("same-origin", "none")
+    is_foreign = site is not None and site not in allowed and (not is_safe or path.startswith(API))
+    if origin is not None and urlsplit_netloc(origin) != host.lower():
+        is_foreign = True
+    if is_foreign:
+        raise RequestError(
+            "The request comes from a page of another site.",
+            status=403,
+            code="cross_site",
+            action="Behind a proxy, let it pass on the Host header as the browser sent it.",
+        )
+    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    taken: tuple[str, ...] = (FORM_TYPE,) if is_page(path) else (MEDIA_TYPE,)
+    if takes_configuration(method, path):
+        taken = (MEDIA_TYPE, YAML_TYPE)
+    if not is_safe and (has_body or media_type) and media_type not in taken:
+        raise RequestError(
+            f"The body has another content type than {' or '.join(taken)}.",
+            status=415,
+            code="unsupported_media_type",
+            action=f"Send the header Content-Type: {taken[0]}.",
+        )
+
+
+def urlsplit_netloc(origin: str) -> str | None:
+    """Host and port of an origin; None if it has none (`null`), or is no origin."""
+    try:
+        return urlsplit(origin).netloc.lower() or None
+    except ValueError:
+        return None
+
+
+def _host_name(host: str) -> str | None:
+    """The name in a Host header, without its port; None if it is not one."""
+    try:
+        parts = urlsplit(f"//{host}")
+        name, _ = parts.hostname, parts.port
+    except ValueError:
+        return None
+    return name.rstrip(".") if name and parts.netloc == host and "@" not in host else None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _token(headers: Headers) -> str | None:
+    """The token of a request; None if it has none. Another scheme counts as a token that is not valid."""
+    given = headers.get("authorization")
+    if given is None:
+        return None
+    scheme, _, text = given.partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else ""
+
+
+def _cookie(headers: Headers) -> str | None:
+    """The token that a browser keeps; None if it has none."""
+    return cookie_parser(headers.get("cookie", "")).get(COOKIE) or None
+
+
+def _needed(method: str, path: str) -> TokenScope:
+    if configures(method, path):
+        return TokenScope.CONFIGURE
+    return TokenScope.READ if method in SAFE else TokenScope.OPERATE
+
+
+def _unauthorized(message: str) -> RequestError:
+    return RequestError(
+        message,
+        status=401,
+        code="unauthorized",
+        action="Send the header Authorization: Bearer TOKEN. To create a token: replicator token create NAME",
+    )
+
+
+def _bounded(scope: Scope, receive: Receive) -> Receive:
+    """Read a body as long as it is neither too large nor too slow."""
+    declared = Headers(scope=scope).get("content-length", "0")
+    if declared.isdigit() and int(declared) > BODY_BYTES_MAX:
+        raise _too_large()
+    until, total = time.monotonic() + BODY_S, 0
+    is_read = False
+
+    async def bounded() -> Message:
+        nonlocal total, is_read
+        if is_read:
+            return await receive()
+        try:
+            message = await asyncio.wait_for(receive(), max(0.0, until - time.monotonic()))
+        except TimeoutError:
+            raise RequestError("The body came too slowly.", status=408, code="request_too_slow") from None
+        if message["type"] == "http.request":
+            total += len(message.get("body", b""))
+            is_read = not message.get("more_body", False)
+        if total > BODY_BYTES_MAX:
+            raise _too_large()
+        return message
+
+    return bounded
+
+
+def _too_large() -> RequestError:
+    return RequestError(f"The body is larger than {BODY_BYTES_MAX >> 10} KiB.", status=413, code="request_too_large")

@@ -1,0 +1,86 @@
+"""Errors as RFC 9457 problems, with our codes."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, Final
+
+from pydantic import Field
+from starlette.responses import Response
+
+from replicator.model.errors import ConfigError, ReplicatorError, RequestError, TransientError
+from replicator.model.status import Code, StatusModel
+from replicator.observability import redact
+
+MEDIA_TYPE: Final = "application/problem+json"
+_NOT_FOUND: Final = frozenset({"unknown_replicator", "unknown_table", "no_log"})
+_CONFLICTS: Final = frozenset({"being_deleted"})
+
+
+class HttpProblem(StatusModel):
+    """Why a request was not done (RFC 9457)."""
+
+    type: str = Field(description="`urn:replicator:error:` and the code.")
+    title: str = Field(description="The code in words.")
+    status: int = Field(description="The status of the answer.")
+    detail: str = Field(description="What happened.")
+    code: Code = Field(description="See docs/errors.md.")
+    action: str | None = Field(default=None, description="The next step, where there is one.")
+    table: str | None = Field(default=None, description="The table concerned; null if it concerns no single one.")
+
+
+def status_of(error: ReplicatorError) -> int:
+    """The status that tells what happens next."""
+    if isinstance(error, RequestError):
+        return error.status
+    if error.code in _NOT_FOUND:
+        return HTTPStatus.NOT_FOUND
+    if error.code in _CONFLICTS:
+        return HTTPStatus.CONFLICT
+    if isinstance(error, ConfigError):
+        return HTTPStatus.UNPROCESSABLE_ENTITY
+    return HTTPStatus.SERVICE_UNAVAILABLE if isinstance(error, TransientError) else HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Statuses that a route may answer with, for the OpenAPI document: these, and those with which any request may be refused."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/HttpProblem"}}}
+    all_statuses = sorted({401, 403, 413, 415, 421, 429, 500, *statuses})
+    return {
+        status: {"description": HTTPStatus(status).phrase, "model": HttpProblem, "content": content}
+        for status in all_statuses
+    }
+
+
+def problem(error: ReplicatorError) -> HttpProblem:
+    """The document of an error, without secrets."""
+    return HttpProblem(
+        type=f"urn:replicator:error:{error.code}",
+        title=error.code.replace("_", " ").capitalize(),
+        status=status_of(error),
+        detail=redact(error.message),
+        code=error.code,
+        action=None if error.action is None else redact(error.action),
+        table=error.table,
+    )
+
+
+def internal_error() -> RequestError:
+    """What is said of a bug."""
+    return RequestError(
+        "The server failed at this request.",
+        status=500,
+        code="internal_error",
+        action="The log of `replicator serve` has the cause; please report it.",
+    )
+
+
+def answer(error: ReplicatorError) -> Response:
+    """The answer to a request that was not done."""
+    document = problem(error)
+    headers = {}
+    if isinstance(error, RequestError) and error.retry_after_s is not None:
+        headers["retry-after"] = str(error.retry_after_s)
+    if document.status == HTTPStatus.UNAUTHORIZED:
+        headers["www-authenticate"] = 'Bearer realm="replicator"'
+    return Response(document.model_dump_json(), status_code=document.status, media_type=MEDIA_TYPE, headers=headers)

@@ -1,0 +1,176 @@
+"""Statements that are no queries: SET, transactions, variables, and what says or waits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from replicator_testbed.sqlserver.engine import tables
+from replicator_testbed.sqlserver.engine.batches import Statement
+from replicator_testbed.sqlserver.engine.ddl import Cursor, sql_type
+from replicator_testbed.sqlserver.engine.procedures import execute
+from replicator_testbed.sqlserver.engine.settings import (
+    LOCK_TIMEOUT_NONE,
+    TEXT_BYTES_MAX,
+    USUAL,
+    WITHOUT_EFFECT,
+    Isolation,
+    priority,
+)
+from replicator_testbed.sqlserver.outcomes import Bound, Count, Notice, Outcome, SqlError
+
+if TYPE_CHECKING:
+    from replicator_testbed.sqlserver.engine.session import Session
+
+_DELAY: Final = re.compile(r"(\d+):(\d+):(\d+(?:\.\d+)?)")
+_DECLARED: Final = 3
+"""DECLARE, the name, and at least one word of the type."""
+
+
+def _set(session: Session, statement: Statement) -> list[Outcome]:  # noqa: C901, PLR0912 - one case for each setting
+    words = [token.word or token.text for token in statement.tokens]
+    if words[1].startswith("@"):
+        if len(words) < 4 or words[2] != "=":
+            raise SqlError(102, "Incorrect syntax near 'SET'.", severity=15)
+        session.assign(words[1], statement.after(3))
+        return []
+    settings = session.settings
+    value = " ".join(words[2:])
+    if words[1:4] == ["TRANSACTION", "ISOLATION", "LEVEL"]:
+        try:
+            settings.isolation = Isolation(" ".join(words[4:]))
+        except ValueError:
+            raise SqlError(102, f"Incorrect syntax near '{words[-1]}'.", severity=15) from None
+        session.follow_database()
+        return []
+    match words[1]:
+        case "LOCK_TIMEOUT":
+            settings.lock_timeout_ms = max(int(value.replace(" ", "")), LOCK_TIMEOUT_NONE)
+            session.execute(f"SET lock_timeout = {settings.postgresql_lock_timeout_ms}")
+        case "DEADLOCK_PRIORITY":
+            settings.deadlock_priority = priority(value.replace(" ", ""))
+            session.execute(f"SET deadlock_timeout = {settings.postgresql_deadlock_timeout_ms}")
+        case "TEXTSIZE":
+            settings.text_bytes = int(value.replace(" ", "")) or TEXT_BYTES_MAX
+        case "NOCOUNT":
+            settings.no_count = value == "ON"
+        case "XACT_ABORT":
+            settings.aborts = value == "ON"
+        case "IMPLICIT_TRANSACTIONS":
+            settings.implicit_transactions = value == "ON"
+        case "IDENTITY_INSERT":
+            settings.identity_insert = statement.after(2).rsplit(None, 1)[0] if value.endswith("ON") else ""
+        case name if name in WITHOUT_EFFECT and value == USUAL.get(name, value):
+            pass
+        case name:
+            raise SqlError(195, f"'{name}' is not a recognized SET option, or the model does not have it as {value}.")
+    return []
+
+
+def _begin(session: Session, statement: Statement) -> list[Outcome]:
+    if statement.words(2) not in {"BEGIN TRAN", "BEGIN TRANSACTION"}:
+        raise SqlError(102, "The model has no blocks of statements: BEGIN … END.", severity=15)
+    session.transactions.begin()
+    return []
+
+
+def _commit(session: Session, _: Statement) -> list[Outcome]:
+    session.transactions.commit()
+    return []
+
+
+def _rollback(session: Session, statement: Statement) -> list[Outcome]:
+    named = statement.words(2) in {"ROLLBACK TRAN", "ROLLBACK TRANSACTION"} and len(statement.tokens) > 2
+    session.transactions.rollback(statement.tokens[2].text if named else "")
+    return []
+
+
+def _save(session: Session, statement: Statement) -> list[Outcome]:
+    cursor = Cursor(statement, 1)
+    if not (cursor.take("TRAN") or cursor.take("TRANSACTION")):
+        raise cursor.wrong()
+    session.transactions.save(cursor.name())
+    return []
+
+
+def _declare(session: Session, statement: Statement) -> list[Outcome]:
+    cursor = Cursor(statement, 1)
+    while True:
+        name = cursor.token().text
+        cursor.take("AS")
+        kind = sql_type(cursor.type_text())
+        session.variables[name.lower()] = Bound(name, kind, None)
+        if cursor.take("="):
+            start = cursor.index
+            depth = 0
+            while cursor.word and (depth or cursor.word != ","):
+                token = cursor.token()
+                depth += (token.text == "(") - (token.text == ")")
+            base = statement.tokens[0].start
+            first, last = statement.tokens[start], statement.tokens[cursor.index - 1]
+            session.assign(name, statement.text[first.start - base : last.end - base])
+        if not cursor.take(","):
+            return []
+
+
+def _use(session: Session, statement: Statement) -> list[Outcome]:
+    name = Cursor(statement, 1).name()
+    if name.lower() != session.database.lower():
+        raise SqlError(911, f"Database '{name}' does not exist: the model has one database, {session.database}.")
+    return []
+
+
+def _print(session: Session, statement: Statement) -> list[Outcome]:
+    value, _ = session.value(statement.after(1))
+    return [Notice(str(value))]
+
+
+def _wait(session: Session, statement: Statement) -> list[Outcome]:
+    found = _DELAY.search(statement.text)
+    if statement.words(2) != "WAITFOR DELAY" or found is None:
+        raise SqlError(102, "The model has WAITFOR DELAY 'hh:mm:ss' only.", severity=15)
+    seconds = int(found[1]) * 3600 + int(found[2]) * 60 + float(found[3])
+    with session.transactions.statement(is_change=False):
+        session.execute("SELECT pg_sleep($1)", [seconds])
+    return [Count(None)]
+
+
+def _permit(session: Session, statement: Statement) -> list[Outcome]:
+    """DENY, GRANT and REVOKE of SELECT on a table: a denial is all that the model knows, and anybody may change it."""
+    cursor = Cursor(statement)
+    denies = cursor.token().word == "DENY"
+    cursor.expect("SELECT", "ON")
+    schema, name = ("dbo", *cursor.qualified())[-2:]
+    if not cursor.take("TO"):
+        cursor.expect("FROM")
+    user = cursor.name()
+    if cursor.word:
+        raise cursor.wrong()
+    entry = (user, session.names().table(schema, name).oid)
+    (session.model.denied.add if denies else session.model.denied.discard)(entry)
+    return [Count(None)]
+
+
+Handler = Callable[["Session", Statement], list[Outcome]]
+
+HANDLERS: Final[Mapping[str, Handler]] = {
+    "SET": _set,
+    "BEGIN": _begin,
+    "COMMIT": _commit,
+    "ROLLBACK": _rollback,
+    "SAVE": _save,
+    "DECLARE": _declare,
+    "EXEC": execute,
+    "EXECUTE": execute,
+    "USE": _use,
+    "PRINT": _print,
+    "WAITFOR": _wait,
+    "DENY": _permit,
+    "GRANT": _permit,
+    "REVOKE": _permit,
+    "CREATE": tables.create,
+    "ALTER": tables.alter,
+    "DROP": tables.drop,
+    "TRUNCATE": tables.truncate,
+}

@@ -1,0 +1,162 @@
+-- The catalogue views, as far as discovery asks them. They are PostgreSQL's own catalogue, read with SQL Server's names.
+CREATE TABLE sqlserver.schemas (name text PRIMARY KEY, schema_id int NOT NULL);
+INSERT INTO sqlserver.schemas VALUES ('dbo', 1), ('sys', 4);
+
+-- One row: what ALTER DATABASE and sp_configure can change.
+CREATE TABLE sqlserver.database (
+  name text NOT NULL,
+  collation_name text NOT NULL DEFAULT 'SQL_Latin1_General_CP1_CI_AS',
+  is_cdc_enabled boolean NOT NULL DEFAULT false,
+  snapshot_isolation_state int NOT NULL DEFAULT 0,
+  is_read_committed_snapshot_on boolean NOT NULL DEFAULT true,
+  max_text_repl_size int NOT NULL DEFAULT 65536,
+  edition text NOT NULL DEFAULT 'Developer Edition (64-bit)',
+  create_date timestamp NOT NULL DEFAULT now(),
+  family_guid uuid NOT NULL DEFAULT gen_random_uuid(),
+  recovery_fork_guid uuid NOT NULL DEFAULT gen_random_uuid()
+);
+
+-- Relations that a user of SQL Server sees; PostgreSQL's oid serves as object_id, and stays when a table is renamed.
+CREATE VIEW sqlserver.relations AS
+  SELECT c.oid, c.relname, c.relkind, c.relnatts, s.name AS schema_name, s.schema_id
+  FROM pg_catalog.pg_class c
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  JOIN sqlserver.schemas s ON s.name = n.nspname
+  WHERE c.relkind IN ('r', 'v') AND n.nspname NOT IN ('sys');
+
+CREATE VIEW sys.schemas AS
+  SELECT name::sqlserver.sysname AS name, schema_id, 1 AS principal_id FROM sqlserver.schemas;
+
+CREATE VIEW sys.types AS
+  SELECT DISTINCT ON (type_name) type_name::sqlserver.sysname AS name, system_type_id::sqlserver.tinyint AS system_type_id,
+    CASE type_name WHEN 'sysname' THEN 256 ELSE system_type_id END AS user_type_id, 4 AS schema_id,
+    max_length::int2 AS max_length, precision_digits::sqlserver.tinyint AS precision, scale_digits::sqlserver.tinyint AS scale,
+    1::sqlserver.bit AS is_nullable, 0::sqlserver.bit AS is_user_defined, 0::sqlserver.bit AS is_assembly_type
+  FROM sqlserver.types ORDER BY type_name, max_length DESC;
+
+CREATE VIEW sys.objects AS
+  SELECT relname::sqlserver.sysname AS name, oid::int AS object_id, schema_id, 0 AS parent_object_id,
+    (CASE relkind WHEN 'r' THEN 'U ' ELSE 'V ' END)::sqlserver."char(2)" AS type,
+    (CASE relkind WHEN 'r' THEN 'USER_TABLE' ELSE 'VIEW' END)::sqlserver."nvarchar(60)" AS type_desc,
+    (schema_name = 'cdc')::int::sqlserver.bit AS is_ms_shipped
+  FROM sqlserver.relations
+  UNION ALL
+  SELECT con.conname::sqlserver.sysname, con.oid::int, r.schema_id, r.oid::int,
+    (CASE con.contype WHEN 'p' THEN 'PK' ELSE 'UQ' END)::sqlserver."char(2)",
+    (CASE con.contype WHEN 'p' THEN 'PRIMARY_KEY_CONSTRAINT' ELSE 'UNIQUE_CONSTRAINT' END)::sqlserver."nvarchar(60)",
+    0::sqlserver.bit
+  FROM pg_catalog.pg_constraint con JOIN sqlserver.relations r ON r.oid = con.conrelid WHERE con.contype IN ('p', 'u');
+
+CREATE VIEW sys.columns AS
+  SELECT r.oid::int AS object_id, a.attname::sqlserver.sysname AS name, a.attnum::int AS column_id,
+    t.system_type_id::sqlserver.tinyint AS system_type_id,
+    CASE t.type_name WHEN 'sysname' THEN 256 ELSE t.system_type_id END AS user_type_id,
+    t.max_length::int2 AS max_length, t.precision_digits::sqlserver.tinyint AS precision, t.scale_digits::sqlserver.tinyint AS scale,
+    (CASE WHEN t.is_text THEN coalesce(co.collname, (SELECT d.collation_name FROM sqlserver.database d)) END)::sqlserver.sysname AS collation_name,
+    (NOT a.attnotnull)::int::sqlserver.bit AS is_nullable,
+    (a.attidentity <> '')::int::sqlserver.bit AS is_identity,
+    (a.attgenerated <> '')::int::sqlserver.bit AS is_computed,
+    0::sqlserver.bit AS is_sparse, 0::sqlserver.bit AS is_column_set, 0::sqlserver.bit AS is_hidden,
+    0::sqlserver.bit AS is_rowguidcol, 0::sqlserver.bit AS is_filestream, 0::sqlserver.bit AS is_masked,
+    0::sqlserver.tinyint AS generated_always_type,
+    coalesce((SELECT ad.oid::int FROM pg_catalog.pg_attrdef ad WHERE ad.adrelid = a.attrelid AND ad.adnum = a.attnum AND a.attgenerated = ''), 0)
+      AS default_object_id
+  FROM sqlserver.relations r
+  JOIN pg_catalog.pg_attribute a ON a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped
+  JOIN sqlserver.types t ON t.pg_type = a.atttypid
+  LEFT JOIN pg_catalog.pg_collation co ON co.oid = a.attcollation AND a.attcollation <> 100;
+
+CREATE VIEW sys.indexes AS
+  SELECT r.oid::int AS object_id, ic.relname::sqlserver.sysname AS name,
+    CASE WHEN i.indisprimary THEN 1 ELSE 1 + row_number() OVER (PARTITION BY r.oid ORDER BY i.indisprimary DESC, i.indexrelid)::int END AS index_id,
+    (CASE WHEN i.indisprimary THEN 1 ELSE 2 END)::sqlserver.tinyint AS type,
+    (CASE WHEN i.indisprimary THEN 'CLUSTERED' ELSE 'NONCLUSTERED' END)::sqlserver."nvarchar(60)" AS type_desc,
+    i.indisunique::int::sqlserver.bit AS is_unique, i.indisprimary::int::sqlserver.bit AS is_primary_key,
+    EXISTS (SELECT 1 FROM pg_catalog.pg_constraint con WHERE con.conindid = i.indexrelid AND con.contype = 'u')::int::sqlserver.bit
+      AS is_unique_constraint,
+    0::sqlserver.bit AS is_disabled, (i.indpred IS NOT NULL)::int::sqlserver.bit AS has_filter
+  FROM sqlserver.relations r
+  JOIN pg_catalog.pg_index i ON i.indrelid = r.oid
+  JOIN pg_catalog.pg_class ic ON ic.oid = i.indexrelid;
+
+CREATE VIEW sys.index_columns AS
+  SELECT i.object_id, i.index_id, k.ordinality::int AS index_column_id, k.attnum::int AS column_id,
+    (CASE WHEN k.ordinality <= pi.indnkeyatts THEN k.ordinality ELSE 0 END)::int::sqlserver.tinyint AS key_ordinal,
+    0::sqlserver.bit AS is_descending_key, (k.ordinality > pi.indnkeyatts)::int::sqlserver.bit AS is_included_column
+  FROM sys.indexes i
+  JOIN pg_catalog.pg_class ic ON ic.relname::text COLLATE "C" = i.name::text COLLATE "C"
+  JOIN pg_catalog.pg_index pi ON pi.indexrelid = ic.oid AND pi.indrelid::int = i.object_id
+  CROSS JOIN LATERAL unnest(pi.indkey::int2[]) WITH ORDINALITY AS k(attnum, ordinality);
+
+CREATE VIEW sys.key_constraints AS
+  SELECT o.name, o.object_id, o.schema_id, o.parent_object_id, o.type, o.type_desc, i.index_id AS unique_index_id
+  FROM sys.objects o JOIN sys.indexes i ON i.object_id = o.parent_object_id AND i.name = o.name
+  WHERE o.type IN ('PK', 'UQ');
+
+CREATE VIEW sys.databases AS
+  SELECT name::sqlserver.sysname AS name, 5 AS database_id, create_date::sqlserver.datetime AS create_date,
+    collation_name::sqlserver.sysname AS collation_name, is_cdc_enabled::int::sqlserver.bit AS is_cdc_enabled,
+    snapshot_isolation_state::sqlserver.tinyint AS snapshot_isolation_state,
+    (CASE snapshot_isolation_state WHEN 1 THEN 'ON' ELSE 'OFF' END)::sqlserver."nvarchar(60)" AS snapshot_isolation_state_desc,
+    is_read_committed_snapshot_on::int::sqlserver.bit AS is_read_committed_snapshot_on,
+    160::sqlserver.tinyint AS compatibility_level, 0::sqlserver.bit AS is_read_only,
+    'FULL'::sqlserver."nvarchar(60)" AS recovery_model_desc, 'NOTHING'::sqlserver."nvarchar(60)" AS log_reuse_wait_desc,
+    0::sqlserver.tinyint AS state, 'ONLINE'::sqlserver."nvarchar(60)" AS state_desc
+  FROM sqlserver.database
+  UNION ALL
+  SELECT name::sqlserver.sysname, id, timestamp '2003-04-08 09:13:36.390'::sqlserver.datetime, 'SQL_Latin1_General_CP1_CI_AS'::sqlserver.sysname,
+    0::sqlserver.bit, 1::sqlserver.tinyint, 'ON'::sqlserver."nvarchar(60)", 0::sqlserver.bit, 160::sqlserver.tinyint, 0::sqlserver.bit,
+    'SIMPLE'::sqlserver."nvarchar(60)", 'NOTHING'::sqlserver."nvarchar(60)", 0::sqlserver.tinyint, 'ONLINE'::sqlserver."nvarchar(60)"
+  FROM (VALUES ('master', 1), ('tempdb', 2), ('model', 3), ('msdb', 4)) AS system(name, id);
+
+CREATE VIEW sys.database_recovery_status AS
+  SELECT 5 AS database_id, family_guid, recovery_fork_guid FROM sqlserver.database;
+
+CREATE VIEW sys.configurations AS
+  SELECT 400 AS configuration_id, 'max text repl size (B)'::sqlserver."nvarchar(35)" AS name,
+    max_text_repl_size AS value, max_text_repl_size AS value_in_use FROM sqlserver.database;
+
+-- Functions of T-SQL that PostgreSQL has not. They stand first in the search path.
+CREATE FUNCTION sqlserver.db_name() RETURNS sqlserver.sysname STABLE LANGUAGE sql AS $$ SELECT name::sqlserver.sysname FROM sqlserver.database $$;
+CREATE FUNCTION sqlserver.db_id() RETURNS int2 STABLE LANGUAGE sql AS $$ SELECT 5::int2 $$;
+CREATE FUNCTION sqlserver.schema_id(wanted text) RETURNS int STABLE LANGUAGE sql AS $$ SELECT schema_id FROM sqlserver.schemas WHERE lower(name) = lower(wanted) $$;
+CREATE FUNCTION sqlserver.schema_name(wanted int DEFAULT 1) RETURNS sqlserver.sysname STABLE LANGUAGE sql AS $$ SELECT name::sqlserver.sysname FROM sqlserver.schemas WHERE schema_id = wanted $$;
+CREATE FUNCTION sqlserver.object_id(wanted text, kind text DEFAULT NULL) RETURNS int STABLE LANGUAGE sql AS $$
+  SELECT r.oid::int FROM sqlserver.relations r, LATERAL (SELECT parse_ident(replace(replace(wanted, '[', '"'), ']', '"'), false) AS parts) p
+  WHERE lower(r.relname) = lower(p.parts[array_length(p.parts, 1)])
+    AND lower(r.schema_name) = lower(coalesce(p.parts[array_length(p.parts, 1) - 1], 'dbo'))
+    AND (kind IS NULL OR (kind = 'U') = (r.relkind = 'r'))
+$$;
+CREATE FUNCTION sqlserver.object_name(wanted int) RETURNS sqlserver.sysname STABLE LANGUAGE sql AS $$ SELECT relname::sqlserver.sysname FROM sqlserver.relations WHERE oid::int = wanted $$;
+CREATE FUNCTION sqlserver.object_schema_name(wanted int) RETURNS sqlserver.sysname STABLE LANGUAGE sql AS $$ SELECT schema_name::sqlserver.sysname FROM sqlserver.relations WHERE oid::int = wanted $$;
+CREATE FUNCTION sqlserver.col_name(wanted int, at int) RETURNS sqlserver.sysname STABLE LANGUAGE sql AS $$ SELECT name FROM sys.columns WHERE object_id = wanted AND column_id = at $$;
+CREATE FUNCTION sqlserver.type_name(wanted int) RETURNS sqlserver.sysname STABLE LANGUAGE sql AS $$ SELECT name FROM sys.types WHERE user_type_id = wanted $$;
+CREATE FUNCTION sqlserver.len(value text) RETURNS int IMMUTABLE LANGUAGE sql AS $$ SELECT length(rtrim(value, ' ')) $$;
+CREATE FUNCTION sqlserver.datalength(value bytea) RETURNS int IMMUTABLE LANGUAGE sql AS $$ SELECT octet_length(value) $$;
+CREATE FUNCTION sqlserver.datalength(value text) RETURNS int IMMUTABLE LANGUAGE sql AS $$
+  SELECT 2 * length(value) + 2 * length(regexp_replace(value COLLATE "C", '[\u0001-\uffff]', '', 'g'))
+$$;
+CREATE FUNCTION sqlserver.sysutcdatetime() RETURNS sqlserver."datetime2(7)" VOLATILE LANGUAGE sql AS $$ SELECT (clock_timestamp() AT TIME ZONE 'UTC')::sqlserver."datetime2(7)" $$;
+CREATE FUNCTION sqlserver.sysdatetime() RETURNS sqlserver."datetime2(7)" VOLATILE LANGUAGE sql AS $$ SELECT (clock_timestamp() AT TIME ZONE 'UTC')::sqlserver."datetime2(7)" $$;
+CREATE FUNCTION sqlserver.getdate() RETURNS sqlserver.datetime VOLATILE LANGUAGE sql AS $$ SELECT sqlserver.to_datetime(clock_timestamp() AT TIME ZONE 'UTC')::sqlserver.datetime $$;
+CREATE FUNCTION sqlserver.getutcdate() RETURNS sqlserver.datetime VOLATILE LANGUAGE sql AS $$ SELECT sqlserver.to_datetime(clock_timestamp() AT TIME ZONE 'UTC')::sqlserver.datetime $$;
+CREATE FUNCTION sqlserver.newid() RETURNS uuid VOLATILE LANGUAGE sql AS $$ SELECT gen_random_uuid() $$;
+CREATE FUNCTION sqlserver.suser_sname() RETURNS sqlserver.sysname STABLE LANGUAGE sql AS $$ SELECT coalesce(current_setting('sqlserver.login', true), '')::sqlserver.sysname $$;
+CREATE FUNCTION sqlserver.serverproperty(wanted text) RETURNS text STABLE LANGUAGE sql AS $$
+  SELECT CASE lower(wanted)
+    WHEN 'edition' THEN edition
+    WHEN 'engineedition' THEN CASE WHEN edition LIKE 'Express%' THEN '4' ELSE '3' END
+    WHEN 'productversion' THEN '16.0.4000.0' WHEN 'productmajorversion' THEN '16'
+    WHEN 'servername' THEN 'MODEL' WHEN 'machinename' THEN 'MODEL' WHEN 'collation' THEN collation_name
+    WHEN 'ishadrenabled' THEN '0' WHEN 'isclustered' THEN '0' END
+  FROM sqlserver.database
+$$;
+CREATE FUNCTION sqlserver.databasepropertyex(wanted text, property text) RETURNS text STABLE LANGUAGE sql AS $$
+  SELECT CASE lower(property) WHEN 'collation' THEN collation_name WHEN 'updateability' THEN 'READ_WRITE' WHEN 'status' THEN 'ONLINE' END
+  FROM sqlserver.database WHERE lower(name) = lower(wanted)
+$$;
+CREATE FUNCTION sqlserver.is_srvrolemember(role text) RETURNS int STABLE LANGUAGE sql AS $$ SELECT 1 $$;
+CREATE FUNCTION sqlserver.is_member(role text) RETURNS int STABLE LANGUAGE sql AS $$ SELECT 1 $$;
+CREATE FUNCTION sqlserver.is_rolemember(role text) RETURNS int STABLE LANGUAGE sql AS $$ SELECT 1 $$;
+CREATE FUNCTION sqlserver.has_perms_by_name(securable text, class text, permission text) RETURNS int STABLE LANGUAGE sql AS $$ SELECT 1 $$;
+CREATE FUNCTION sys.fn_varbintohexstr(value bytea) RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT '0x' || encode(value, 'hex') $$;

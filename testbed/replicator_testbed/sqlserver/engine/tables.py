@@ -1,0 +1,265 @@
+"""CREATE, ALTER, DROP and TRUNCATE, run on PostgreSQL, with what CDC says of captured tables."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from replicator_testbed.sqlserver.engine import ddl, types
+from replicator_testbed.sqlserver.engine.batches import Statement
+from replicator_testbed.sqlserver.engine.names import TableFacts, quoted
+from replicator_testbed.sqlserver.outcomes import Count, Outcome, SqlError
+from replicator_testbed.sqlserver.sqltypes import TypeName
+
+if TYPE_CHECKING:
+    from replicator_testbed.sqlserver.engine.session import Session
+
+_QUALIFIED_MAX: Final = 3
+_EXACT: Final = frozenset({TypeName.DECIMAL, TypeName.NUMERIC, TypeName.MONEY, TypeName.SMALLMONEY})
+
+
+def create(session: Session, statement: Statement) -> list[Outcome]:
+    """CREATE TABLE, INDEX or SCHEMA."""
+    words = statement.words(4)
+    if words.startswith("CREATE TABLE"):
+        return _run(session, *_create_table(session, statement))
+    if words.startswith("CREATE SCHEMA"):
+        name = ddl.Cursor(statement, 2).name()
+        return _run(
+            session,
+            f"CREATE SCHEMA {quoted(name)}",
+            f"INSERT INTO sqlserver.schemas SELECT {_text(name)}, 5 + count(*) FROM sqlserver.schemas",
+        )
+    cursor = ddl.Cursor(statement, 1)
+    is_unique = cursor.take("UNIQUE")
+    _ = cursor.take("NONCLUSTERED") or cursor.take("CLUSTERED")
+    if cursor.take("INDEX"):
+        name = cursor.name()
+        cursor.expect("ON")
+        table = _table(session, cursor.qualified())
+        columns = ", ".join(quoted(_column(table, column)) for column in cursor.names())
+        return _run(
+            session, f"CREATE {'UNIQUE ' if is_unique else ''}INDEX {quoted(name)} ON {table.reference} ({columns})"
+        )
+    raise SqlError(102, f"The model does not run CREATE {words.split()[1]}.", severity=15)
+
+
+def drop(session: Session, statement: Statement) -> list[Outcome]:
+    """DROP TABLE, INDEX or SCHEMA."""
+    cursor = ddl.Cursor(statement, 2)
+    if_exists = cursor.take("IF", "EXISTS")
+    match statement.words(2):
+        case "DROP TABLE":
+            name = cursor.qualified()
+            found = session.names().find(*_schema_and_name(session, name))
+            if found is None:
+                if if_exists:
+                    return []
+                raise SqlError(
+                    3701,
+                    f"Cannot drop the table '{name[-1]}', because it does not exist or you do not have permission.",
+                )
+            return _run(session, *session.model.cdc.before_drop(found), f"DROP TABLE {found.reference}")
+        case "DROP INDEX":
+            index = cursor.name()
+            cursor.expect("ON")
+            table = _table(session, cursor.qualified())
+            return _run(session, f"DROP INDEX {quoted(table.schema)}.{quoted(index)}")
+        case "DROP SCHEMA":
+            schema = cursor.name()
+            return _run(
+                session, f"DROP SCHEMA {quoted(schema)}", f"DELETE FROM sqlserver.schemas WHERE name = {_text(schema)}"
+            )
+        case words:
+            raise SqlError(102, f"The model does not run {words}.", severity=15)
+
+
+def truncate(session: Session, statement: Statement) -> list[Outcome]:
+    """TRUNCATE TABLE."""
+    table = _table(session, ddl.Cursor(statement, 2).qualified())
+    session.model.cdc.check_truncate(table)
+    return _run(session, f"TRUNCATE {table.reference}")
+
+
+def alter(session: Session, statement: Statement) -> list[Outcome]:
+    """ALTER TABLE or DATABASE."""
+    if statement.words(2) == "ALTER DATABASE":
+        return _alter_database(session, statement)
+    if statement.words(2) != "ALTER TABLE":
+        raise SqlError(102, f"The model does not run {statement.words(2)}.", severity=15)
+    cursor = ddl.Cursor(statement, 2)
+    table = _table(session, cursor.qualified())
+    if cursor.take("ADD"):
+        return _add(session, statement, table, cursor)
+    if cursor.take("DROP", "COLUMN"):
+        column = _column(table, cursor.name())
+        after = session.model.cdc.altered(table, statement.text, column=column, is_drop=True)
+        return _run(session, f"ALTER TABLE {table.reference} DROP COLUMN {quoted(column)}", *after)
+    if cursor.take("DROP", "CONSTRAINT"):
+        name = cursor.name()
+        session.model.cdc.check_key(table, name)
+        return _run(session, f"ALTER TABLE {table.reference} DROP CONSTRAINT {quoted(name)}")
+    if cursor.take("ALTER", "COLUMN"):
+        return _alter_column(session, statement, table, cursor)
+    if cursor.take("SWITCH"):
+        session.model.cdc.check_switch(table)
+        raise SqlError(40510, "The model has no partitions to switch.")
+    raise cursor.wrong()
+
+
+def rename(session: Session, old: str, new: str, kind: str) -> list[Outcome]:
+    """sp_rename."""
+    parts = tuple(part.strip("[]") for part in old.split("."))
+    if kind.upper() == "COLUMN":
+        table = _table(session, parts[:-1])
+        column = _column(table, parts[-1])
+        session.model.cdc.check_rename_column(table, column)
+        return _run(session, f"ALTER TABLE {table.reference} RENAME COLUMN {quoted(column)} TO {quoted(new)}")
+    table = _table(session, parts)
+    return _run(session, f"ALTER TABLE {table.reference} RENAME TO {quoted(new)}")
+
+
+def _create_table(session: Session, statement: Statement) -> list[str]:
+    new = ddl.read_table(statement)
+    schema, name = _schema_and_name(session, new.name)
+    if session.names().find(schema, name) is not None:
+        raise SqlError(2714, f"There is already an object named '{name}' in the database.", state=6)
+    keys = [*ddl.own_keys(name, new.columns), *new.keys]
+    in_key = {column.lower() for key in keys if key.is_primary for column in key.columns}
+    for column in new.columns:
+        if column.type is not None:
+            session.model.make_type(column.type)
+    parts = []
+    for column in new.columns:
+        part = ddl.column_sql(column, session.expression)
+        if "{type}" in part:
+            part = part.replace("{type}", _computed_type(session, new, column))
+        if column.name.lower() in in_key and " NOT NULL" not in part:
+            part += " NOT NULL"
+        parts.append(part)
+    parts += [ddl.key_sql(key) for key in keys]
+    reference = f"{quoted(schema)}.{quoted(name)}"
+    statements = [f"CREATE TABLE {reference} ({', '.join(parts)})", f"ALTER TABLE {reference} REPLICA IDENTITY FULL"]
+    versions = [c.name for c in new.columns if c.type is not None and c.type.name is TypeName.TIMESTAMP]
+    statements += [
+        f"CREATE TRIGGER rowversion BEFORE UPDATE ON {reference} FOR EACH ROW"
+        f" EXECUTE FUNCTION sqlserver.bump_rowversion({_text(version)})"
+        for version in versions
+    ]
+    return statements
+
+
+def _computed_type(session: Session, table: ddl.NewTable, column: ddl.NewColumn) -> str:
+    """The type of a computed column, which PostgreSQL wants to be told: that of its expression over columns of these types."""
+    assert column.computed is not None
+    columns = ", ".join(
+        f"NULL::{types.reference(c.type)} AS {quoted(c.name)}" for c in table.columns if c.type is not None
+    )
+    expression = session.expression(column.computed)
+    with session.transactions.statement(is_change=False):
+        row = session.execute(
+            f"SELECT pg_typeof(q.x)::text FROM (SELECT 1) AS one LEFT JOIN (SELECT {expression} AS x FROM (SELECT {columns}) AS t)"
+            " AS q ON true"
+        ).fetchone()
+    assert row is not None
+    if str(row[0]).startswith("sqlserver."):
+        return str(row[0])
+    kind = types.of_expression({"integer": "int4", "bigint": "int8", "smallint": "int2"}.get(row[0], row[0]), [])
+    if kind.name is TypeName.DECIMAL:
+        known = [c.type for c in table.columns if c.type is not None and c.type.name in _EXACT]
+        kind = replace(kind, scale=max((one.numeric_precision[1] for one in known), default=0))
+    session.model.make_type(kind)
+    return types.reference(kind)
+
+
+def _add(session: Session, statement: Statement, table: TableFacts, cursor: ddl.Cursor) -> list[Outcome]:
+    if cursor.word in {"CONSTRAINT", "PRIMARY", "UNIQUE"}:
+        key = ddl.read_key(cursor, table.name)
+        columns = [f"ALTER COLUMN {quoted(_column(table, c))} SET NOT NULL" for c in key.columns if key.is_primary]
+        actions = ", ".join([*columns, f"ADD {ddl.key_sql(key)}"])
+        return _run(session, f"ALTER TABLE {table.reference} {actions}")
+    statements = []
+    while True:
+        column = ddl.read_column(cursor)
+        if column.type is None:
+            raise SqlError(40510, "The model adds no computed columns.")
+        session.model.make_type(column.type)
+        statements.append(f"ALTER TABLE {table.reference} ADD COLUMN {ddl.column_sql(column, session.expression)}")
+        if not cursor.take(","):
+            break
+    after = session.model.cdc.altered(table, statement.text)
+    return _run(session, *statements, *after)
+
+
+def _alter_column(session: Session, statement: Statement, table: TableFacts, cursor: ddl.Cursor) -> list[Outcome]:
+    column = ddl.read_column(cursor)
+    name = _column(table, column.name)
+    assert column.type is not None
+    session.model.make_type(column.type)
+    session.model.cdc.check_alter_key(table, name)
+    collation = column.collation or (table.columns[name.lower()].type or column.type).collation
+    kind = column.type.collated(collation)
+    actions = [
+        f"ALTER COLUMN {quoted(name)} TYPE {types.column_type(kind)} USING {quoted(name)}::{types.reference(kind)}",
+        f"ALTER COLUMN {quoted(name)} {'DROP' if column.is_nullable else 'SET'} NOT NULL",
+    ]
+    after = session.model.cdc.altered(table, statement.text, column=name, to=column.type)
+    return _run(session, f"ALTER TABLE {table.reference} {', '.join(actions)}", *after)
+
+
+def _alter_database(session: Session, statement: Statement) -> list[Outcome]:
+    words = [token.word or token.text for token in statement.tokens]
+    name, option, value = words[2].strip("[]"), words[4] if len(words) > 4 else "", words[5] if len(words) > 5 else ""
+    if name.upper() not in {session.database.upper(), "CURRENT"} or words[3:4] != ["SET"] or value not in {"ON", "OFF"}:
+        raise SqlError(102, f"The model does not run {statement.text}.", severity=15)
+    match option:
+        case "ALLOW_SNAPSHOT_ISOLATION":
+            change = f"snapshot_isolation_state = {int(value == 'ON')}"
+        case "READ_COMMITTED_SNAPSHOT":
+            change = f"is_read_committed_snapshot_on = {value == 'ON'}"
+        case _:
+            raise SqlError(102, f"The model has no option {option} of a database.", severity=15)
+    outcomes = _run(session, f"UPDATE sqlserver.database SET {change}")
+    session.model.changed()
+    return outcomes
+
+
+def _run(session: Session, *statements: str) -> list[Outcome]:
+    """Run statements of PostgreSQL as one statement of T-SQL; the catalogue is another one afterwards."""
+    try:
+        with session.transactions.statement(is_change=True):
+            for sql in statements:
+                session.execute(sql)
+    finally:
+        session.model.changed()
+    return [Count(None)]
+
+
+def _table(session: Session, name: tuple[str, ...]) -> TableFacts:
+    schema, bare = _schema_and_name(session, name)
+    found = session.names().find(schema, bare)
+    if found is None:
+        raise SqlError(
+            4902, f'Cannot find the object "{".".join(name)}" because it does not exist or you do not have permissions.'
+        )
+    return found
+
+
+def _schema_and_name(session: Session, name: tuple[str, ...]) -> tuple[str, str]:
+    padded = ("",) * (_QUALIFIED_MAX - len(name)) + name
+    schema = session.names().schema(padded[0], padded[1])
+    with contextlib.suppress(StopIteration):
+        schema = next(known for known in session.schemas() if known.lower() == schema.lower())
+    return schema, padded[2]
+
+
+def _column(table: TableFacts, name: str) -> str:
+    found = table.columns.get(name.lower())
+    if found is None:
+        raise SqlError(4924, f"ALTER TABLE failed because column '{name}' does not exist in table '{table.name}'.")
+    return found.name
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

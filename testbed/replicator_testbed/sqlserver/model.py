@@ -1,0 +1,94 @@
+"""The model as a test uses it: a server that ODBC drivers connect to, its database, its users, and its capture job."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import ssl
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from replicator_testbed.servers import PostgresServer
+from replicator_testbed.sqlserver.capture.job import CaptureJob, Clock, utc_now
+from replicator_testbed.sqlserver.drivers import Address
+from replicator_testbed.sqlserver.engine.commands import HANDLERS
+from replicator_testbed.sqlserver.engine.database import Database
+from replicator_testbed.sqlserver.engine.session import Session
+from replicator_testbed.sqlserver.outcomes import SqlError
+from replicator_testbed.sqlserver.server import TdsServer
+from replicator_testbed.sqlserver.tds.handshake import Login
+
+DATABASE: Final = "shop"
+USER: Final = "app"
+PASSWORD: Final = "Correct.Horse-9"  # noqa: S105 - of a server on loopback that lives as long as a test
+
+
+class SqlServerModel:
+    """A running model, on a database of a PostgreSQL that runs; a context manager."""
+
+    def __init__(
+        self,
+        postgres: PostgresServer,
+        *,
+        database: str = DATABASE,
+        users: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+        clock: Clock = utc_now,
+    ) -> None:
+        """Describe a model.
+
+        Args:
+            postgres: Where its data is.
+            database: The one database that it has.
+            users: Passwords by user; the default is USER with PASSWORD.
+            tls: Its certificate. Without it the model does not encrypt.
+            clock: Of the capture job: it decides about rows without a transaction, lag and retention.
+        """
+        self._postgres = postgres
+        self._name = database
+        self._users = dict(users or {USER: PASSWORD})
+        self._tls = tls
+        self._clock = clock
+        self._stack = contextlib.ExitStack()
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        """Make the database, and listen."""
+        with contextlib.ExitStack() as stack:
+            scratch = stack.enter_context(self._postgres.database())
+            self.database = Database(scratch.dsn, self._name)
+            stack.callback(self.database.close)
+            self.capture = CaptureJob(self.database, clock=self._clock)
+            stack.callback(self.capture.close)
+            self.server = stack.enter_context(TdsServer(self._open, tls=self._tls))
+            self.port = self.server.port
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End every connection, and remove the database."""
+        self._stack.close()
+
+    @property
+    def host(self) -> str:
+        """The address that it listens on."""
+        return self.server.host
+
+    @property
+    def address(self) -> Address:
+        """Where to connect, as the first of its users."""
+        user, password = next(iter(self._users.items()))
+        return Address(host=self.host, port=self.port, user=user, password=password, database=self._name)
+
+    def _open(self, login: Login) -> Session:
+        password = self._users.get(login.user)
+        if password is None or not hmac.compare_digest(password.encode(), login.password.encode()):
+            raise SqlError(18456, f"Login failed for user '{login.user}'.", severity=14)
+        if login.database and login.database.lower() not in {self._name.lower(), "master"}:
+            raise SqlError(
+                4060, f'Cannot open database "{login.database}" requested by the login. The login failed.', severity=11
+            )
+        return Session(self.database, login.user, HANDLERS)

@@ -1,0 +1,48 @@
+"""SIGTERM while Delta merges: the worker ends without waiting for a merge that hangs, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import signal
+
+import psutil
+import pytest
+
+from replicator.testing.waiting import PATIENCE, wait_until
+from replicator_testbed.processes import name_of
+from replicator_testbed.rig import Rig, is_streaming
+from replicator_testbed.target_tables import TargetTables
+
+ENDS_WITHIN_S = 60
+"""Far more than the seven seconds that a merge gets, for a busy machine, and half of what it got before it was abandoned."""
+
+
+@pytest.mark.parametrize("target", ["spark"])
+def test_a_merge_in_flight_is_abandoned_and_applied_once(rig: Rig, target_tables: TargetTables) -> None:
+    process = rig.start()
+    rig.wait_for_status(is_streaming, process)
+    rig.settle(process)
+    folder = rig.lake / rig.database.namespace / "customers"
+    log = folder / "_delta_log"
+
+    def commits() -> int:
+        return len(list(log.glob("*.json")))
+
+    def files() -> int:
+        return len(list(folder.rglob("*.parquet")))
+
+    before, written = commits(), files()
+    rig.database.execute("UPDATE customers SET name = name || ' again'")
+    wait_until(lambda: files() > written, "the merge has written rows", every_s=0.01)
+    (java,) = (child for child in psutil.Process(process.pid).children(recursive=True) if name_of(child) == "java")
+    java.suspend()
+    assert commits() == before, "its commit is not made yet"
+
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=ENDS_WITHIN_S * PATIENCE) == 0, rig.output()
+    assert "worker_abandoned" in rig.output()
+
+    # The merge that was abandoned wakes up, next to the one that does its work.
+    java.resume()
+    rig.catch_up()
+    psutil.wait_procs([java], timeout=60)
+    assert rig.differences(target_tables) == {}

@@ -1,0 +1,92 @@
+"""What `reload` says that a changed file changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from replicator.cli import show
+from replicator.model.errors import ConfigError
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins.registry import Registry
+from replicator.runtime.home import Home
+from replicator.service.reloading import Reloaded, reload
+from replicator.state import holder_id, table_life
+from replicator.state.records import Role
+from replicator.state.store import StateStore
+from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget
+from replicator_testbed.present import present
+
+REGISTRY = Registry.of(sources=[MemorySource], targets=[MemoryTarget])
+A, B, C = (TableId("public", name) for name in "abc")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[StateStore]:
+    """With a replicator of two of three tables."""
+    store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
+    database = MemoryDatabase.open(str(tmp_path))
+    for table in (A, B, C):
+        column = Column(name="id", type=pa.int64(), source_type="bigint", nullable=False)
+        database.create_table(TableSchema(table=table, columns=(column,), key=("id",)))
+    store.create_replicator("shop", document(tmp_path), f"file://{tmp_path}/journal")
+    lease = present(store.acquire_lease("shop", holder_id(), 60))
+    store.put_tables("shop", lease.epoch, [table_life.added(table) for table in (A, B)])
+    yield store
+    store.close()
+
+
+def document(folder: Path, include: str = "public.a, public.b", extra: str = "", name: str = "shop") -> str:
+    tables = f"tables:\n  include: [{include}]\n{extra}"
+    blocks = f"source: {{type: memory, database: {folder}}}\ntarget: {{type: memory, database: {folder}}}\n"
+    return f"name: {name}\n{blocks}journal: {{uri: 'file://{folder}/journal'}}\n{tables}"
+
+
+def reloaded(store: StateStore, folder: Path, text: str) -> Reloaded:
+    home = Home(folder=folder, state_url=f"sqlite:///{folder / 'state.db'}")
+    return reload(store, home, REGISTRY, REGISTRY.load(text))
+
+
+def test_the_same_file_changes_nothing(store: StateStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = reloaded(store, tmp_path, document(tmp_path))
+    assert (found.sections, found.roles, found.added, found.removed) == ((), frozenset(), (), ())
+    show.reloaded(found)
+    assert capsys.readouterr().out == "shop: nothing changed: the file says what is stored.\n"
+
+
+def test_tables_that_come_go_and_need_a_new_target_table_are_named(
+    store: StateStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    soft = "  settings: {public.*: {deletes: soft}}\n"
+    found = reloaded(store, tmp_path, document(tmp_path, "public.a, public.c", soft))
+    assert (found.sections, set(found.roles)) == (("tables",), {Role.CAPTURE, Role.APPLY, Role.VERIFY})
+    assert (found.added, found.removed, found.recreated) == ((C,), (B,), (A,))
+    assert present(store.replicator("shop")).config == found.record.config
+    show.reloaded(found)
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first.startswith(
+        "shop: tables changed. Its worker keeps running and starts capture and apply again, at a clean point."
+    )
+    assert others == [
+        "  added: public.c, which gets a snapshot while the others continue",
+        "  removed: public.b; its target table stays",
+        "  needs a new target table (deletes, source_timestamp): public.a. Run: replicator snapshot shop public.a --recreate",
+    ]
+
+
+def test_without_a_worker_the_next_one_uses_it(
+    store: StateStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.release_lease(present(store.lease("shop")))
+    show.reloaded(reloaded(store, tmp_path, document(tmp_path, "public.a")))
+    assert "shop: tables changed. No worker is running; the next one uses it.\n" in capsys.readouterr().out
+
+
+def test_a_replicator_that_is_not_stored_cannot_be_reloaded(store: StateStore, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        reloaded(store, tmp_path, document(tmp_path, name="other"))
+    assert refused.value.code == "unknown_replicator"
+    assert store.replicator("other") is None
