@@ -94,6 +94,8 @@ class Connector:
         with _CONNECTING, _environment({} if self._conf is None else {_FREETDS_CONF: str(self._conf)}):
             # A pool would hand out connections with settings, and locks, of others.
             pyodbc.pooling = False
+            # What a server sends has a point, whatever the process's locale has: pyodbc would leave it out, and read 1.5 as 15.
+            pyodbc.setDecimalSeparator(".")
             return pyodbc.connect(settings.connection_string, autocommit=True, timeout=seconds)
 
     def close(self) -> None:
@@ -116,7 +118,8 @@ class Connector:
 class Session(KitSession[Connection]):
     """A connection that is opened when first needed. After any error it is closed, so no statement or transaction is left open."""
 
-    driver_errors: ClassVar[tuple[type[Exception], ...]] = (pyodbc.Error,)
+    # pyodbc reads the halves of surrogate pairs, which nvarchar may hold alone, as what they are: no text.
+    driver_errors: ClassVar[tuple[type[Exception], ...]] = (pyodbc.Error, UnicodeDecodeError)
 
     def __init__(self, connector: Connector, *, is_bounded: bool = True) -> None:
         """Describe the connection.

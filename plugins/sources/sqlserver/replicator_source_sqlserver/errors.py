@@ -12,6 +12,7 @@ from replicator.model.errors import (
     SchemaConflictError,
     SourceUnavailableError,
     TableError,
+    UnsupportedTypeError,
 )
 
 # SQL Server's number → our code: what may pass by itself.
@@ -106,10 +107,12 @@ def translate(error: Exception, *, doing: str, table: str | None = None) -> Repl
     """The error of ours that says who acts.
 
     Args:
-        error: From pyodbc.
+        error: From pyodbc: one of its own, or that a text which came is none.
         doing: What was attempted, for the message.
         table: The table that was being read; errors about missing tables and columns then concern it alone.
     """
+    if isinstance(error, UnicodeDecodeError):
+        return _no_text(doing, table)
     message = f"{doing}: {facts_of(error)}"
     number = number_of(error)
     # HY000 is anything; where a server has given a number, the state says no more.
@@ -122,6 +125,17 @@ def translate(error: Exception, *, doing: str, table: str | None = None) -> Repl
         return FatalError(message, code="source_error")
     action = "Fix it on the server. Then run `replicator snapshot NAME TABLE`."
     return TableError(message, code="source_error", table=table, action=action)
+
+
+def _no_text(doing: str, table: str | None) -> ReplicatorError:
+    """The error's own attributes have the value: nothing of them is told."""
+    message = (
+        f"{doing}: a text is not valid UTF-16. Columns of nvarchar, nchar and ntext may hold half of a surrogate pair."
+    )
+    action = "Fix the values, or exclude the table."
+    if table is None:
+        return FatalError(message, code="source_error")
+    return UnsupportedTypeError(message, code="unrepresentable_value", table=table, action=action)
 
 
 def _of_number(number: int | None, message: str, table: str | None) -> ReplicatorError | None:

@@ -11,6 +11,7 @@ from replicator.model.errors import (
     SchemaConflictError,
     SourceUnavailableError,
     TableError,
+    UnsupportedTypeError,
 )
 from replicator_source_sqlserver.errors import facts_of, number_of, translate
 
@@ -60,3 +61,14 @@ def test_who_acts_is_told_by_number_or_state(
 def test_no_value_of_a_row_is_shown() -> None:
     text = "[22018] Conversion failed when converting the nvarchar value 'secret' to data type int. (245) (SQLFetch)"
     assert "secret" not in facts_of(DriverError("22018", text))
+
+
+@pytest.mark.parametrize(("table", "kind"), [("dbo.t", UnsupportedTypeError), (None, FatalError)])
+def test_a_text_that_is_none_concerns_its_table(table: str | None, kind: type[ReplicatorError]) -> None:
+    with pytest.raises(UnicodeDecodeError) as failed:
+        "secret\ud800".encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    error = translate(failed.value, doing="reading a chunk", table=table)
+    assert type(error) is kind
+    assert "UTF-16" in error.message
+    assert "secret" not in str(error)
+    assert "s\\x00e" not in str(error)

@@ -7,15 +7,16 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-import pyarrow as pa
 import pyodbc
 
+from replicator_source_sqlserver.rows import columns_of, decoded
 from replicator_source_sqlserver.types import ColumnSpec, DeclaredType, spec_of
 from replicator_testbed.sqlserver.drivers import Driver
 from replicator_testbed.sqlserver.model import SqlServerModel
 
 Open = Callable[..., pyodbc.Connection]
 UTC = dt.UTC
+EVERY_BYTE = bytes(range(256))
 CASES: dict[str, list[tuple[str, Any]]] = {
     "bit": [("0", False), ("1", True)],
     "tinyint": [("0", 0), ("255", 255)],
@@ -26,6 +27,8 @@ CASES: dict[str, list[tuple[str, Any]]] = {
         ("-1234567890123456789012345678.0123456789", Decimal("-1234567890123456789012345678.0123456789")),
         ("0.0000000001", Decimal("0.0000000001")),
     ],
+    "decimal(38,0)": [("9" * 38, Decimal("9" * 38)), ("-" + "9" * 38, Decimal("-" + "9" * 38)), ("0", Decimal(0))],
+    "decimal(38,38)": [("0." + "9" * 38, Decimal("0." + "9" * 38)), ("-0." + "0" * 37 + "1", Decimal("-1E-38"))],
     "numeric(5,0)": [("-99999", Decimal(-99999))],
     "money": [
         ("-922337203685477.5808", Decimal("-922337203685477.5808")),
@@ -36,21 +39,24 @@ CASES: dict[str, list[tuple[str, Any]]] = {
     "float": [("0.1", 0.1), ("-1.7976931348623157E+308", -1.7976931348623157e308), ("5E-324", 5e-324)],
     "real": [("0.5", 0.5), ("3.4028235E+38", 3.4028234663852886e38)],
     "char(5)": [("'ab'", "ab   ")],
-    "varchar(20)": [("N'café €'", "café €"), ("''", "")],
+    "varchar(20)": [("N'café €'", "café €"), ("''", ""), ("'a  '", "a  "), ("' '", " ")],
     "varchar(20) COLLATE Polish_CI_AS": [("N'żółw ąę'", "żółw ąę")],
     "varchar(20) COLLATE Latin1_General_100_CI_AS_SC_UTF8": [("N'żółw 🐢'", "żółw 🐢")],
-    "varchar(max)": [("REPLICATE('x', 5000)", "x" * 5000), ("N'café'", "café")],
+    "varchar(max)": [("REPLICATE('x', 5000)", "x" * 5000), ("N'café'", "café"), ("''", ""), ("'a '", "a ")],
     "nchar(5)": [("N'żó'", "żó   ")],
-    "nvarchar(20)": [("N'żółw 🐢'", "żółw 🐢"), ("N' '", " ")],
-    "nvarchar(max)": [("CONCAT(REPLICATE(N'ż', 3000), N'🐢')", "ż" * 3000 + "🐢")],
+    "nvarchar(20)": [("N'żółw 🐢'", "żółw 🐢"), ("N' '", " "), ("N''", ""), ("N'a  '", "a  ")],
+    "nvarchar(max)": [("N''", ""), ("N'a '", "a "), ("CONCAT(REPLICATE(N'ż', 3000), N'🐢')", "ż" * 3000 + "🐢")],
     "text": [("'old text'", "old text")],
     "ntext": [("N'żółw 🐢'", "żółw 🐢")],
     "xml": [("N'<a>ż</a>'", "<a>ż</a>")],
     "binary(4)": [("0x0102", b"\1\2\0\0")],
     "varbinary(20)": [("0x00ff", b"\0\xff"), ("CONVERT(varbinary(20), '0x', 1)", b"")],
-    "varbinary(max)": [("0x" + bytes(range(256)).hex() * 40, bytes(range(256)) * 40)],
+    "varbinary(max)": [("CONVERT(varbinary(20), '0x', 1)", b""), ("0x6100", b"a\0"), ("0x" + EVERY_BYTE.hex() * 40, EVERY_BYTE * 40)],
     "image": [("0x0505", b"\5\5")],
-    "uniqueidentifier": [("'6F9619FF-8B86-D011-B42D-00C04FC964FF'", "6f9619ff-8b86-d011-b42d-00c04fc964ff")],
+    "uniqueidentifier": [
+        ("'ffffffff-ffff-ffff-ffff-ffffffffffff'", "ffffffff-ffff-ffff-ffff-ffffffffffff"),
+        ("'6F9619FF-8B86-D011-B42D-00C04FC964FF'", "6f9619ff-8b86-d011-b42d-00c04fc964ff"),
+    ],
     "date": [("'0001-01-01'", dt.date.min), ("'9999-12-31'", dt.date.max)],
     "time(0)": [("'23:59:59'", dt.time(23, 59, 59))],
     "time(6)": [("'23:59:59.999999'", dt.time.max), ("'00:00:00'", dt.time.min)],
@@ -59,10 +65,16 @@ CASES: dict[str, list[tuple[str, Any]]] = {
         ("'1998-01-02T03:04:05.678'", dt.datetime(1998, 1, 2, 3, 4, 5, 677_000)),
         ("'9999-12-31T23:59:59.997'", dt.datetime(9999, 12, 31, 23, 59, 59, 997_000)),
     ],
-    "smalldatetime": [("'2026-01-02T03:04:30'", dt.datetime(2026, 1, 2, 3, 5))],
+    "smalldatetime": [
+        ("'1900-01-01T00:00:00'", dt.datetime(1900, 1, 1)),
+        ("'2079-06-06T23:59:00'", dt.datetime(2079, 6, 6, 23, 59)),
+        ("'2026-01-02T03:04:30'", dt.datetime(2026, 1, 2, 3, 5)),
+    ],
     "datetime2(3)": [("'2026-01-02T03:04:05.678'", dt.datetime(2026, 1, 2, 3, 4, 5, 678_000))],
     "datetime2(6)": [("'0001-01-01T00:00:00'", dt.datetime.min), ("'9999-12-31T23:59:59.999999'", dt.datetime.max)],
     "datetimeoffset(6)": [
+        ("'0001-01-01T00:00:00+00:00'", dt.datetime.min.replace(tzinfo=UTC)),
+        ("'9999-12-31T23:59:59.999999+00:00'", dt.datetime.max.replace(tzinfo=UTC)),
         ("'2026-01-02T03:04:05.678901+05:30'", dt.datetime(2026, 1, 1, 21, 34, 5, 678_901, UTC)),
         ("'2026-01-02T03:04:05-14:00'", dt.datetime(2026, 1, 2, 17, 4, 5, 0, UTC)),
     ],
@@ -101,10 +113,13 @@ def test_a_value_is_one_through_both_drivers(model: SqlServerModel, open_: Open)
         specs = declared(connection, "everything")
         selected = ", ".join(specs[column].selected.format(f"[{column}]") for column in columns.values())
         rows = connection.execute(f"SELECT {selected} FROM dbo.everything ORDER BY id").fetchall()
-        for position, (kind, column) in enumerate(columns.items()):
-            read = pa.array([row[position] for row in rows], specs[column].arrow).to_pylist()
+        for given, (kind, column) in zip(columns_of(rows), columns.items(), strict=True):
+            read = decoded(given, specs[column], name=column)
             expected = [value for _, value in CASES[kind]]
-            assert read == expected + [None] * (count - len(expected)), (driver, kind)
+            assert read.type == specs[column].arrow
+            assert read.to_pylist() == expected + [None] * (count - len(expected)), (driver, kind)
+        none = connection.execute(f"SELECT {selected} FROM dbo.everything WHERE id < 0").fetchall()
+        assert columns_of(none) == []
 
 
 def test_a_rowversion_is_eight_bytes(connection: pyodbc.Connection) -> None:
