@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 
 from replicator.model.identity import TableIdentity
@@ -39,6 +40,7 @@ class CaptureInstance:
     Attributes:
         object_id: Of the change table.
         start_lsn: From which commit on it has changes; None until the capture job has met the statement that enabled it.
+        created_at: On the server's clock, without a zone.
         ordinals: `column_ordinal` by the name that a column had when it was enabled; its bit in `__$update_mask`.
         is_switch_allowed: Partitions may be switched in and out, and are not captured then.
     """
@@ -46,8 +48,13 @@ class CaptureInstance:
     name: str
     object_id: int
     start_lsn: bytes | None
+    created_at: datetime
     ordinals: dict[str, int]
     is_switch_allowed: bool = False
+
+    def started(self, start_lsn: bytes | None) -> CaptureInstance:
+        """The instance, with its start as it is now."""
+        return replace(self, start_lsn=start_lsn)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +70,20 @@ class CatalogTable:
 
     @cached_property
     def specs(self) -> dict[str, ColumnSpec]:
-        """How each column is replicated that can be."""
-        return {column.name: spec for column in self.columns if (spec := column.spec) is not None}
+        """How each column is replicated that can be, and whose changes are captured."""
+        return {
+            column.name: spec
+            for column in self.columns
+            if (spec := column.spec) is not None and column.name not in self.uncaptured
+        }
+
+    @cached_property
+    def uncaptured(self) -> frozenset[str]:
+        """Columns that could be replicated, and that the newest capture instance does not have: they were added after it was made."""
+        if not self.instances:
+            return frozenset()
+        ordinals = self.instances[-1].ordinals
+        return frozenset(c.name for c in self.columns if c.spec is not None and c.name not in ordinals)
 
     @cached_property
     def key(self) -> tuple[str, ...]:
@@ -93,8 +112,13 @@ class CatalogTable:
 
     @property
     def identity(self) -> TableIdentity:
-        """A table keeps its number when it is renamed or altered; one that is captured cannot be truncated."""
-        return TableIdentity(object=str(self.object_id))
+        """A table keeps its number when it is renamed or altered; one that is captured cannot be truncated.
+
+        What was changed while no instance captured it is not in any log, and what a new instance adds is not in rows that nobody changes: a
+        new instance has the table read again.
+        """
+        parts = {"capture_instance": str(self.instances[-1].object_id)} if self.instances else {}
+        return TableIdentity(object=str(self.object_id), parts=parts)
 
     @property
     def description(self) -> TableDescription:

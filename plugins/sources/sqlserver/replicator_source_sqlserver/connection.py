@@ -39,6 +39,12 @@ class Connection:
         with self._cursor() as cursor:
             cursor.execute(statement, *parameters)
 
+    def changed(self, statement: str, parameters: Sequence[Any] = ()) -> int:
+        """Run a statement that has no rows; how many rows it changed."""
+        with self._cursor() as cursor:
+            cursor.execute(statement, *parameters)
+            return int(cursor.rowcount)
+
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """All rows of one query."""
         with self._cursor() as cursor:

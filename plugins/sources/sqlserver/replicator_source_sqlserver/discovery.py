@@ -32,6 +32,11 @@ SELECT s.name, o.name FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.s
 WHERE o.type = 'V' AND o.is_ms_shipped = 0 AND s.name NOT IN (N'cdc', N'sys')
 """
 
+_NAMES: Final = """
+SELECT t.object_id, s.name, t.name FROM sys.tables t JOIN sys.schemas s ON s.schema_id = t.schema_id
+WHERE t.object_id IN ({numbers})
+"""
+
 _NUMBERS: Final = """
 SELECT t.object_id, s.name, t.name FROM sys.tables t JOIN sys.schemas s ON s.schema_id = t.schema_id
 WHERE t.is_ms_shipped = 0 AND ({names})
@@ -63,7 +68,7 @@ WHERE p.index_id IN (0, 1) AND p.object_id IN ({numbers}) GROUP BY p.object_id
 _IS_CAPTURED: Final = "SELECT is_cdc_enabled FROM sys.databases WHERE name = DB_NAME()"
 
 _INSTANCES: Final = """
-SELECT t.source_object_id, t.capture_instance, t.object_id, t.start_lsn, t.partition_switch
+SELECT t.source_object_id, t.capture_instance, t.object_id, t.start_lsn, t.create_date, t.partition_switch
 FROM cdc.change_tables t WHERE t.source_object_id IN ({numbers})
 ORDER BY t.source_object_id, t.create_date, t.object_id
 """
@@ -90,6 +95,36 @@ def read_tables(connection: Connection, tables: Collection[TableId]) -> dict[Tab
     return found
 
 
+def read_change_columns(connection: Connection, object_ids: Collection[int]) -> dict[int, dict[str, DeclaredType]]:
+    """The types of the columns of change tables, which are those of the table at the end of what was captured."""
+    wanted, found = sorted(object_ids), dict[int, dict[str, DeclaredType]]()
+    for start in range(0, len(wanted), _AT_ONCE):
+        listed = ", ".join(map(str, wanted[start : start + _AT_ONCE]))
+        for number, columns in _by_first(connection.rows(_COLUMNS.format(numbers=listed))).items():
+            found[number] = {column.name: column.declared for column in map(_column, columns)}
+    return found
+
+
+def read_objects(connection: Connection, tables: Mapping[int, TableId]) -> dict[TableId, CatalogTable]:
+    """What the catalogue says of tables by their numbers, whatever they are called now; those that do not exist are left out."""
+    wanted, found = sorted(tables), dict[TableId, CatalogTable]()
+    for start in range(0, len(wanted), _AT_ONCE):
+        listed = ", ".join(map(str, wanted[start : start + _AT_ONCE]))
+        there = {int(row[0]) for row in connection.rows(_NAMES.format(numbers=listed))}
+        if there:
+            found |= _described(connection, {number: tables[number] for number in there}, is_captured=True)
+    return found
+
+
+def read_names(connection: Connection, numbers: Collection[int]) -> dict[int, TableId]:
+    """What tables are called now; those that do not exist are left out."""
+    wanted, found = sorted(numbers), dict[int, TableId]()
+    for start in range(0, len(wanted), _AT_ONCE):
+        listed = ", ".join(map(str, wanted[start : start + _AT_ONCE]))
+        found |= {int(n): TableId(schema, name) for n, schema, name in connection.rows(_NAMES.format(numbers=listed))}
+    return found
+
+
 def _read(connection: Connection, tables: Sequence[TableId], *, is_captured: bool) -> dict[TableId, CatalogTable]:
     names = " OR ".join(["(s.name = ? AND t.name = ?)"] * len(tables))
     parameters = [part for table in tables for part in (table.namespace, table.name)]
@@ -98,8 +133,12 @@ def _read(connection: Connection, tables: Sequence[TableId], *, is_captured: boo
     }
     # The server's collation may take another name for the one that was asked for.
     numbers = {number: table for number, table in numbers.items() if table in tables}
-    if not numbers:
-        return {}
+    return _described(connection, numbers, is_captured=is_captured) if numbers else {}
+
+
+def _described(
+    connection: Connection, numbers: Mapping[int, TableId], *, is_captured: bool
+) -> dict[TableId, CatalogTable]:
     listed = ", ".join(map(str, numbers))
     columns = _by_first(connection.rows(_COLUMNS.format(numbers=listed)))
     keys = _by_first(connection.rows(_KEYS.format(numbers=listed)))
@@ -123,12 +162,15 @@ def _instances(connection: Connection, listed: str) -> Mapping[int, Sequence[Cap
     for number, name, ordinal in connection.rows(_CAPTURED.format(numbers=listed)):
         ordinals[int(number)][name] = int(ordinal)
     found = defaultdict[int, list[CaptureInstance]](list)
-    for source, name, number, start, is_switch_allowed in connection.rows(_INSTANCES.format(numbers=listed)):
+    for source, name, number, start, created_at, is_switch_allowed in connection.rows(
+        _INSTANCES.format(numbers=listed)
+    ):
         found[int(source)].append(
             CaptureInstance(
                 name=name,
                 object_id=int(number),
                 start_lsn=None if start is None else bytes(start),
+                created_at=created_at,
                 ordinals=ordinals[int(number)],
                 is_switch_allowed=bool(is_switch_allowed),
             )

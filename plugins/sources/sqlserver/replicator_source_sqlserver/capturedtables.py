@@ -1,0 +1,161 @@
+"""The tables that are followed: their shapes as they were delivered last, and how the catalogue has them now."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from replicator.model.errors import TableError
+from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.schema import TableId, TableSchema
+from replicator_source_sqlserver.capturelog import InstanceStart
+from replicator_source_sqlserver.catalogue import CaptureInstance, CatalogTable
+from replicator_source_sqlserver.changetable import ChangeTable, not_captured
+from replicator_source_sqlserver.connection import Connection
+from replicator_source_sqlserver.discovery import read_change_columns, read_objects
+from replicator_source_sqlserver.types import DeclaredType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Where a table may have got another shape."""
+
+    lsn: bytes
+    table: TableId
+
+
+class CapturedTables:
+    """Used from the log's thread, except `accept`.
+
+    Args:
+        schemas: The replicated tables in their last known shapes.
+        numbers: The `object_id` of each, under which it is followed whatever it is called.
+    """
+
+    def __init__(self, schemas: Mapping[TableId, TableSchema], numbers: Mapping[TableId, int]) -> None:
+        self._schemas = {table: schema for table, schema in schemas.items() if table in numbers}
+        self._numbers = dict(numbers)
+        self._found: dict[TableId, CatalogTable] = {}
+        self._columns: dict[int, dict[str, DeclaredType]] = {}
+        self._failed: set[TableId] = set()
+        self._errors: dict[TableId, TableError] = {
+            table: _uncaptured_table(table) for table in schemas if table not in numbers
+        }
+        self._is_read = False
+        self._lock = threading.Lock()
+        self._accepted: dict[TableId, int] = {}
+
+    def accept(self, numbers: Mapping[TableId, int]) -> None:
+        """Follow these tables in the shape that the catalogue has now, also if they had failed. Thread-safe."""
+        with self._lock:
+            self._accepted |= numbers
+
+    def take_errors(self) -> Mapping[TableId, TableError]:
+        """Errors that were not told yet."""
+        errors, self._errors = self._errors, {}
+        return errors
+
+    def fail(self, table: TableId, error: TableError) -> None:
+        """Follow a table no longer."""
+        self._failed.add(table)
+        self._errors[table] = error
+
+    def refresh(self, connection: Connection, starts: Mapping[int, InstanceStart], *, is_altered: bool) -> None:
+        """Read the catalogue if it may say something else than it did.
+
+        Args:
+            connection: Any.
+            starts: The capture instances that there are now.
+            is_altered: Whether a table was altered.
+        """
+        with self._lock:
+            accepted, self._accepted = self._accepted, {}
+        self._numbers |= accepted
+        known = {i.object_id for table in self._found.values() for i in table.instances}
+        ours = {number for number, start in starts.items() if start.source in set(self._numbers.values())}
+        if self._is_read and not is_altered and not accepted and known == ours:
+            return
+        self._found = read_objects(connection, {number: table for table, number in self._numbers.items()})
+        self._columns = read_change_columns(
+            connection, [i.object_id for table in self._found.values() for i in table.instances]
+        )
+        self._is_read = True
+        for table in accepted:
+            self._failed.discard(table)
+            if table in self._found:
+                self._schemas[table] = self._found[table].schema
+
+    def capturing(self) -> Iterable[TableId]:
+        """The tables whose changes are delivered."""
+        return [table for table in self._schemas if table not in self._failed]
+
+    def instances(self, table: TableId, starts: Mapping[int, InstanceStart]) -> list[CaptureInstance]:
+        """A table's instances, the oldest first, with their starts as they are now."""
+        found = self._found.get(table)
+        return [
+            i.started(starts[i.object_id].start_lsn)
+            for i in (found.instances if found is not None else ())
+            if i.object_id in starts
+        ]
+
+    def turns(self, altered: Iterable[tuple[bytes, int]], starts: Mapping[int, InstanceStart]) -> list[Turn]:
+        """Where tables may have got another shape: where they were altered, and where their newest instance begins."""
+        by_number = {number: table for table, number in self._numbers.items()}
+        found = [Turn(lsn=lsn, table=by_number[number]) for lsn, number in altered if number in by_number]
+        for table in self.capturing():
+            instances = self.instances(table, starts)
+            if len(instances) > 1 and (start := instances[-1].start_lsn) is not None:
+                found.append(Turn(lsn=start, table=table))
+        return sorted(found, key=lambda turn: turn.lsn)
+
+    def event(self, turn: Turn, starts: Mapping[int, InstanceStart]) -> DDLEvent | None:
+        """What a turn does to its table: it has another shape, or fails, or nothing."""
+        table = turn.table
+        found, known = self._found.get(table), self._schemas.get(table)
+        if found is None or known is None or table in self._failed:
+            return None
+        instances = self.instances(table, starts)
+        if found.uncaptured - {column.name for column in known.columns}:
+            self.fail(table, not_captured(table, found.uncaptured))
+            return None
+        if instances and (start := instances[-1].start_lsn) is not None and start > turn.lsn:
+            return None  # the newer instance has another turn
+        if found.schema.columns == known.columns and found.schema.key == known.key:
+            return None
+        self._schemas[table] = found.schema
+        return DDLEvent(
+            operation=DDLOperation.ALTER_TABLE,
+            table=table,
+            schema=found.schema,
+            before=known,
+        )
+
+    def missing(self, starts: Mapping[int, InstanceStart]) -> list[DDLEvent]:
+        """Tables that were dropped; those of which nobody captures changes any more fail."""
+        dropped = []
+        for table in list(self.capturing()):
+            if table not in self._found:
+                self._failed.add(table)
+                dropped.append(DDLEvent(operation=DDLOperation.DROP_TABLE, table=table))
+            elif not self.instances(table, starts):
+                self.fail(table, _uncaptured_table(table))
+        return dropped
+
+    def change_table(self, table: TableId, instance: CaptureInstance) -> ChangeTable:
+        """How to read an instance in the shape that was delivered last.
+
+        Raises:
+            TableError: It lacks a column.
+        """
+        return ChangeTable.of(self._schemas[table], instance, self._columns.get(instance.object_id, {}))
+
+
+def _uncaptured_table(table: TableId) -> TableError:
+    return TableError(
+        "no capture instance has its changes.",
+        code="table_not_captured",
+        table=str(table),
+        action=f"EXEC sys.sp_cdc_enable_table @source_schema = N'{table.namespace}', @source_name = N'{table.name}',"
+        " @role_name = NULL, @supports_net_changes = 0. Then run `replicator snapshot NAME TABLE`.",
+    )

@@ -1,0 +1,132 @@
+"""Questions to change data capture: how far it has come, which commits there are, and where tables changed their shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from replicator_source_sqlserver.changes import Image
+from replicator_source_sqlserver.changetable import change_table
+from replicator_source_sqlserver.connection import Connection
+from replicator_source_sqlserver.instances import Reading
+from replicator_source_sqlserver.lsn import previous_lsn
+from replicator_source_sqlserver.marks import TOKEN
+from replicator_source_sqlserver.names import quoted
+from replicator_source_sqlserver.pages import Commit
+
+_COUNTED_AT_ONCE: Final = 100
+
+_HEAD: Final = "SELECT sys.fn_cdc_get_max_lsn()"
+_COMMITS: Final = """
+SELECT TOP ({limit}) m.start_lsn, m.tran_end_time FROM cdc.lsn_time_mapping m
+WHERE m.start_lsn > ? AND m.start_lsn <= ? ORDER BY m.start_lsn
+"""
+_SETTLED: Final = """
+SELECT TOP (1) m.start_lsn, m.tran_end_time FROM cdc.lsn_time_mapping m
+WHERE m.tran_end_time < DATEADD(MILLISECOND, ?, GETDATE()) ORDER BY m.start_lsn DESC
+"""
+_FIRST: Final = """
+SELECT TOP (1) m.start_lsn, DATEADD(MILLISECOND, ?, GETDATE()) FROM cdc.lsn_time_mapping m ORDER BY m.start_lsn
+"""
+_NEWEST_START: Final = """
+SELECT TOP (1) t.start_lsn, GETDATE() FROM cdc.change_tables t WHERE t.start_lsn IS NOT NULL ORDER BY t.start_lsn DESC
+"""
+_STARTS: Final = "SELECT t.object_id, t.source_object_id, t.start_lsn FROM cdc.change_tables t"
+# Rows of instances that were disabled stay behind.
+_DEFINITIONS: Final = """
+SELECT h.ddl_lsn, h.source_object_id FROM cdc.ddl_history h JOIN cdc.change_tables t ON t.object_id = h.object_id
+WHERE h.ddl_lsn > ? AND h.ddl_lsn <= ? ORDER BY h.ddl_lsn
+"""
+_COUNTS: Final = (
+    "SELECT {number}, [__$start_lsn], COUNT(*) FROM {table} WHERE [__$start_lsn] > ? AND [__$start_lsn] <= ?"
+    " GROUP BY [__$start_lsn]"
+)
+_CLOCKS: Final = "SELECT GETDATE(), GETUTCDATE()"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceStart:
+    """From where on an instance of a table has changes; None until the capture job has met the statement that made it."""
+
+    source: int
+    start_lsn: bytes | None
+
+
+def head(connection: Connection) -> bytes | None:
+    """Up to where the capture job has come; None if it never ran."""
+    value = connection.rows(_HEAD)[0][0]
+    return None if value is None or not any(value) else bytes(value)
+
+
+def commits(connection: Connection, after: bytes, upto: bytes, limit: int) -> list[Commit]:
+    """The first commits behind a position, and entries without a transaction, in order."""
+    return [
+        Commit(lsn=bytes(lsn), moment=moment)
+        for lsn, moment in connection.rows(_COMMITS.format(limit=limit), [after, upto])
+    ]
+
+
+def settled(connection: Connection, seconds: float) -> Commit | None:
+    """The last commit, or entry without one, that is older than so many seconds; None if there is none."""
+    rows = connection.rows(_SETTLED, [-round(seconds * 1000)])
+    return Commit(lsn=bytes(rows[0][0]), moment=rows[0][1]) if rows else None
+
+
+def beginning(connection: Connection, seconds: float) -> Commit | None:
+    """In front of everything that was captured; None if no instance has begun.
+
+    Args:
+        connection: Any.
+        seconds: How old everything in front of it is.
+    """
+    rows = connection.rows(_FIRST, [-round(seconds * 1000)])
+    if rows:
+        return Commit(lsn=previous_lsn(bytes(rows[0][0])), moment=rows[0][1])
+    rows = connection.rows(_NEWEST_START)
+    return Commit(lsn=bytes(rows[0][0]), moment=rows[0][1]) if rows else None
+
+
+def starts(connection: Connection) -> Mapping[int, InstanceStart]:
+    """The capture instances that there are, by the number of their change tables."""
+    return {
+        int(number): InstanceStart(source=int(source), start_lsn=None if start is None else bytes(start))
+        for number, source, start in connection.rows(_STARTS)
+    }
+
+
+def definitions(connection: Connection, after: bytes, upto: bytes) -> Sequence[tuple[bytes, int]]:
+    """Where tables were altered: positions, and the number of the table, in order."""
+    return [(bytes(lsn), int(source)) for lsn, source in connection.rows(_DEFINITIONS, [after, upto])]
+
+
+def counts(connection: Connection, wanted: Sequence[Reading]) -> Mapping[tuple[int, bytes], int]:
+    """How many rows each commit has in each reading, by the reading's number and the commit's position."""
+    found = {}
+    for start in range(0, len(wanted), _COUNTED_AT_ONCE):
+        part = list(enumerate(wanted))[start : start + _COUNTED_AT_ONCE]
+        query = " UNION ALL ".join(
+            _COUNTS.format(number=number, table=change_table(reading.instance.name)) for number, reading in part
+        )
+        parameters = [value for _, reading in part for value in (reading.after, reading.upto)]
+        for number, lsn, count in connection.rows(query, parameters):
+            found[int(number), bytes(lsn)] = int(count)
+    return found
+
+
+def tokens(connection: Connection, reading: Reading) -> Sequence[tuple[bytes, str]]:
+    """What was written into the signal table, in the order of commits."""
+    query = (
+        f"SELECT [__$start_lsn], {quoted(TOKEN)} FROM {change_table(reading.instance.name)}"
+        f" WHERE [__$start_lsn] > ? AND [__$start_lsn] <= ? AND [__$operation] IN ({Image.INSERTED:d}, {Image.AFTER:d})"
+        f" ORDER BY [__$start_lsn], [__$command_id]"
+    )
+    rows: list[Any] = connection.rows(query, [reading.after, reading.upto])
+    return [(bytes(lsn), token) for lsn, token in rows if token is not None]
+
+
+def zone(connection: Connection) -> timedelta:
+    """How far the server's clock, in which change data capture has its times, is in front of UTC."""
+    local, utc = connection.rows(_CLOCKS)[0]
+    return timedelta(minutes=round((local - utc) / timedelta(minutes=1)))

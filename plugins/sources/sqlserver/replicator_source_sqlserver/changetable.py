@@ -1,0 +1,237 @@
+"""Reads of a change table: its statements, and its rows as Arrow columns.
+
+The table is read itself, not through `cdc.fn_cdc_get_all_changes_…`, which has no `__$command_id`. Its index has the order that is asked
+for here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from replicator.model.errors import TableError
+from replicator.model.schema import TableId, TableSchema
+from replicator_source_sqlserver.catalogue import CaptureInstance
+from replicator_source_sqlserver.changes import NONE, Image, Positions, UnpairedImageError, absent, paired
+from replicator_source_sqlserver.connection import Row
+from replicator_source_sqlserver.lsn import SIZE
+from replicator_source_sqlserver.names import quoted
+from replicator_source_sqlserver.rows import columns_of, decoded
+from replicator_source_sqlserver.types import ColumnSpec, DeclaredType, spec_of
+
+_START, _COMMAND, _SEQVAL, _OPERATION, _MASK = range(5)
+_META: Final = ("[__$start_lsn]", "[__$command_id]", "[__$seqval]", "[__$operation]", "[__$update_mask]")
+_ORDER: Final = ", ".join(_META[:4])
+LSN: Final = np.dtype((np.bytes_, SIZE))
+
+Query = tuple[str, Sequence[Any]]
+"""A statement and its parameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Last:
+    """Where a read of a large transaction stopped: the row that was read last."""
+
+    command: int
+    seqval: bytes
+    operation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeTable:
+    """A change table, read in the shape that the host knows.
+
+    Attributes:
+        specs: Of the fields of `schema`, by the column's name: how the change table has them.
+    """
+
+    schema: TableSchema
+    instance: CaptureInstance
+    specs: Mapping[str, ColumnSpec]
+
+    @classmethod
+    def of(cls, schema: TableSchema, instance: CaptureInstance, columns: Mapping[str, DeclaredType]) -> ChangeTable:
+        """Plan the reading of an instance whose change table has these columns.
+
+        Raises:
+            TableError: `column_not_captured`: it lacks a column.
+        """
+        specs = {}
+        for column in schema.columns:
+            spec = spec_of(columns[column.name]) if column.name in columns else None
+            if spec is None or column.name not in instance.ordinals:
+                raise not_captured(schema.table, [column.name])
+            specs[column.name] = spec
+        return cls(schema=schema, instance=instance, specs=specs)
+
+    @property
+    def name(self) -> str:
+        """The change table, as in a FROM."""
+        return change_table(self.instance.name)
+
+    @property
+    def _selected(self) -> str:
+        columns = [
+            f"{self.specs[c.name].selected.format(quoted(c.name))} AS c{number}"
+            for number, c in enumerate(self.schema.columns, start=1)
+        ]
+        return ", ".join([*_META, *columns])
+
+    def commits(self, after: bytes, upto: bytes) -> Query:
+        """The statement that reads all rows of the commits behind `after`, up to and including `upto`."""
+        return (
+            f"SELECT {self._selected} FROM {self.name} WHERE [__$start_lsn] > ? AND [__$start_lsn] <= ? ORDER BY {_ORDER}",
+            [after, upto],
+        )
+
+    def part(self, commit: bytes, last: Last | None, limit: int) -> Query:
+        """The statement that reads some rows of one commit: those behind `last`, at most `limit`.
+
+        The rows behind it are three ranges of the index, each of which the server finds at once.
+        """
+        if last is None:
+            pieces: list[tuple[str, list[Any]]] = [("", [])]
+        else:
+            pieces = [
+                (
+                    " AND [__$command_id] = ? AND [__$seqval] = ? AND [__$operation] > ?",
+                    [last.command, last.seqval, last.operation],
+                ),
+                (" AND [__$command_id] = ? AND [__$seqval] > ?", [last.command, last.seqval]),
+                (" AND [__$command_id] > ?", [last.command]),
+            ]
+        parts = [
+            f"SELECT * FROM (SELECT TOP ({limit}) {self._selected} FROM {self.name} WHERE [__$start_lsn] = ?{condition}"
+            f" ORDER BY {_ORDER}) p{number}"
+            for number, (condition, _) in enumerate(pieces)
+        ]
+        parameters = [value for _, values in pieces for value in (commit, *values)]
+        return f"SELECT TOP ({limit}) * FROM ({' UNION ALL '.join(parts)}) u ORDER BY {_ORDER}", parameters
+
+    def decode(self, rows: Sequence[Row]) -> Decoded:
+        """Make changes of rows that are in the order of the log.
+
+        Raises:
+            TableError: They cannot be.
+        """
+        table = str(self.schema.table)
+        columns = columns_of(rows) if rows else [()] * (len(_META) + len(self.schema.columns))
+        starts, seqvals, images, masks = (columns[n] for n in (_START, _SEQVAL, _OPERATION, _MASK))
+        try:
+            changes = paired(starts, seqvals, images)
+            lobs = {c.name: self.instance.ordinals[c.name] for c in self.schema.columns if self.specs[c.name].is_lob}
+            missing = absent(masks, images, {self.schema.fields[name]: ordinal for name, ordinal in lobs.items()})
+        except UnpairedImageError as error:
+            raise TableError(
+                f"The change table of {self.instance.name} has half of an UPDATE.",
+                code="corrupt_rows",
+                table=table,
+                action="Run `replicator snapshot NAME TABLE`.",
+            ) from error
+        arrays = [
+            self._column(values, column.name, column.type)
+            for values, column in zip(columns[len(_META) :], self.schema.columns, strict=True)
+        ]
+        first = np.where(changes.before == NONE, changes.after, changes.before)
+        return Decoded(
+            schema=self.schema,
+            starts=_taken(starts, first),
+            seqvals=_taken(seqvals, first),
+            operations=changes.operations,
+            before=_images(arrays, self.schema, changes.before, is_before=True),
+            row=_images(arrays, self.schema, changes.after, is_before=False),
+            absent=missing.take(_indices(changes.after)),
+            bytes=sum(array.nbytes for array in arrays),
+        )
+
+    def _column(self, values: Sequence[Any], name: str, wanted: pa.DataType) -> pa.Array:
+        spec = self.specs[name]
+        array = decoded(values, spec, name=name)
+        # A column's type was changed, and with it the change table, with all that is in it.
+        return array if array.type == wanted else array.cast(wanted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """Changes of one table in the order of the log. All attributes have the same length.
+
+    Attributes:
+        starts, seqvals: Of the row where each change stands; arrays of `LSN`.
+        before, row, absent: As in `change_schema`.
+        bytes: Of the decoded columns.
+    """
+
+    schema: TableSchema
+    starts: Any
+    seqvals: Any
+    operations: pa.StringArray
+    before: pa.StructArray
+    row: pa.StructArray
+    absent: pa.ListArray
+    bytes: int
+
+    def __len__(self) -> int:
+        """How many changes."""
+        return len(self.operations)
+
+    def joined_with(self, later: Decoded) -> Decoded:
+        """These changes and later ones of the same table in the same shape."""
+        return Decoded(
+            schema=self.schema,
+            starts=np.concatenate([self.starts, later.starts]),
+            seqvals=np.concatenate([self.seqvals, later.seqvals]),
+            operations=pa.concat_arrays([self.operations, later.operations]),
+            before=pa.concat_arrays([self.before, later.before]),
+            row=pa.concat_arrays([self.row, later.row]),
+            absent=pa.concat_arrays([self.absent, later.absent]),
+            bytes=self.bytes + later.bytes,
+        )
+
+
+def change_table(instance: str) -> str:
+    """The change table of an instance, as in a FROM."""
+    return f"cdc.{quoted(f'{instance}_CT')}"
+
+
+def last_of(rows: Sequence[Row]) -> tuple[Sequence[Row], Last]:
+    """Rows of a part of a transaction without a last one whose other half may follow, and where the next part begins."""
+    if len(rows) > 1 and rows[-1][_OPERATION] in (Image.DELETED, Image.BEFORE):
+        rows = rows[:-1]
+    row = rows[-1]
+    return rows, Last(command=row[_COMMAND], seqval=bytes(row[_SEQVAL]), operation=row[_OPERATION])
+
+
+def not_captured(table: TableId, columns: Collection[str]) -> TableError:
+    """The error of a table that has columns which no capture instance has."""
+    return TableError(
+        f"the capture instance lacks {', '.join(sorted(columns))}.",
+        code="column_not_captured",
+        table=str(table),
+        action="Make a second instance, which has all columns: EXEC sys.sp_cdc_enable_table @source_schema = "
+        f"N'{table.namespace}', @source_name = N'{table.name}', @role_name = NULL, @supports_net_changes = 0, "
+        "@capture_instance = N'…'. Then run `replicator snapshot NAME TABLE`.",
+    )
+
+
+def _taken(values: Sequence[Any], positions: Positions) -> Any:
+    return np.asarray(values, LSN)[positions] if len(values) else np.empty(0, LSN)
+
+
+def _indices(positions: Positions) -> pa.Array:
+    return pa.array(positions, mask=positions == NONE)
+
+
+def _images(
+    arrays: Sequence[pa.Array], schema: TableSchema, positions: Positions, *, is_before: bool
+) -> pa.StructArray:
+    kind = schema.before_type if is_before else schema.row_type
+    by_field = dict(zip((schema.fields[c.name] for c in schema.columns), arrays, strict=True))
+    indices = _indices(positions)
+    fields = list(kind)
+    return pa.StructArray.from_arrays(
+        [by_field[f.name].take(indices) for f in fields], fields=fields, mask=pa.array(positions == NONE)
+    )

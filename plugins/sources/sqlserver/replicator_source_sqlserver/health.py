@@ -1,0 +1,59 @@
+"""Whether the capture job works. A job that has stopped gives no error: the positions just stand still."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from replicator.model.errors import SourceUnavailableError
+from replicator_source_sqlserver.connection import Connection
+
+HEARTBEAT_S: Final = 10.0
+"""How often the signal table is written, if there is one."""
+SIGNAL_S: Final = 60.0
+"""How long a write of ours may take until it is captured."""
+IDLE_S: Final = 610.0
+"""Twice the time after which the job makes an entry for a database where nothing is written."""
+
+_ERRORS: Final = "SELECT TOP (1) error_number, error_message FROM sys.dm_cdc_errors ORDER BY entry_time DESC"
+
+
+class CaptureHealth:
+    """Watches the position of the capture job, and has the signal table written.
+
+    Args:
+        beat: Writes into the signal table; None if there is none.
+    """
+
+    def __init__(self, beat: Callable[[], None] | None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._beat, self._clock = beat, clock
+        self._head: bytes | None = None
+        self._moved_at = clock()
+        self._beaten_at: float | None = None
+
+    def see(self, connection: Connection, head: bytes | None) -> None:
+        """Take note of the position.
+
+        Raises:
+            SourceUnavailableError: `capture_stalled`.
+        """
+        now = self._clock()
+        if head != self._head:
+            self._head, self._moved_at = head, now
+        if self._beat is not None and (self._beaten_at is None or now - self._beaten_at >= HEARTBEAT_S):
+            self._beat()
+            self._beaten_at = now
+        if now - self._moved_at > (IDLE_S if self._beat is None else SIGNAL_S):
+            raise _stalled(connection, now - self._moved_at)
+
+
+def _stalled(connection: Connection, seconds: float) -> SourceUnavailableError:
+    rows = connection.rows(_ERRORS)
+    reason = f" Its last error: {rows[0][1]} ({rows[0][0]})." if rows else ""
+    return SourceUnavailableError(
+        f"the capture job has captured nothing for {seconds:.0f} s.{reason}",
+        code="capture_stalled",
+        action="See that SQL Server Agent runs and the job exists (it does not after a failover): EXEC sys.sp_cdc_add_job @job_type ="
+        " N'capture'; EXEC sys.sp_cdc_start_job @job_type = N'capture'.",
+    )

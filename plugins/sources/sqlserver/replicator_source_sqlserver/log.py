@@ -1,0 +1,358 @@
+"""The log: change tables in, pulls of Arrow columns out.
+
+A poll asks how far the capture job has come. If that is further than we are, the commits behind our position make a page: as many as fit,
+up to the next turn, which is where a table may have got another shape, or to the first awaited token. Only change tables that have rows of
+the page are read. Afterwards their low watermarks are looked at again: cleanup raises them before it deletes, and a range that was deleted
+reads as empty. A commit that is larger than a page is read in parts, one table after the other.
+
+Nothing that must survive is kept here. After a lost connection a new reader starts behind the last durable offset.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+import pyodbc
+from typing_extensions import override
+
+from replicator.model.errors import OffsetExpiredError, SchemaConflictError, SourceUnavailableError, TableError
+from replicator.model.events import DDLEvent
+from replicator.model.isolation import of_table
+from replicator.model.offset import Offset
+from replicator.model.schema import TableId
+from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, LogReader, PullLimits
+from replicator_source_sqlserver import capturelog
+from replicator_source_sqlserver.capturedtables import CapturedTables
+from replicator_source_sqlserver.capturelog import InstanceStart
+from replicator_source_sqlserver.catalogue import CaptureInstance
+from replicator_source_sqlserver.changetable import ChangeTable, Decoded, Last, last_of
+from replicator_source_sqlserver.connection import Connection, Session
+from replicator_source_sqlserver.errors import translate
+from replicator_source_sqlserver.health import CaptureHealth
+from replicator_source_sqlserver.instances import Reading, has_lost, readings
+from replicator_source_sqlserver.lsn import lsn_to_text, next_lsn, previous_lsn
+from replicator_source_sqlserver.marks import AwaitedMarks
+from replicator_source_sqlserver.pages import Commit, Page
+from replicator_source_sqlserver.position import Position
+
+POLL_S: Final = 0.25
+PAGE_ROWS: Final = 2_000
+"""A page has at least so many rows, however few are pulled at once: it costs some queries whatever it brings."""
+_LOOK_S: Final = 1.0
+_COMMITS_MAX: Final = 5_000
+_ROW_BYTES: Final = 200.0
+"""A guess, until a page has been read."""
+
+Starts = Mapping[int, InstanceStart]
+Part = tuple[TableId, ChangeTable, Reading]
+
+
+@dataclass(slots=True)
+class _LargeCommit:
+    """A commit that is read in parts: what is left of it. `left`: rows of change tables by table."""
+
+    commit: Commit
+    parts: list[Part]
+    left: dict[TableId, int]
+    marks: Sequence[str]
+    last: Last | None = None
+    is_begun: bool = False
+
+
+class ChangeReader(LogReader):
+    """See `LogReader`.
+
+    Args:
+        session: Its own connection.
+        position: Behind which it begins.
+        tables: What is followed.
+        board: The source's marks.
+        signal: The instances of the signal table, as they are when it is called; none without such a table.
+        health: Says when the capture job stands still.
+        zone: How far the server's clock is in front of UTC.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        position: Position,
+        tables: CapturedTables,
+        board: AwaitedMarks,
+        signal: Callable[[Connection], Sequence[CaptureInstance]],
+        health: CaptureHealth,
+        zone: timedelta,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._session, self._position, self._tables = session, position, tables
+        self._board, self._signal, self._health = board, signal, health
+        self._zone, self._clock = zone, clock
+        self._page: Page | None = None
+        self._large: _LargeCommit | None = None
+        self._turned: tuple[bytes, set[TableId]] = (b"", set())
+        self._row_bytes = _ROW_BYTES
+        self._looked_at: float | None = None
+
+    @override
+    def pull(self, limits: PullLimits) -> LogBatch:
+        deadline = self._clock() + limits.wait_s
+        while True:
+            with self._session.use("reading changes") as connection:
+                batch = self._next(connection, limits)
+            if batch is not None:
+                return batch
+            left = deadline - self._clock()
+            if left <= 0:
+                return LogBatch(open_transaction=None)
+            time.sleep(min(POLL_S, left))
+
+    @override
+    def acknowledge(self, offset: Offset) -> None:
+        """Nothing is told to the server: it keeps changes by its own rules."""
+
+    @override
+    def keep_alive(self) -> None:
+        """Each poll is a query of its own: nothing waits for us."""
+
+    @override
+    def close(self) -> None:
+        self._session.close()
+
+    # -- one pull ------------------------------------------------------------------------------------------------------
+
+    def _next(self, connection: Connection, limits: PullLimits) -> LogBatch | None:
+        if self._page is None or self._page.is_over:
+            loaded = self._part(connection, limits) if self._large is not None else self._load(connection, limits)
+            if not isinstance(loaded, Page):
+                return loaded
+            self._page = loaded
+        batch = self._page.take(max(1, min(limits.rows, int(limits.bytes / self._row_bytes))))
+        return replace(batch, table_errors=self._tables.take_errors())
+
+    def _load(self, connection: Connection, limits: PullLimits) -> Page | LogBatch | None:
+        """The next page; a batch with what happened to tables; None if there is nothing."""
+        head = capturelog.head(connection)
+        self._health.see(connection, head)
+        if head is None or head <= self._position.lsn:
+            return self._look(connection)
+        commits = capturelog.commits(connection, self._position.lsn, head, _COMMITS_MAX)
+        if not commits:
+            raise self._expired()
+        starts = capturelog.starts(connection)
+        altered = capturelog.definitions(connection, self._position.lsn, commits[-1].lsn)
+        self._tables.refresh(connection, starts, is_altered=bool(altered))
+        self._check_kept(starts)
+        if dropped := self._tables.missing(starts):
+            return self._event(dropped, self._position.lsn, self._position.moment)
+        commits, turn, event = self._up_to_turn(commits, altered, starts)
+        if event is not None:
+            return self._event([event], turn, commits[0].moment)
+        commits, marks = self._up_to_mark(connection, commits)
+        return self._read(connection, commits, marks, starts, limits)
+
+    def _look(self, connection: Connection) -> LogBatch | None:
+        """See now and then what became of the tables although nothing was captured."""
+        now = self._clock()
+        if self._looked_at is not None and now - self._looked_at < _LOOK_S:
+            return None
+        self._looked_at = now
+        starts = capturelog.starts(connection)
+        self._tables.refresh(connection, starts, is_altered=False)
+        self._check_kept(starts)
+        if dropped := self._tables.missing(starts):
+            return self._event(dropped, self._position.lsn, self._position.moment)
+        errors = self._tables.take_errors()
+        return LogBatch(open_transaction=None, table_errors=errors) if errors else None
+
+    def _event(self, events: Sequence[DDLEvent], lsn: bytes, moment: datetime) -> LogBatch:
+        """Events at a position, as a transaction of their own."""
+        at, id_ = (moment - self._zone).replace(tzinfo=UTC), lsn_to_text(lsn)
+        ended = {"id": id_, "end_ordinal": len(events), "committed_at": at}
+        return LogBatch(
+            open_transaction=None,
+            ddl=[replace(event, transaction_id=id_, source_timestamp=at) for event in events],
+            events=len(events),
+            transactions=pa.RecordBatch.from_pylist([ended], schema=TRANSACTION_SCHEMA),
+            table_errors=self._tables.take_errors(),
+        )
+
+    def _up_to_turn(
+        self, commits: list[Commit], altered: Sequence[tuple[bytes, int]], starts: Starts
+    ) -> tuple[list[Commit], bytes, DDLEvent | None]:
+        """The commits in front of the next turn; if there are none, all of them, and what the turn brings."""
+        for turn in self._tables.turns(altered, starts):
+            at, done = self._turned
+            is_done = turn.lsn <= self._position.lsn or turn.lsn < at or (turn.lsn == at and turn.table in done)
+            if is_done or turn.lsn > commits[-1].lsn:
+                continue
+            before = [commit for commit in commits if commit.lsn < turn.lsn]
+            if before:
+                return before, turn.lsn, None
+            # No commit lies between, and in front of it there is nothing to be read any more in an older instance.
+            self._position = replace(self._position, lsn=previous_lsn(turn.lsn))
+            self._turned = (turn.lsn, {*(done if turn.lsn == at else ()), turn.table})
+            if (event := self._tables.event(turn, starts)) is not None:
+                return commits, turn.lsn, event
+        return commits, b"", None
+
+    def _up_to_mark(self, connection: Connection, commits: list[Commit]) -> tuple[list[Commit], list[str]]:
+        """The commits up to and including the first with an awaited token, and the marks that are reached there."""
+        awaited, found = self._board.tokens, list[tuple[bytes, str]]()
+        if awaited:
+            for reading in readings(self._signal(connection), self._position.lsn, commits[-1].lsn):
+                found += capturelog.tokens(connection, reading)
+        at = min((lsn for lsn, token in found if token in awaited), default=None)
+        if at is None:
+            return commits, []
+        return [commit for commit in commits if commit.lsn <= at], [token for lsn, token in found if lsn == at]
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def _read(
+        self, connection: Connection, commits: list[Commit], tokens: Sequence[str], starts: Starts, limits: PullLimits
+    ) -> Page:
+        parts = self._parts(commits[-1].lsn, starts)
+        counts = capturelog.counts(connection, [reading for *_, reading in parts])
+        per_commit: dict[bytes, int] = {}
+        for (_, lsn), count in counts.items():
+            per_commit[lsn] = per_commit.get(lsn, 0) + count
+        fitting = self._fitting(commits, per_commit, limits)
+        if len(fitting) < len(commits):
+            tokens = ()
+        end = fitting[-1]
+        if len(fitting) == 1 and per_commit.get(end.lsn, 0) > self._rows_max(limits):
+            left = {table: count for n, (table, *_) in enumerate(parts) if (count := counts.get((n, end.lsn), 0))}
+            wanted = [part for n, part in enumerate(parts) if (n, end.lsn) in counts]
+            self._large = _LargeCommit(commit=end, parts=wanted, left=left, marks=tokens)
+            return self._part(connection, limits)
+        moved = {n for (n, lsn) in counts if lsn <= end.lsn}
+        wanted = [part for n, part in enumerate(parts) if n in moved]
+        decoded = [found for part in wanted for found in self._table(connection, part, end.lsn)]
+        self._check_kept(capturelog.starts(connection), [reading for *_, reading in wanted])
+        return self._page_of(_joined(decoded), fitting, tokens)
+
+    def _page_of(self, tables: Sequence[Decoded], commits: Sequence[Commit], tokens: Sequence[str]) -> Page:
+        end = commits[-1].position
+        page = Page(tables, commits, zone=self._zone, end=end, marks=self._board.reached(tokens, end.moment))
+        self._count_bytes(page)
+        self._position = end
+        return page
+
+    def _parts(self, upto: bytes, starts: Starts) -> list[Part]:
+        found: list[Part] = []
+        for table in self._tables.capturing():
+            try:
+                found += [
+                    (table, self._tables.change_table(table, reading.instance), reading)
+                    for reading in readings(self._tables.instances(table, starts), self._position.lsn, upto)
+                ]
+            except TableError as error:
+                self._tables.fail(table, error)
+        return found
+
+    def _rows_max(self, limits: PullLimits) -> int:
+        return max(PAGE_ROWS, min(limits.rows, int(limits.bytes / self._row_bytes)))
+
+    def _fitting(self, commits: list[Commit], per_commit: Mapping[bytes, int], limits: PullLimits) -> list[Commit]:
+        """The first commits, at least one, that have no more rows than a page."""
+        total, rows_max = 0, self._rows_max(limits)
+        for number, commit in enumerate(commits):
+            total += per_commit.get(commit.lsn, 0)
+            if total > rows_max:
+                return commits[: max(1, number)]
+        return commits
+
+    def _table(self, connection: Connection, part: Part, upto: bytes) -> list[Decoded]:
+        """The changes of one table; none if they cannot be read, and the table fails."""
+        table, change_table, reading = part
+        query = change_table.commits(reading.after, min(reading.upto, upto))
+        return self._decoded(table, change_table, self._rows(connection, table, *query))
+
+    def _part(self, connection: Connection, limits: PullLimits) -> Page:
+        """The next part of a large commit."""
+        large = self._large
+        assert large is not None
+        is_rest = large.is_begun
+        large.is_begun = True
+        table, change_table, reading = large.parts[0]
+        limit = min(self._rows_max(limits), large.left[table] + 1)
+        query = change_table.part(large.commit.lsn, large.last, max(2, limit))
+        rows: Sequence[Any] = self._rows(connection, table, *query)
+        self._check_kept(capturelog.starts(connection), [reading])
+        if len(rows) >= large.left[table] or not rows:
+            large.last = None
+        else:
+            rows, large.last = last_of(rows)
+        large.left[table] -= len(rows)
+        decoded = self._decoded(table, change_table, rows)
+        if large.last is None or not decoded:
+            large.parts.pop(0)
+            large.last = None
+        is_whole = not large.parts
+        end = large.commit.position
+        marks = self._board.reached(large.marks, end.moment) if is_whole else ()
+        page = Page(decoded, [large.commit], zone=self._zone, end=end, is_whole=is_whole, is_rest=is_rest, marks=marks)
+        self._count_bytes(page)
+        if is_whole:
+            self._large, self._position = None, end
+        return page
+
+    def _decoded(self, table: TableId, change_table: ChangeTable, rows: Sequence[Any]) -> list[Decoded]:
+        try:
+            with of_table(table, "decoding its changes"):
+                return [change_table.decode(rows)]
+        except TableError as error:
+            self._tables.fail(table, error)
+            return []
+
+    def _rows(self, connection: Connection, table: TableId, query: str, parameters: Sequence[Any]) -> Sequence[Any]:
+        try:
+            return connection.rows(query, parameters)
+        except pyodbc.Error as error:
+            translated = translate(error, doing="reading changes", table=str(table))
+            if not isinstance(translated, SchemaConflictError):
+                raise
+            # The instance was disabled, or the table dropped, since the catalogue was read: a new reader will see.
+            raise SourceUnavailableError(translated.message, code="instance_changed", table=None) from error
+
+    def _count_bytes(self, page: Page) -> None:
+        if page.events:
+            self._row_bytes = max(1.0, page.bytes / page.events)
+
+    # -- what may be lost ----------------------------------------------------------------------------------------------
+
+    def _check_kept(self, starts: Starts, read: Sequence[Reading] = ()) -> None:
+        """See that cleanup has deleted nothing that is needed, or that was being read."""
+        for table in self._tables.capturing():
+            if has_lost(self._tables.instances(table, starts), self._position):
+                raise self._expired()
+        for reading in read:
+            start = starts.get(reading.instance.object_id)
+            if start is None or (start.start_lsn is not None and start.start_lsn > next_lsn(reading.after)):
+                # Whether that was before or after it was read, nobody can say.
+                raise SourceUnavailableError(
+                    f"the instance {reading.instance.name} was cleaned up or disabled while it was read.",
+                    code="instance_changed",
+                )
+
+    def _expired(self) -> OffsetExpiredError:
+        return OffsetExpiredError(
+            f"Change data capture no longer has the changes behind {lsn_to_text(self._position.lsn)}: cleanup has deleted them.",
+            code="offset_expired",
+            action="Run `replicator snapshot NAME --changed-only` or `--restart`. To keep changes for longer: EXEC "
+            "sys.sp_cdc_change_job @job_type = N'cleanup', @retention = minutes.",
+        )
+
+
+def _joined(decoded: Sequence[Decoded]) -> Sequence[Decoded]:
+    """One for each table: two instances of a table follow each other."""
+    by_table: dict[TableId, Decoded] = {}
+    for part in decoded:
+        table = part.schema.table
+        by_table[table] = by_table[table].joined_with(part) if table in by_table else part
+    return list(by_table.values())

@@ -1,0 +1,366 @@
+"""The log's reader on the model: what is delivered, in what order, and what is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyodbc
+import pytest
+
+from replicator.config import Secret
+from replicator.model.errors import OffsetExpiredError, SourceUnavailableError, TableError
+from replicator.model.schema import TableId
+from replicator.plugins.source import PullLimits
+from replicator.testing.source_harness import Change, Delivered
+from replicator_source_sqlserver import capturelog, discovery
+from replicator_source_sqlserver.capturedtables import CapturedTables
+from replicator_source_sqlserver.config import SqlServerConfig
+from replicator_source_sqlserver.connection import Connector, Session
+from replicator_source_sqlserver.health import CaptureHealth
+from replicator_source_sqlserver.log import ChangeReader
+from replicator_source_sqlserver.marks import AwaitedMarks
+from replicator_source_sqlserver.position import Position
+from replicator_testbed.servers import PostgresServer
+from replicator_testbed.sqlserver.drivers import Driver, connect, library
+from replicator_testbed.sqlserver.model import SqlServerModel
+
+WIDE = PullLimits(rows=10_000, bytes=64 << 20, wait_s=0.0)
+T, U = TableId("dbo", "t"), TableId("dbo", "u")
+
+
+@dataclass(kw_only=True)
+class World:
+    """A model with captured tables, and a reader of its log."""
+
+    model: SqlServerModel
+    sql: pyodbc.Connection
+    connector: Connector
+    tables: Sequence[TableId] = ()
+
+    def execute(self, *statements: str) -> None:
+        for statement in statements:
+            self.sql.execute(statement)
+
+    def capture(self) -> None:
+        self.model.capture.scan_all()
+
+    def enable(self, table: TableId, **more: str) -> None:
+        arguments = {"source_schema": table.namespace, "source_name": table.name, **more}
+        written = ", ".join(f"@{name} = N'{value}'" for name, value in arguments.items())
+        self.execute(f"EXEC sys.sp_cdc_enable_table {written}, @role_name = NULL, @supports_net_changes = 0")
+        self.capture()
+
+    def session(self) -> Session:
+        return Session(self.connector)
+
+    def position(self) -> Position:
+        session = self.session()
+        with session.use("asking") as connection:
+            found = capturelog.settled(connection, 0.0) or capturelog.beginning(connection, 0.0)
+        session.close()
+        assert found is not None
+        return found.position
+
+    def open(self, position: Position, tables: Sequence[TableId] = ()) -> ChangeReader:
+        session = self.session()
+        with session.use("asking") as connection:
+            found = discovery.read_tables(connection, tables or self.tables)
+            zone = capturelog.zone(connection)
+        session.close()
+        return ChangeReader(
+            self.session(),
+            position=position,
+            tables=CapturedTables({t: d.schema for t, d in found.items()}, {t: d.object_id for t, d in found.items()}),
+            board=AwaitedMarks("test"),
+            signal=lambda _: (),
+            health=CaptureHealth(None),
+            zone=zone,
+        )
+
+
+@pytest.fixture
+def world(postgres: PostgresServer) -> Iterator[World]:
+    with SqlServerModel(postgres) as model:
+        address = model.address
+        config = SqlServerConfig(
+            host=address.host, port=address.port, user=address.user, password=Secret(address.password),
+            database=address.database, driver=str(library(Driver.FREETDS)), tls="disable",
+        )  # fmt: skip
+        sql = connect(Driver.FREETDS, address)
+        world = World(model=model, sql=sql, connector=Connector(config))
+        world.execute("EXEC sys.sp_cdc_enable_db")
+        yield world
+        sql.close()
+        world.connector.close()
+
+
+@pytest.fixture
+def two(world: World) -> World:
+    """Two captured tables, t and u."""
+    world.tables = (T, U)
+    for table in world.tables:
+        world.execute(
+            f"CREATE TABLE {table} (id int NOT NULL PRIMARY KEY, name nvarchar(50) NULL, note nvarchar(max) NULL)"
+        )
+        world.enable(table)
+    return world
+
+
+@dataclass
+class Drained(Delivered):
+    table_errors: dict[TableId, TableError] = field(default_factory=dict)
+
+
+def drained(reader: ChangeReader, limits: PullLimits = WIDE) -> Drained:
+    """Everything that has been captured."""
+    delivered = Drained()
+    while True:
+        batch = reader.pull(limits)
+        delivered.add(batch)
+        delivered.table_errors |= batch.table_errors
+        if not batch.events and batch.offset is None and batch.open_transaction is None:
+            return delivered
+
+
+def shown(delivered: Delivered) -> list[tuple[str, str, Any]]:
+    return [(change.table.name, change.operation, id_of(change)) for change in delivered.changes]
+
+
+def id_of(change: Change) -> Any:
+    row = change.row or change.before
+    assert row is not None
+    return row["id"]
+
+
+def labels(delivered: Delivered) -> list[Any]:
+    """Numbers of rows, and names of events."""
+    return [id_of(e) if isinstance(e, Change) else str(e.operation) for e in delivered.events]
+
+
+def test_changes_of_several_tables_come_in_the_order_of_the_log(two: World) -> None:
+    reader = two.open(two.position())
+    two.execute(
+        "BEGIN TRANSACTION; INSERT INTO dbo.t (id, name) VALUES (1, N'a'); INSERT INTO dbo.u (id) VALUES (1);"
+        " UPDATE dbo.t SET name = N'b' WHERE id = 1; DELETE FROM dbo.u WHERE id = 1; INSERT INTO dbo.u (id) VALUES (2); COMMIT",
+        "UPDATE dbo.t SET id = 5 WHERE id = 1",
+    )
+    two.capture()
+    delivered = drained(reader)
+    assert shown(delivered) == [
+        ("t", "INSERT", 1), ("u", "INSERT", 1), ("t", "UPDATE", 1), ("u", "DELETE", 1), ("u", "INSERT", 2),
+        ("t", "UPDATE", 5),
+    ]  # fmt: skip
+    assert len(delivered.transactions) == 2
+    moved = delivered.changes[-1]
+    assert (moved.before, moved.row and moved.row["name"]) == ({"id": 1}, "b")
+    reader.close()
+
+
+def test_a_large_value_that_an_update_leaves_alone_is_absent(two: World) -> None:
+    reader = two.open(two.position())
+    two.execute(
+        "INSERT INTO dbo.t (id, name, note) VALUES (1, N'a', N'long')",
+        "UPDATE dbo.t SET name = N'b' WHERE id = 1",
+        "UPDATE dbo.t SET note = NULL WHERE id = 1",
+    )
+    two.capture()
+    changes = drained(reader).changes
+    assert [(c.row["name"], c.row["note"], c.absent) for c in changes if c.row] == [
+        ("a", "long", frozenset()),
+        ("b", None, {"note"}),
+        ("b", None, frozenset()),
+    ]
+    reader.close()
+
+
+@pytest.mark.parametrize("rows", [1, 7, 1000, 10_000])
+def test_a_large_transaction_is_read_in_parts_and_stays_open_until_its_end(
+    two: World, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr("replicator_source_sqlserver.log.PAGE_ROWS", 50)
+    reader = two.open(two.position())
+    values = ", ".join(f"({n})" for n in range(200))
+    two.execute(
+        f"BEGIN TRANSACTION; INSERT INTO dbo.t (id) VALUES {values}; INSERT INTO dbo.u (id) VALUES {values};"
+        " UPDATE dbo.t SET name = N'x'; UPDATE dbo.u SET id = id + 1000; COMMIT",
+        "INSERT INTO dbo.t (id) VALUES (7000)",
+    )
+    two.capture()
+    delivered = drained(reader, PullLimits(rows=rows, bytes=64 << 20, wait_s=0.0))
+    of_t = [(op, id_) for table, op, id_ in shown(delivered) if table == "t"]
+    of_u = [(op, id_) for table, op, id_ in shown(delivered) if table == "u"]
+    assert of_t == [
+        *(("INSERT", n) for n in range(200)), *(("UPDATE", n) for n in range(200)), ("INSERT", 7000),
+    ]  # fmt: skip
+    assert of_u[:200] == [("INSERT", n) for n in range(200)]
+    assert of_u[200:] == [*(("DELETE", n) for n in range(200)), *(("INSERT", n + 1000) for n in range(200))]
+    assert len(delivered.transactions) == 2
+    assert delivered.open_transaction is None
+    reader.close()
+
+
+def test_resuming_behind_any_offset_gives_the_rest(two: World) -> None:
+    start = two.position()
+    for n in range(6):
+        two.execute(f"INSERT INTO dbo.t (id) VALUES ({n}), ({n + 100})")
+    two.capture()
+    reader = two.open(start)
+    delivered = drained(reader, PullLimits(rows=3, bytes=64 << 20, wait_s=0.0))
+    everything = shown(delivered)
+    assert len(everything) == 12
+    for offset, events in delivered.offsets:
+        again = two.open(Position.of(offset))
+        assert shown(drained(again)) == everything[events:]
+        again.close()
+    reader.close()
+
+
+def test_what_cleanup_has_deleted_is_noticed(two: World) -> None:
+    start = two.position()
+    two.execute("INSERT INTO dbo.t (id) VALUES (1)")
+    two.capture()
+    two.execute("INSERT INTO dbo.t (id) VALUES (2)")
+    two.capture()
+    two.model.capture.raise_low_watermark(two.position().lsn)
+    two.model.capture.delete_below()
+    reader = two.open(start)
+    with pytest.raises(OffsetExpiredError):
+        drained(reader)
+    reader.close()
+
+
+def test_what_cleanup_deletes_while_it_is_read_is_noticed(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The low watermark rises between the question for it and the reading: the range reads as empty."""
+    reader = two.open(two.position())
+    two.execute("INSERT INTO dbo.t (id) VALUES (1)", "INSERT INTO dbo.t (id) VALUES (2)")
+    two.capture()
+    counts = capturelog.counts
+
+    def count_then_clean(*arguments: Any) -> Mapping[tuple[bytes, int], int]:
+        found: Any = counts(*arguments)
+        two.model.capture.raise_low_watermark(two.position().lsn)
+        two.model.capture.delete_below()
+        return found
+
+    monkeypatch.setattr(capturelog, "counts", count_then_clean)
+    with pytest.raises((SourceUnavailableError, OffsetExpiredError)):
+        drained(reader)
+    reader.close()
+
+
+def test_an_idle_table_is_not_lost_by_cleanup(two: World) -> None:
+    reader = two.open(two.position(), [T])
+    for n in range(3):
+        two.execute(f"INSERT INTO dbo.u (id) VALUES ({n})")
+    two.capture()
+    delivered = drained(reader)
+    assert delivered.offsets
+    two.model.capture.raise_low_watermark(two.position().lsn)
+    two.model.capture.delete_below()
+    two.execute("INSERT INTO dbo.t (id) VALUES (1)")
+    two.capture()
+    assert shown(drained(reader)) == [("t", "INSERT", 1)]
+    reader.close()
+
+
+def test_a_second_instance_takes_over_where_it_begins(two: World) -> None:
+    reader = two.open(two.position())
+    two.execute("INSERT INTO dbo.t (id) VALUES (1)")
+    two.enable(T, capture_instance="dbo_t_2")
+    two.execute("INSERT INTO dbo.t (id) VALUES (2)")
+    two.capture()
+    assert shown(drained(reader)) == [("t", "INSERT", 1), ("t", "INSERT", 2)]
+    two.execute(
+        "EXEC sys.sp_cdc_disable_table @source_schema = N'dbo', @source_name = N't', @capture_instance = N'dbo_t'"
+    )
+    two.execute("INSERT INTO dbo.t (id) VALUES (3)")
+    two.capture()
+    assert shown(drained(reader)) == [("t", "INSERT", 3)]
+    reader.close()
+
+
+def test_an_added_column_that_is_not_captured_fails_its_table_alone(two: World) -> None:
+    reader = two.open(two.position())
+    two.execute(
+        "INSERT INTO dbo.t (id) VALUES (1)", "ALTER TABLE dbo.t ADD more int NULL", "INSERT INTO dbo.u (id) VALUES (1)"
+    )
+    two.capture()
+    delivered = drained(reader)
+    assert shown(delivered) == [("t", "INSERT", 1), ("u", "INSERT", 1)]
+    assert {str(table): error.code for table, error in delivered.table_errors.items()} == {
+        "dbo.t": "column_not_captured"
+    }
+    reader.close()
+
+
+def test_a_second_instance_with_a_new_column_is_an_event_where_it_begins(two: World) -> None:
+    reader = two.open(two.position())
+    two.execute("INSERT INTO dbo.t (id) VALUES (1)", "ALTER TABLE dbo.t ADD more int NULL")
+    two.enable(T, capture_instance="dbo_t_2")
+    two.execute("INSERT INTO dbo.t (id, more) VALUES (2, 7)")
+    two.capture()
+    delivered = drained(reader)
+    events = delivered.events
+    assert labels(delivered) == [1, "ALTER_TABLE", 2]
+    assert isinstance(events[-1], Change)
+    assert events[-1].row is not None
+    assert events[-1].row["more"] == 7
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "types"),
+    [
+        ("ALTER TABLE dbo.t DROP COLUMN name", {"id": "int32", "note": "string"}),
+        ("ALTER TABLE dbo.u ALTER COLUMN id bigint NOT NULL", None),
+        ("ALTER TABLE dbo.t ALTER COLUMN name nvarchar(100) NULL", {"id": "int32", "name": "string", "note": "string"}),
+    ],
+)
+def test_a_table_that_is_altered_is_an_event_at_its_position(
+    two: World, statement: str, types: dict[str, str] | None
+) -> None:
+    if types is None:
+        with pytest.raises(pyodbc.Error):
+            two.execute(statement)
+        return
+    reader = two.open(two.position())
+    two.execute(
+        "INSERT INTO dbo.t (id, note) VALUES (1, N'x')", statement, "INSERT INTO dbo.t (id, note) VALUES (2, N'y')"
+    )
+    two.capture()
+    delivered = drained(reader)
+    events = delivered.events
+    assert labels(delivered) == [1, "ALTER_TABLE", 2]
+    event = events[1]
+    assert not isinstance(event, Change)
+    assert event.schema is not None
+    assert {c.name: str(c.type) for c in event.schema.columns} == types
+    reader.close()
+
+
+def test_a_dropped_table_is_an_event_and_one_that_is_not_captured_any_more_fails(two: World) -> None:
+    reader = two.open(two.position())
+    two.execute("DROP TABLE dbo.t")
+    two.execute(
+        "EXEC sys.sp_cdc_disable_table @source_schema = N'dbo', @source_name = N'u', @capture_instance = N'all'"
+    )
+    two.execute("CREATE TABLE dbo.v (id int NOT NULL PRIMARY KEY)")
+    two.enable(TableId("dbo", "v"))
+    delivered = drained(reader)
+    assert [str(e.operation) for e in delivered.events] == ["DROP_TABLE"]
+    assert {str(t): e.code for t, e in delivered.table_errors.items()} == {"dbo.u": "table_not_captured"}
+    reader.close()
+
+
+def test_a_capture_job_that_stands_still_is_told(two: World) -> None:
+    now = [0.0]
+    reader = two.open(two.position())
+    reader._health = CaptureHealth(None, clock=lambda: now[0])
+    reader.pull(WIDE)
+    now[0] = 611.0
+    with pytest.raises(SourceUnavailableError) as raised:
+        reader.pull(WIDE)
+    assert raised.value.code == "capture_stalled"
+    reader.close()
