@@ -14,6 +14,7 @@ from replicator_testbed.sqlserver.capture.job import CaptureJob, Clock, utc_now
 from replicator_testbed.sqlserver.drivers import Address
 from replicator_testbed.sqlserver.engine.commands import HANDLERS
 from replicator_testbed.sqlserver.engine.database import Database
+from replicator_testbed.sqlserver.engine.names import quoted
 from replicator_testbed.sqlserver.engine.session import Session
 from replicator_testbed.sqlserver.outcomes import SqlError
 from replicator_testbed.sqlserver.server import TdsServer
@@ -33,6 +34,7 @@ class SqlServerModel:
         *,
         database: str = DATABASE,
         users: Mapping[str, str] | None = None,
+        readers: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
         clock: Clock = utc_now,
     ) -> None:
@@ -41,13 +43,15 @@ class SqlServerModel:
         Args:
             postgres: Where its data is.
             database: The one database that it has.
-            users: Passwords by user; the default is USER with PASSWORD.
+            users: Passwords by user, who may do everything; the default is USER with PASSWORD.
+            readers: Passwords by user, who may do what is granted to them.
             tls: Its certificate. Without it the model does not encrypt.
             clock: Of the capture job: it decides about rows without a transaction, lag and retention.
         """
         self._postgres = postgres
         self._name = database
-        self._users = dict(users or {USER: PASSWORD})
+        self._owners = dict(users or {USER: PASSWORD})
+        self._users = self._owners | dict(readers or {})
         self._tls = tls
         self._clock = clock
         self._stack = contextlib.ExitStack()
@@ -59,6 +63,8 @@ class SqlServerModel:
             scratch = stack.enter_context(self._postgres.database())
             self.database = Database(scratch.dsn, self._name)
             stack.callback(self.database.close)
+            for owner in self._owners:
+                self.database.permissions.set_owner(owner, is_owner=True)
             self.capture = CaptureJob(self.database, clock=self._clock)
             stack.callback(self.capture.close)
             self.server = stack.enter_context(TdsServer(self._open, tls=self._tls))
@@ -80,8 +86,22 @@ class SqlServerModel:
     @property
     def address(self) -> Address:
         """Where to connect, as the first of its users."""
-        user, password = next(iter(self._users.items()))
-        return Address(host=self.host, port=self.port, user=user, password=password, database=self._name)
+        return self.address_of(next(iter(self._users)))
+
+    def address_of(self, user: str) -> Address:
+        """Where to connect as one of its users."""
+        return Address(host=self.host, port=self.port, user=user, password=self._users[user], database=self._name)
+
+    def change(self, **facts: bool | str) -> None:
+        """Change what no statement of T-SQL changes: `edition`, `version`, `is_read_only`, `is_agent_running`."""
+        for name, value in facts.items():
+            self.database.execute(f"UPDATE sqlserver.database SET {quoted(name)} = %s", [value])
+
+    def grant(self, user: str, permission: str, schema: str, name: str) -> None:
+        """Grant what a GRANT in this database cannot: something in msdb."""
+        with self.database.connect() as connection:
+            number = self.database.names(connection).table(schema, name).oid
+        self.database.permissions.change(user, [permission], number, to=True)
 
     def _open(self, login: Login) -> Session:
         password = self._users.get(login.user)

@@ -360,6 +360,8 @@ def test_a_value_over_max_text_repl_size_fails_in_the_application(sql: Client) -
     enable(sql, "large")
     assert sql.error("INSERT INTO dbo.large VALUES (2, REPLICATE(N'x', 40000))") == 7139
     sql("EXEC sp_configure 'max text repl size', -1")
+    assert sql.error("INSERT INTO dbo.large VALUES (2, REPLICATE(N'x', 40000))") == 7139
+    sql("RECONFIGURE")
     sql("INSERT INTO dbo.large VALUES (2, REPLICATE(N'x', 40000))")
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from typing import Final
 
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TableDescription
 from replicator_source_sqlserver.types import ColumnSpec, DeclaredType, spec_of
+
+OUR_INSTANCES: Final = "replicator_"
+"""What the names of capture instances begin with that `source.manage_capture` makes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,11 @@ class CaptureInstance:
     def started(self, start_lsn: bytes | None) -> CaptureInstance:
         """The instance, with its start as it is now."""
         return replace(self, start_lsn=start_lsn)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether we made it, by its name: only such a one is ever dropped."""
+        return self.name.startswith(OUR_INSTANCES)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,14 +66,17 @@ _TRANSIENT: Final = {
 }
 _ACCOUNT_REFUSED: Final = frozenset({4060, 4064, 18452, 18456, 18486, 18487, 18488, 40532})
 _DENIED: Final = frozenset({229, 230, 262, 297, 300, 371, 15247, 22904})
+# There is no such object, or no such database, for this account: also said of those that it may not see.
+_UNSEEN: Final = frozenset({208, 911, 916})
 # A table, or one of its columns, is missing or another.
 _TABLE_CHANGED: Final = frozenset({207, 208, 4413, 4502})
 _CHECK_ACCOUNT: Final = "Check source.user, source.password and source.database, and that the account is not locked."
 _GRANT: Final = "Grant the permission that the message names. docs/sources/sqlserver.md lists all that are needed."
 _CHECK_SERVER: Final = "Check that the server runs, and that source.host and source.port are right."
-_NO_DRIVER: Final = (
-    "Install FreeTDS (Debian, Ubuntu: `apt-get install tdsodbc unixodbc`) or Microsoft's driver."
-    " Name it in `source.driver`."
+NO_DRIVER: Final = (
+    "Install FreeTDS (Debian, Ubuntu: `apt-get install tdsodbc unixodbc`), or Microsoft's driver from Microsoft's own package"
+    " repository (`ACCEPT_EULA=Y apt-get install msodbcsql18`). Then name it in `source.driver`: `FreeTDS` or `ODBC Driver 18 for"
+    " SQL Server`."
 )
 # States of ODBC, for what no server has said.
 _NO_SUCH_DRIVER: Final = frozenset({"IM002", "IM003", "IM004", "01000"})
@@ -101,6 +104,11 @@ def state_of(error: BaseException) -> str:
     """ODBC's state of five characters; empty if there is none."""
     first = error.args[0] if error.args else ""
     return first if isinstance(first, str) else ""
+
+
+def is_unknowable(error: BaseException) -> bool:
+    """Whether the server says that our account may not know something, or that there is no such thing to ask."""
+    return number_of(error) in _DENIED | _UNSEEN
 
 
 def translate(error: Exception, *, doing: str, table: str | None = None) -> ReplicatorError:
@@ -152,7 +160,7 @@ def _of_number(number: int | None, message: str, table: str | None) -> Replicato
 
 def _of_state(state: str, message: str, table: str | None, *, is_connecting: bool) -> ReplicatorError | None:
     if state in _NO_SUCH_DRIVER:
-        return FatalError(message, code="driver_missing", action=_NO_DRIVER)
+        return FatalError(message, code="driver_missing", action=NO_DRIVER)
     if state.startswith(_TIME_STATES) and not is_connecting:
         action = "Raise source.statement_timeout" + (", or lower snapshot.chunk_rows." if table is not None else ".")
         return SourceUnavailableError(message, code="statement_timeout", table=table, action=action)

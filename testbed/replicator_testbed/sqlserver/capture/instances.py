@@ -125,13 +125,21 @@ class Cdc:
 
     # -- procedures ----------------------------------------------------------------------------------------------------
 
+    def _owner_only(self, session: Session) -> None:
+        if not self._model.permissions.is_owner(session.login):
+            raise SqlError(
+                22904, "Caller is not authorized to initiate the requested action. DBO privileges are required."
+            )
+
     def _enable_db(self, session: Session, _: Arguments) -> list[Outcome]:
+        self._owner_only(session)
         if self._is_enabled():
             return []
         self._run(session, [_ENABLE_SCRIPT.read_text()])
         return []
 
     def _disable_db(self, session: Session, _: Arguments) -> list[Outcome]:
+        self._owner_only(session)
         self._check_enabled()
         names = session.names()
         statements: list[str] = []
@@ -152,6 +160,7 @@ class Cdc:
         return []
 
     def _enable_table(self, session: Session, arguments: Arguments) -> list[Outcome]:
+        self._owner_only(session)
         self._check_enabled()
         table = self._source(session, arguments)
         if "@role_name" not in arguments:
@@ -196,6 +205,7 @@ class Cdc:
         return []
 
     def _disable_table(self, session: Session, arguments: Arguments) -> list[Outcome]:
+        self._owner_only(session)
         self._check_enabled()
         table = self._source(session, arguments)
         wanted = (arguments.get("@capture_instance") or "all").lower()

@@ -149,7 +149,10 @@ class CaptureJob:
     def scan(self) -> int | None:
         """Capture at most `maxtrans` transactions; how many had captured changes, None where there was nothing to read."""
         with self._lock:
-            job = self._execute("SELECT maxtrans FROM sqlserver.cdc_jobs WHERE job_type = 'capture' AND is_running")
+            job = self._execute(
+                "SELECT maxtrans FROM sqlserver.cdc_jobs CROSS JOIN sqlserver.database"
+                " WHERE job_type = 'capture' AND is_running AND is_agent_running"
+            )
             if not job:
                 return None
             started = self._clock()

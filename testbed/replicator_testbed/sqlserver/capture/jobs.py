@@ -31,7 +31,8 @@ def add_missing(model: Database) -> None:
 
 def _insert(model: Database, job: str) -> None:
     model.execute(
-        "INSERT INTO sqlserver.cdc_jobs VALUES (%s, %s, %s, 1, %s, %s, %s) ON CONFLICT DO NOTHING",
+        "INSERT INTO sqlserver.cdc_jobs (job_type, maxtrans, maxscans, continuous, pollinginterval, retention, threshold)"
+        " VALUES (%s, %s, %s, 1, %s, %s, %s) ON CONFLICT DO NOTHING",
         [job, MAXTRANS, MAXSCANS, POLLING_SECONDS, RETENTION_MINUTES, THRESHOLD_ROWS],
     )
 

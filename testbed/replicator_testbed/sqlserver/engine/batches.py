@@ -53,6 +53,7 @@ _BEGINNINGS: Final = frozenset(
         "DENY",
         "RETURN",
         "END",
+        "RECONFIGURE",
     ]
 )
 """Words that a statement begins with."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from replicator_testbed.sqlserver.engine import tables
 from replicator_testbed.sqlserver.engine.batches import Statement
 from replicator_testbed.sqlserver.engine.ddl import Cursor, sql_type
+from replicator_testbed.sqlserver.engine.permissions import EVERYWHERE
 from replicator_testbed.sqlserver.engine.procedures import execute
 from replicator_testbed.sqlserver.engine.settings import (
     LOCK_TIMEOUT_NONE,
@@ -137,18 +138,61 @@ def _wait(session: Session, statement: Statement) -> list[Outcome]:
 
 
 def _permit(session: Session, statement: Statement) -> list[Outcome]:
-    """DENY, GRANT and REVOKE of SELECT on a table: a denial is all that the model knows, and anybody may change it."""
+    """DENY, GRANT and REVOKE of permissions on a table, on a schema, on the database or on the server."""
     cursor = Cursor(statement)
-    denies = cursor.token().word == "DENY"
-    cursor.expect("SELECT", "ON")
-    schema, name = ("dbo", *cursor.qualified())[-2:]
+    _owner_only(session, 4613, "Grantor does not have GRANT permission.")
+    to = {"GRANT": True, "DENY": False, "REVOKE": None}[cursor.token().word]
+    names = [cursor.token().word]
+    while cursor.word not in {"ON", "TO", "FROM"}:
+        if cursor.take(","):
+            names.append(cursor.token().word)
+        else:
+            names[-1] += f" {cursor.token().word}"
+    number = EVERYWHERE
+    if cursor.take("ON"):
+        kind = cursor.token().word if cursor.words_ahead(2)[1:] == ["::"] else "OBJECT"
+        cursor.take("::")
+        number = _securable(session, kind, cursor.qualified())
     if not cursor.take("TO"):
         cursor.expect("FROM")
     user = cursor.name()
     if cursor.word:
         raise cursor.wrong()
-    entry = (user, session.names().table(schema, name).oid)
-    (session.model.denied.add if denies else session.model.denied.discard)(entry)
+    session.model.permissions.change(user, names, number, to=to)
+    return [Count(None)]
+
+
+def _securable(session: Session, kind: str, name: tuple[str, ...]) -> int:
+    if kind == "SCHEMA":
+        found = session.execute("SELECT schema_id FROM sqlserver.schemas WHERE lower(name) = $1", [name[-1].lower()])
+        return -int(found.fetchall()[0][0])
+    schema, table = ("dbo", *name)[-2:]
+    return session.names().table(schema, table).oid
+
+
+def _alter(session: Session, statement: Statement) -> list[Outcome]:
+    """ALTER ROLE db_owner; other ALTERs are of tables and databases."""
+    cursor = Cursor(statement, 1)
+    if not cursor.take("ROLE"):
+        return tables.alter(session, statement)
+    _owner_only(session, 15151, "Cannot alter the role, because it does not exist or you do not have permission.")
+    cursor.expect("DB_OWNER")
+    is_owner = cursor.take("ADD")
+    if not is_owner:
+        cursor.expect("DROP")
+    cursor.expect("MEMBER")
+    session.model.permissions.set_owner(cursor.name(), is_owner=is_owner)
+    return [Count(None)]
+
+
+def _owner_only(session: Session, number: int, text: str) -> None:
+    if not session.model.permissions.is_owner(session.login):
+        raise SqlError(number, text)
+
+
+def _reconfigure(session: Session, _: Statement) -> list[Outcome]:
+    """What sp_configure has noted comes into force [DOC: RECONFIGURE]."""
+    session.model.execute("UPDATE sqlserver.database SET max_text_repl_size = max_text_repl_size_configured")
     return [Count(None)]
 
 
@@ -170,7 +214,8 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "GRANT": _permit,
     "REVOKE": _permit,
     "CREATE": tables.create,
-    "ALTER": tables.alter,
+    "ALTER": _alter,
+    "RECONFIGURE": _reconfigure,
     "DROP": tables.drop,
     "TRUNCATE": tables.truncate,
 }

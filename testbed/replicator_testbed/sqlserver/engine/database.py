@@ -12,12 +12,13 @@ import psycopg
 from replicator_testbed.sqlserver import sqltypes
 from replicator_testbed.sqlserver.capture.instances import Cdc
 from replicator_testbed.sqlserver.engine.names import Names
+from replicator_testbed.sqlserver.engine.permissions import Permissions
 from replicator_testbed.sqlserver.engine.types import NATIVE, catalogue_row, create_domain, domain_name
 from replicator_testbed.sqlserver.sqltypes import MAX, SqlType, TypeName
 
 SEARCH_PATH: Final = "sqlserver, dbo, sys, pg_catalog"
 _FOLDER: Final = files("replicator_testbed.sqlserver.engine") / "sql"
-_SCRIPTS: Final = ("01_types.sql", "02_catalogue.sql", "03_cdc.sql")
+_SCRIPTS: Final = ("01_types.sql", "02_catalogue.sql", "03_cdc.sql", "05_permissions.sql")
 _FIRST_TYPES: Final = (
     *(
         sqltypes.of(name)
@@ -60,13 +61,12 @@ class Database:
         self._types: dict[str, int] = {}
         self.version = 0
         """Grows with every change of the catalogue."""
-        self.denied: set[tuple[str, int]] = set()
-        """Users, each with the object_id of a table that it may not read."""
         self._admin = psycopg.connect(dsn, autocommit=True)
         self._admin.execute("SET client_min_messages = warning")
         self._prepare()
         self._admin.execute("INSERT INTO sqlserver.database (name) VALUES (%s)", (name,))
         self.cdc = Cdc(self)
+        self.permissions = Permissions(self.execute, name)
 
     def close(self) -> None:
         """Close the connection that changes the catalogue."""

@@ -17,7 +17,7 @@ from replicator_testbed.sqlserver.sqltypes import DEFAULT_COLLATION, SqlType, Ty
 ToExpression = Callable[[str], str]
 """Translates an expression of T-SQL."""
 _ENDS: Final = frozenset(
-    {"NULL", "NOT", "CONSTRAINT", "PRIMARY", "UNIQUE", "DEFAULT", "CHECK", "IDENTITY", "COLLATE", "SPARSE"}
+    {"NULL", "NOT", "CONSTRAINT", "PRIMARY", "UNIQUE", "DEFAULT", "CHECK", "IDENTITY", "COLLATE", "SPARSE", "MASKED"}
 )
 
 
@@ -36,6 +36,7 @@ class NewColumn:
     is_unique: bool = False
     check: str | None = None
     constraint: str = ""
+    is_masked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,8 @@ class NewTable:
     name: tuple[str, ...]
     columns: tuple[NewColumn, ...]
     keys: tuple[NewKey, ...] = field(default=())
+    scheme: str = ""
+    """The partition scheme that spreads it."""
 
 
 class Cursor:
@@ -72,10 +75,13 @@ class Cursor:
         token = self._tokens[self.index]
         return token.word or token.text
 
+    def words_ahead(self, count: int) -> list[str]:
+        """The next words in capitals, or the next signs."""
+        return [(t.word or t.text) for t in self._tokens[self.index : self.index + count]]
+
     def take(self, *words: str) -> bool:
         """Whether the next words are these; they are read then."""
-        ahead = [(t.word or t.text) for t in self._tokens[self.index : self.index + len(words)]]
-        if ahead != list(words):
+        if self.words_ahead(len(words)) != list(words):
             return False
         self.index += len(words)
         return True
@@ -181,8 +187,10 @@ def read_table(statement: Statement) -> NewTable:
         if cursor.take(")"):
             break
         cursor.expect(",")
-    # ON [PRIMARY], TEXTIMAGE_ON and WITH (…) say how SQL Server stores it.
-    return NewTable(name=name, columns=tuple(columns), keys=tuple(keys))
+    # ON [PRIMARY], TEXTIMAGE_ON and WITH (…) say how SQL Server stores it; of a partition scheme the catalogue tells.
+    scheme = cursor.name() if cursor.take("ON") else ""
+    is_spread = cursor.word == "("
+    return NewTable(name=name, columns=tuple(columns), keys=tuple(keys), scheme=scheme if is_spread else "")
 
 
 def read_key(cursor: Cursor, table: str) -> NewKey:
@@ -233,6 +241,9 @@ def _read_option(cursor: Cursor, options: dict[str, Any]) -> None:
         options["is_nullable"] = False
     elif cursor.take("CONSTRAINT"):
         options["constraint"] = cursor.name()
+    elif cursor.take("MASKED", "WITH"):
+        cursor.parenthesised()
+        options["is_masked"] = True
     elif cursor.take("PRIMARY", "KEY"):
         options["is_key"] = True
         _ = cursor.take("CLUSTERED") or cursor.take("NONCLUSTERED")

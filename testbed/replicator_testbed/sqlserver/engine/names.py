@@ -16,16 +16,17 @@ from replicator_testbed.sqlserver.sqltypes import SqlType
 DEFAULT_SCHEMA: Final = "dbo"
 _BY_NATIVE: Final = {native: sqltypes.of(name) for name, native in NATIVE.items()}
 _QUERY: Final = """
-SELECT n.nspname, c.relname, c.oid::bigint, c.relkind::text,
+SELECT n.nspname, c.relname, c.oid::bigint, c.relkind::text, coalesce(s.schema_id, 0),
   coalesce(json_agg(json_build_array(a.attnum, a.attname, t.typname, co.collname, a.attidentity, a.attgenerated, a.attnotnull)
     ORDER BY a.attnum) FILTER (WHERE a.attnum > 0 AND NOT a.attisdropped), '[]')
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN sqlserver.schemas s ON s.name = n.nspname
 LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
 LEFT JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_catalog.pg_collation co ON co.oid = a.attcollation AND co.oid <> 100
 WHERE c.relkind IN ('r', 'v') AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'sqlserver')
-GROUP BY 1, 2, 3, 4
+GROUP BY 1, 2, 3, 4, 5
 """
 
 
@@ -48,6 +49,7 @@ class TableFacts:
     schema: str
     name: str
     oid: int
+    schema_id: int
     is_table: bool
     columns: Mapping[str, ColumnFacts] = field(default_factory=dict)
     """By name in small letters, in order."""
@@ -70,10 +72,15 @@ class Names:
     def load(cls, connection: psycopg.Connection[Any], database: str) -> Names:
         """Read them."""
         tables: dict[tuple[str, str], TableFacts] = {}
-        for schema, name, oid, kind, columns in connection.execute(_QUERY):
+        for schema, name, oid, kind, schema_id, columns in connection.execute(_QUERY):
             facts = [_column(*column) for column in columns]
             tables[schema.lower(), name.lower()] = TableFacts(
-                schema=schema, name=name, oid=oid, is_table=kind == "r", columns={f.name.lower(): f for f in facts}
+                schema=schema,
+                name=name,
+                oid=oid,
+                schema_id=schema_id,
+                is_table=kind == "r",
+                columns={f.name.lower(): f for f in facts},
             )
         return cls(tables, database)
 

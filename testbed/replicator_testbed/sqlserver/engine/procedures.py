@@ -80,9 +80,10 @@ def _configure(session: Session, arguments: Arguments) -> list[Outcome]:
     option, value = arguments.get("@configname"), arguments.get("@configvalue")
     if option == "show advanced options":
         return []
-    if option != "max text repl size":
+    # A beginning of the name is enough [DOC: sp_configure].
+    if not "max text repl size (B)".startswith(str(option)):
         raise SqlError(15123, f"The configuration option '{option}' does not exist, or the model does not have it.")
-    session.model.execute("UPDATE sqlserver.database SET max_text_repl_size = %s", [value])
+    session.model.execute("UPDATE sqlserver.database SET max_text_repl_size_configured = %s", [value])
     return []
 
 

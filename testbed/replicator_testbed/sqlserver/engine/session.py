@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -57,9 +58,7 @@ class Session:
         self._names: tuple[int, Names] | None = None
         self._running = threading.Lock()
         self._is_running = False
-        self._translator = Translator(
-            make_type=database.make_type, may_read=lambda table: (login, table.oid) not in database.denied
-        )
+        self._translator = Translator(make_type=database.make_type, check=partial(database.permissions.check, login))
 
     # -- what a connection asks --------------------------------------------------------------------------------------
 

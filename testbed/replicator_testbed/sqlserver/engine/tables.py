@@ -32,6 +32,8 @@ def create(session: Session, statement: Statement) -> list[Outcome]:
             f"INSERT INTO sqlserver.schemas SELECT {_text(name)}, 5 + count(*) FROM sqlserver.schemas",
         )
     cursor = ddl.Cursor(statement, 1)
+    if words.startswith("CREATE PARTITION"):
+        return _create_partition(session, cursor)
     is_unique = cursor.take("UNIQUE")
     _ = cursor.take("NONCLUSTERED") or cursor.take("CLUSTERED")
     if cursor.take("INDEX"):
@@ -120,6 +122,15 @@ def rename(session: Session, old: str, new: str, kind: str) -> list[Outcome]:
     return _run(session, f"ALTER TABLE {table.reference} RENAME TO {quoted(new)}")
 
 
+def _create_partition(session: Session, cursor: ddl.Cursor) -> list[Outcome]:
+    """A partition scheme is a name for the catalogue, a function nothing: tables are not spread."""
+    cursor.expect("PARTITION")
+    if not cursor.take("SCHEME"):
+        cursor.expect("FUNCTION")
+        return [Count(None)]
+    return _run(session, f"INSERT INTO sqlserver.partition_schemes (name) VALUES ({_text(cursor.name())})")
+
+
 def _create_table(session: Session, statement: Statement) -> list[str]:
     new = ddl.read_table(statement)
     schema, name = _schema_and_name(session, new.name)
@@ -147,6 +158,17 @@ def _create_table(session: Session, statement: Statement) -> list[str]:
         f" EXECUTE FUNCTION sqlserver.bump_rowversion({_text(version)})"
         for version in versions
     ]
+    oid = f"{_text(reference)}::regclass::oid::int"
+    statements += [
+        f"INSERT INTO sqlserver.masked VALUES ({oid}, {_text(column.name)})"
+        for column in new.columns
+        if column.is_masked
+    ]
+    if new.scheme:
+        statements.append(
+            f"INSERT INTO sqlserver.partitioned SELECT {oid}, data_space_id FROM sqlserver.partition_schemes"
+            f" WHERE lower(name) = lower({_text(new.scheme)})"
+        )
     return statements
 
 

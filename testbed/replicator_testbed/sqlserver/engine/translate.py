@@ -49,10 +49,10 @@ Globals = Mapping[str, exp.Expression]
 class Translator:
     """Translates the statements of one session."""
 
-    def __init__(self, *, make_type: Callable[[SqlType], None], may_read: Callable[[TableFacts], bool]) -> None:
-        """Begin; `make_type` makes sure that PostgreSQL has a type, `may_read` says whether the user may read a table."""
+    def __init__(self, *, make_type: Callable[[SqlType], None], check: Callable[[str, TableFacts], None]) -> None:
+        """Begin; `make_type` makes sure that PostgreSQL has a type, `check` refuses what the user may not do with a table."""
         self._make_type = make_type
-        self._may_read = may_read
+        self._check = check
 
     def translate(
         self, text: str, names: Names, variables: Mapping[str, Bound], globals_: Globals, *, locks_all: bool = False
@@ -70,7 +70,7 @@ class Translator:
             SqlError: It cannot be read, or means something that the model does not have.
         """
         tree = _parse(text)
-        run = _Run(tree, names, variables, globals_, self._make_type, self._may_read, locks_all=locks_all)
+        run = _Run(tree, names, variables, globals_, self._make_type, self._check, locks_all=locks_all)
         return run.finish()
 
 
@@ -84,7 +84,7 @@ class _Run:
         variables: Mapping[str, Bound],
         globals_: Globals,
         make_type: Callable[[SqlType], None],
-        may_read: Callable[[TableFacts], bool],
+        check: Callable[[str, TableFacts], None],
         *,
         locks_all: bool,
     ) -> None:
@@ -93,7 +93,7 @@ class _Run:
         self._variables = variables
         self._globals = globals_
         self._make_type = make_type
-        self._may_read = may_read
+        self._check = check
         self._locks_all = locks_all
         self._arguments: list[Bound] = []
         self._columns: dict[str, str] = {}
@@ -139,14 +139,7 @@ class _Run:
                     found = self._names.table(self._names.schema(named.catalog, named.db), named.name)
                 continue
             facts = self._names.table(self._names.schema(table.catalog, table.db), name)
-            if table is not target and not self._may_read(facts):
-                raise SqlError(
-                    229,
-                    f"The SELECT permission was denied on the object '{facts.name}',"
-                    f" database '{self._names.database}', schema '{facts.schema}'.",
-                    state=5,
-                    severity=14,
-                )
+            self._check(self._permission() if table is target else "SELECT", facts)
             for column in facts.columns.values():
                 self._columns.setdefault(column.name.lower(), column.name)
             alias = table.args.get("alias")
@@ -158,6 +151,10 @@ class _Run:
             if table is target:
                 found = facts
         return found
+
+    def _permission(self) -> str:
+        """What the statement does with the table that it changes."""
+        return {exp.Insert: "INSERT", exp.Delete: "DELETE"}.get(type(self._tree), "UPDATE")
 
     def _alias(self, table: exp.Table) -> None:
         if table.alias:

@@ -13,8 +13,17 @@ CREATE TABLE sqlserver.database (
   edition text NOT NULL DEFAULT 'Developer Edition (64-bit)',
   create_date timestamp NOT NULL DEFAULT now(),
   family_guid uuid NOT NULL DEFAULT gen_random_uuid(),
-  recovery_fork_guid uuid NOT NULL DEFAULT gen_random_uuid()
+  recovery_fork_guid uuid NOT NULL DEFAULT gen_random_uuid(),
+  version text NOT NULL DEFAULT '16.0.4000.0',
+  is_read_only boolean NOT NULL DEFAULT false,
+  is_agent_running boolean NOT NULL DEFAULT true,
+  max_text_repl_size_configured int NOT NULL DEFAULT 65536
 );
+
+-- Where tables are, as far as it shows: partition schemes, and the tables that they spread.
+CREATE TABLE sqlserver.partition_schemes (name text PRIMARY KEY, data_space_id int GENERATED ALWAYS AS IDENTITY (START WITH 65601));
+CREATE TABLE sqlserver.partitioned (object_id int PRIMARY KEY, data_space_id int NOT NULL);
+CREATE TABLE sqlserver.masked (object_id int NOT NULL, column_name text NOT NULL, PRIMARY KEY (object_id, column_name));
 
 -- Relations that a user of SQL Server sees; PostgreSQL's oid serves as object_id, and stays when a table is renamed.
 CREATE VIEW sqlserver.relations AS
@@ -57,7 +66,9 @@ CREATE VIEW sys.columns AS
     (a.attidentity <> '')::int::sqlserver.bit AS is_identity,
     (a.attgenerated <> '')::int::sqlserver.bit AS is_computed,
     0::sqlserver.bit AS is_sparse, 0::sqlserver.bit AS is_column_set, 0::sqlserver.bit AS is_hidden,
-    0::sqlserver.bit AS is_rowguidcol, 0::sqlserver.bit AS is_filestream, 0::sqlserver.bit AS is_masked,
+    0::sqlserver.bit AS is_rowguidcol, 0::sqlserver.bit AS is_filestream,
+    EXISTS (SELECT 1 FROM sqlserver.masked m WHERE m.object_id = r.oid::int AND m.column_name = a.attname)::int::sqlserver.bit AS is_masked,
+    NULL::int AS encryption_type,
     0::sqlserver.tinyint AS generated_always_type,
     coalesce((SELECT ad.oid::int FROM pg_catalog.pg_attrdef ad WHERE ad.adrelid = a.attrelid AND ad.adnum = a.attnum AND a.attgenerated = ''), 0)
       AS default_object_id
@@ -74,10 +85,22 @@ CREATE VIEW sys.indexes AS
     i.indisunique::int::sqlserver.bit AS is_unique, i.indisprimary::int::sqlserver.bit AS is_primary_key,
     EXISTS (SELECT 1 FROM pg_catalog.pg_constraint con WHERE con.conindid = i.indexrelid AND con.contype = 'u')::int::sqlserver.bit
       AS is_unique_constraint,
-    0::sqlserver.bit AS is_disabled, (i.indpred IS NOT NULL)::int::sqlserver.bit AS has_filter
+    0::sqlserver.bit AS is_disabled, (i.indpred IS NOT NULL)::int::sqlserver.bit AS has_filter,
+    coalesce((SELECT p.data_space_id FROM sqlserver.partitioned p WHERE p.object_id = r.oid::int), 1) AS data_space_id
   FROM sqlserver.relations r
   JOIN pg_catalog.pg_index i ON i.indrelid = r.oid
-  JOIN pg_catalog.pg_class ic ON ic.oid = i.indexrelid;
+  JOIN pg_catalog.pg_class ic ON ic.oid = i.indexrelid
+  UNION ALL
+  -- A table without a clustered index, which here is that of its primary key, is a heap.
+  SELECT r.oid::int, NULL, 0, 0::sqlserver.tinyint, 'HEAP'::sqlserver."nvarchar(60)", 0::sqlserver.bit, 0::sqlserver.bit, 0::sqlserver.bit,
+    0::sqlserver.bit, 0::sqlserver.bit,
+    coalesce((SELECT p.data_space_id FROM sqlserver.partitioned p WHERE p.object_id = r.oid::int), 1)
+  FROM sqlserver.relations r
+  WHERE r.relkind = 'r' AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_index i WHERE i.indrelid = r.oid AND i.indisprimary);
+
+CREATE VIEW sys.data_spaces AS
+  SELECT 'PRIMARY'::sqlserver.sysname AS name, 1 AS data_space_id, 'FG'::sqlserver."char(2)" AS type
+  UNION ALL SELECT name::sqlserver.sysname, data_space_id, 'PS'::sqlserver."char(2)" FROM sqlserver.partition_schemes;
 
 CREATE VIEW sys.index_columns AS
   SELECT i.object_id, i.index_id, k.ordinality::int AS index_column_id, k.attnum::int AS column_id,
@@ -99,7 +122,7 @@ CREATE VIEW sys.databases AS
     snapshot_isolation_state::sqlserver.tinyint AS snapshot_isolation_state,
     (CASE snapshot_isolation_state WHEN 1 THEN 'ON' ELSE 'OFF' END)::sqlserver."nvarchar(60)" AS snapshot_isolation_state_desc,
     is_read_committed_snapshot_on::int::sqlserver.bit AS is_read_committed_snapshot_on,
-    160::sqlserver.tinyint AS compatibility_level, 0::sqlserver.bit AS is_read_only,
+    160::sqlserver.tinyint AS compatibility_level, is_read_only::int::sqlserver.bit AS is_read_only,
     'FULL'::sqlserver."nvarchar(60)" AS recovery_model_desc, 'NOTHING'::sqlserver."nvarchar(60)" AS log_reuse_wait_desc,
     0::sqlserver.tinyint AS state, 'ONLINE'::sqlserver."nvarchar(60)" AS state_desc
   FROM sqlserver.database
@@ -113,16 +136,17 @@ CREATE VIEW sys.database_recovery_status AS
   SELECT 5 AS database_id, family_guid, recovery_fork_guid FROM sqlserver.database;
 
 CREATE VIEW sys.configurations AS
-  SELECT 400 AS configuration_id, 'max text repl size (B)'::sqlserver."nvarchar(35)" AS name,
-    max_text_repl_size AS value, max_text_repl_size AS value_in_use FROM sqlserver.database;
+  SELECT 1536 AS configuration_id, 'max text repl size (B)'::sqlserver."nvarchar(35)" AS name,
+    max_text_repl_size_configured AS value, max_text_repl_size AS value_in_use FROM sqlserver.database;
 
 -- Functions of T-SQL that PostgreSQL has not. They stand first in the search path.
 CREATE FUNCTION sqlserver.db_name() RETURNS sqlserver.sysname STABLE LANGUAGE sql AS $$ SELECT name::sqlserver.sysname FROM sqlserver.database $$;
 CREATE FUNCTION sqlserver.db_id() RETURNS int2 STABLE LANGUAGE sql AS $$ SELECT 5::int2 $$;
+CREATE FUNCTION sqlserver.db_id(wanted text) RETURNS int2 STABLE LANGUAGE sql AS $$ SELECT database_id::int2 FROM sys.databases WHERE lower(name) = lower(wanted) $$;
 CREATE FUNCTION sqlserver.schema_id(wanted text) RETURNS int STABLE LANGUAGE sql AS $$ SELECT schema_id FROM sqlserver.schemas WHERE lower(name) = lower(wanted) $$;
 CREATE FUNCTION sqlserver.schema_name(wanted int DEFAULT 1) RETURNS sqlserver.sysname STABLE LANGUAGE sql AS $$ SELECT name::sqlserver.sysname FROM sqlserver.schemas WHERE schema_id = wanted $$;
 CREATE FUNCTION sqlserver.object_id(wanted text, kind text DEFAULT NULL) RETURNS int STABLE LANGUAGE sql AS $$
-  SELECT r.oid::int FROM sqlserver.relations r, LATERAL (SELECT parse_ident(replace(replace(wanted, '[', '"'), ']', '"'), false) AS parts) p
+  SELECT r.oid::int FROM sqlserver.relations r, LATERAL (SELECT parse_ident(replace(replace(wanted COLLATE "C", '[', '"'), ']', '"'), false) AS parts) p
   WHERE lower(r.relname) = lower(p.parts[array_length(p.parts, 1)])
     AND lower(r.schema_name) = lower(coalesce(p.parts[array_length(p.parts, 1) - 1], 'dbo'))
     AND (kind IS NULL OR (kind = 'U') = (r.relkind = 'r'))
@@ -131,6 +155,11 @@ CREATE FUNCTION sqlserver.object_name(wanted int) RETURNS sqlserver.sysname STAB
 CREATE FUNCTION sqlserver.object_schema_name(wanted int) RETURNS sqlserver.sysname STABLE LANGUAGE sql AS $$ SELECT schema_name::sqlserver.sysname FROM sqlserver.relations WHERE oid::int = wanted $$;
 CREATE FUNCTION sqlserver.col_name(wanted int, at int) RETURNS sqlserver.sysname STABLE LANGUAGE sql AS $$ SELECT name FROM sys.columns WHERE object_id = wanted AND column_id = at $$;
 CREATE FUNCTION sqlserver.type_name(wanted int) RETURNS sqlserver.sysname STABLE LANGUAGE sql AS $$ SELECT name FROM sys.types WHERE user_type_id = wanted $$;
+CREATE FUNCTION sqlserver.quotename(name text) RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT '[' || replace(name COLLATE "C", ']', ']]') || ']' $$;
+CREATE FUNCTION sqlserver.collationproperty(collation_name text, property text) RETURNS int IMMUTABLE LANGUAGE sql AS $$
+  SELECT CASE WHEN lower(property COLLATE "C") <> 'codepage' OR collation_name IS NULL THEN NULL
+    WHEN collation_name COLLATE "C" LIKE '%UTF8' THEN 65001 WHEN collation_name COLLATE "C" LIKE 'Polish%' THEN 1250 ELSE 1252 END
+$$;
 CREATE FUNCTION sqlserver.len(value text) RETURNS int IMMUTABLE LANGUAGE sql AS $$ SELECT length(rtrim(value, ' ')) $$;
 CREATE FUNCTION sqlserver.datalength(value bytea) RETURNS int IMMUTABLE LANGUAGE sql AS $$ SELECT octet_length(value) $$;
 CREATE FUNCTION sqlserver.datalength(value text) RETURNS int IMMUTABLE LANGUAGE sql AS $$
@@ -145,18 +174,14 @@ CREATE FUNCTION sqlserver.suser_sname() RETURNS sqlserver.sysname STABLE LANGUAG
 CREATE FUNCTION sqlserver.serverproperty(wanted text) RETURNS text STABLE LANGUAGE sql AS $$
   SELECT CASE lower(wanted)
     WHEN 'edition' THEN edition
-    WHEN 'engineedition' THEN CASE WHEN edition LIKE 'Express%' THEN '4' ELSE '3' END
-    WHEN 'productversion' THEN '16.0.4000.0' WHEN 'productmajorversion' THEN '16'
+    WHEN 'engineedition' THEN CASE WHEN edition LIKE 'Express%' THEN '4' WHEN edition LIKE 'SQL Azure%' THEN '5' ELSE '3' END
+    WHEN 'productversion' THEN version WHEN 'productmajorversion' THEN split_part(version, '.', 1)
     WHEN 'servername' THEN 'MODEL' WHEN 'machinename' THEN 'MODEL' WHEN 'collation' THEN collation_name
     WHEN 'ishadrenabled' THEN '0' WHEN 'isclustered' THEN '0' END
   FROM sqlserver.database
 $$;
 CREATE FUNCTION sqlserver.databasepropertyex(wanted text, property text) RETURNS text STABLE LANGUAGE sql AS $$
-  SELECT CASE lower(property) WHEN 'collation' THEN collation_name WHEN 'updateability' THEN 'READ_WRITE' WHEN 'status' THEN 'ONLINE' END
+  SELECT CASE lower(property) WHEN 'collation' THEN collation_name WHEN 'updateability' THEN CASE WHEN is_read_only THEN 'READ_ONLY' ELSE 'READ_WRITE' END WHEN 'status' THEN 'ONLINE' END
   FROM sqlserver.database WHERE lower(name) = lower(wanted)
 $$;
-CREATE FUNCTION sqlserver.is_srvrolemember(role text) RETURNS int STABLE LANGUAGE sql AS $$ SELECT 1 $$;
-CREATE FUNCTION sqlserver.is_member(role text) RETURNS int STABLE LANGUAGE sql AS $$ SELECT 1 $$;
-CREATE FUNCTION sqlserver.is_rolemember(role text) RETURNS int STABLE LANGUAGE sql AS $$ SELECT 1 $$;
-CREATE FUNCTION sqlserver.has_perms_by_name(securable text, class text, permission text) RETURNS int STABLE LANGUAGE sql AS $$ SELECT 1 $$;
 CREATE FUNCTION sys.fn_varbintohexstr(value bytea) RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT '0x' || encode(value, 'hex') $$;

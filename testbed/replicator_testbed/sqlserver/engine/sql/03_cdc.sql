@@ -29,7 +29,8 @@ CREATE TABLE sqlserver.cdc_sessions (
 );
 CREATE TABLE sqlserver.cdc_jobs (
   job_type text PRIMARY KEY, maxtrans int NOT NULL, maxscans int NOT NULL, continuous int NOT NULL, pollinginterval int NOT NULL,
-  retention int NOT NULL, threshold int NOT NULL, is_running boolean NOT NULL DEFAULT true
+  retention int NOT NULL, threshold int NOT NULL, is_running boolean NOT NULL DEFAULT true,
+  job_id uuid NOT NULL DEFAULT gen_random_uuid()
 );
 -- How far the capture job has read PostgreSQL's log: written with what it captured.
 CREATE TABLE sqlserver.cdc_progress (read_up_to pg_lsn NOT NULL);
@@ -127,8 +128,11 @@ CREATE VIEW sys.dm_cdc_log_scan_sessions AS
     command_count::bigint AS command_count, (tran_count = 0)::int AS empty_scan_count
   FROM sqlserver.cdc_sessions;
 CREATE VIEW sys.dm_server_services AS
-  SELECT 'SQL Server Agent (MODEL)'::sqlserver."nvarchar(60)" AS servicename, 4 AS status, 'Running'::sqlserver."nvarchar(60)" AS status_desc;
+  SELECT 'SQL Server Agent (MODEL)'::sqlserver."nvarchar(60)" AS servicename, CASE WHEN is_agent_running THEN 4 ELSE 1 END AS status,
+    (CASE WHEN is_agent_running THEN 'Running' ELSE 'Stopped' END)::sqlserver."nvarchar(60)" AS status_desc
+  FROM sqlserver.database;
 CREATE VIEW msdb.cdc_jobs AS
   SELECT 5 AS database_id, job_type::sqlserver."nvarchar(60)" AS job_type, maxtrans, maxscans, continuous::int2::sqlserver.bit AS continuous,
-    pollinginterval::bigint AS pollinginterval, retention::bigint AS retention, threshold::bigint AS threshold
+    pollinginterval::bigint AS pollinginterval, retention::bigint AS retention, threshold::bigint AS threshold,
+    job_id
   FROM sqlserver.cdc_jobs;

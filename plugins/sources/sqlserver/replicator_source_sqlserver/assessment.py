@@ -1,0 +1,330 @@
+"""Findings about driver, server, database and account: `check`, as far as no table is concerned. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from replicator.model.errors import ConfigError, Problem, Severity
+from replicator.model.schema import TableId
+from replicator_source_sqlserver import remedies
+from replicator_source_sqlserver.catalogue import CatalogTable
+from replicator_source_sqlserver.config import SqlServerConfig
+from replicator_source_sqlserver.driver import settings_of
+from replicator_source_sqlserver.errors import NO_DRIVER
+from replicator_source_sqlserver.names import quoted, quoted_table
+from replicator_source_sqlserver.server import Engine, ServerFacts
+
+OLDEST: Final = (14,)
+"""SQL Server 2017, in which the catalogue has everything that is asked for."""
+_DAY: Final = timedelta(days=1)
+_WEEK: Final = timedelta(days=7)
+_SIGNAL_COLUMNS: Final = (("id", "int"), ("token", "varchar(64)"))
+_WITHOUT_CDC: Final = frozenset({Engine.EXPRESS, Engine.AZURE_SQL_EDGE})
+_EXAMPLE: Final = TableId("dbo", "replicator_signal")
+
+
+def assess_connection(config: SqlServerConfig, installed: Collection[str]) -> list[Problem]:
+    """What would keep a connection from being opened, or from being safe.
+
+    Args:
+        config: The configuration.
+        installed: Names of the ODBC drivers that this host knows (`pyodbc.drivers()`).
+    """
+    problems = []
+    if not _is_installed(config.driver, installed):
+        known = ", ".join(sorted(installed)) or "none"
+        problems.append(
+            Problem(
+                code="driver_missing",
+                message=f"this host has no ODBC driver {config.driver}; it has: {known}",
+                location="source.driver",
+                action=NO_DRIVER,
+            )
+        )
+    try:
+        settings_of(config)
+    except ConfigError as error:
+        problems.append(
+            Problem(code=error.code, message=error.message.rstrip("."), location="source.tls", action=error.action)
+        )
+    return problems
+
+
+def _is_installed(driver: str, installed: Collection[str]) -> bool:
+    if Path(driver).is_absolute():
+        return Path(driver).exists()
+    # unixODBC compares names without case.
+    return driver.lower() in {name.lower() for name in installed}
+
+
+def assess_server(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
+    """Everything about the server that would keep its changes from being replicated right."""
+    if facts.version < OLDEST and facts.has_jobs:
+        return [
+            Problem(
+                code="server_too_old",
+                message=f"the server is {facts.name}; SQL Server 2017 or later is needed",
+                location="source.host",
+                action="Upgrade the server.",
+            )
+        ]
+    if config.capture != "cdc":
+        return [
+            Problem(
+                code="capture_not_supported",
+                message="changes cannot be read from change tracking yet",
+                location="source.capture",
+                action="Set `source.capture: cdc`.",
+            )
+        ]
+    if facts.engine in _WITHOUT_CDC:
+        return [
+            Problem(
+                code="edition_without_cdc",
+                message=f"the server is {facts.name}, which has no change data capture",
+                location="source.host",
+                action="Use an edition that has it: Standard, Enterprise or Developer.",
+            )
+        ]
+    return [
+        *_replica(facts, config),
+        *_account(facts, config),
+        *_capture(facts),
+        *_retention(facts),
+        *_signal(facts, config),
+    ]
+
+
+def _capture(facts: ServerFacts) -> list[Problem]:
+    if not facts.is_captured:
+        return [
+            Problem(
+                code="cdc_disabled",
+                message=f"change data capture is off for the database {facts.database}",
+                location=facts.database,
+                sql=(remedies.enable_database(facts),),
+            )
+        ]
+    # A readable secondary has no jobs, and does not know how those of the primary fare.
+    if facts.is_read_only:
+        return []
+    problems = []
+    if facts.is_agent_running is False:
+        problems.append(
+            Problem(
+                code="agent_stopped",
+                message="SQL Server Agent does not run: changes wait in the server's log, and the log grows",
+                location="SQL Server Agent",
+                action="Start the service on the server, and let it start with the server.",
+                severity=Severity.WARNING,
+            )
+        )
+    if facts.capture_error is not None:
+        problems.append(
+            Problem(
+                code="capture_failing",
+                message=f"the capture job fails with error {facts.capture_error}: changes wait in the server's log, and the log grows",
+                location="sys.dm_cdc_errors",
+                action="SELECT * FROM sys.dm_cdc_errors; -- and see docs/sources/sqlserver.md",
+                severity=Severity.WARNING,
+            )
+        )
+    return problems + _jobs(facts)
+
+
+def _jobs(facts: ServerFacts) -> list[Problem]:
+    if facts.jobs is None:
+        return []
+    capture = facts.jobs.get("capture")
+    problems = []
+    if capture is None:
+        problems.append(
+            Problem(
+                code="capture_job_missing",
+                message="the database has no capture job, as after a failover to a server that never had one: no change is captured, "
+                "and no error tells it",
+                location="msdb.dbo.cdc_jobs",
+                sql=(remedies.add_job("capture"),),
+                severity=Severity.WARNING,
+            )
+        )
+    elif capture.is_enabled is False:
+        problems.append(
+            Problem(
+                code="capture_job_stopped",
+                message="the capture job is disabled: changes wait in the server's log, and the log grows",
+                location="msdb.dbo.sysjobs",
+                action="Enable the job in SQL Server Agent, and start it.",
+                severity=Severity.WARNING,
+            )
+        )
+    elif capture.is_running is False and facts.is_agent_running is not False:
+        problems.append(
+            Problem(
+                code="capture_job_stopped",
+                message="the capture job does not run: changes wait in the server's log, and the log grows",
+                location="msdb.dbo.sysjobactivity",
+                sql=(remedies.start_job("capture"),),
+                severity=Severity.WARNING,
+            )
+        )
+    if "cleanup" not in facts.jobs:
+        problems.append(
+            Problem(
+                code="cleanup_job_missing",
+                message="the database has no cleanup job: its change tables grow without a limit",
+                location="msdb.dbo.cdc_jobs",
+                sql=(remedies.add_job("cleanup"),),
+                severity=Severity.WARNING,
+            )
+        )
+    return problems
+
+
+def _retention(facts: ServerFacts) -> list[Problem]:
+    kept = facts.retention
+    if kept is None:
+        return []
+    return [
+        Problem(
+            code="log_retention",
+            message=f"the server keeps changes for {kept / _DAY:.1f} days; after a longer pause the position is lost",
+            location="msdb.dbo.cdc_jobs",
+            action="If a pause may be longer, raise @retention with sys.sp_cdc_change_job." if kept >= _WEEK else None,
+            sql=() if kept >= _WEEK else (remedies.keep_for(_WEEK),),
+            severity=Severity.WARNING if kept < _DAY else Severity.NOTICE,
+        )
+    ]
+
+
+def _replica(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
+    if not facts.is_read_only:
+        return []
+    problems = [
+        Problem(
+            code="source_is_replica",
+            message="the database is read-only here, as on a readable secondary: no mark can be written, so a chunk that was read is "
+            "taken for older than changes that arrived in a bounded time only, and the state of the jobs is unknown",
+            location="source.host",
+            action="Name the primary, or the listener of the availability group without ApplicationIntent=ReadOnly.",
+            severity=Severity.WARNING,
+        )
+    ]
+    if config.signal is not None:
+        problems.append(
+            Problem(
+                code="signal_table",
+                message=f"{config.signal} cannot be written: the database is read-only here",
+                location="source.signal_table",
+                action="Name the primary in source.host, or leave source.signal_table out.",
+            )
+        )
+    return problems
+
+
+def _account(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
+    account = facts.account
+    if config.manage_capture and not account.is_owner:
+        return [
+            Problem(
+                code="privilege_missing",
+                message=f"the account {account.user} is not db_owner, and source.manage_capture is true",
+                location="source.manage_capture",
+                sql=(f"ALTER ROLE db_owner ADD MEMBER {quoted(account.user)};",),
+            )
+        ]
+    excess = "sysadmin" if account.is_administrator else "db_owner" if account.is_owner else None
+    if excess is None or (excess == "db_owner" and config.manage_capture):
+        return []
+    return [
+        Problem(
+            code="privilege_excess",
+            message=f"the account {account.user} is {excess}, and needs SELECT only",
+            location="source.user",
+            action="Use a separate account for Replicator.",
+            severity=Severity.WARNING,
+        )
+    ]
+
+
+def _signal(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
+    table, found = config.signal, facts.signal
+    if table is None:
+        return _no_signal(facts)
+    if facts.is_read_only:
+        return []
+    if found is None:
+        return [_signal_problem(table, "there is no such table", remedies.make_signal_table(table, facts.account))]
+    if not _is_signal_table(found):
+        return [
+            _signal_problem(
+                table,
+                "it needs the columns id int (its primary key) and token varchar(64), and no others that are NOT NULL without a default",
+                (),
+                "Name another table.",
+            )
+        ]
+    problems = []
+    if not found.instances and not config.manage_capture and facts.is_captured:
+        problems.append(_signal_problem(table, "it is not captured", remedies.enable_table(table, facts.account)))
+    known = facts.tables[found.object_id]
+    if known.denied:
+        denied = ", ".join(sorted(known.denied))
+        problems.append(
+            _signal_problem(
+                table,
+                f"the account {facts.account.user} lacks {denied}",
+                remedies.grant("SELECT, INSERT, UPDATE", quoted_table(table), facts.account),
+            )
+        )
+    unreadable = [instance.name for instance in found.instances if instance.name in known.unreadable]
+    if unreadable and len(unreadable) == len(found.instances):
+        changes = remedies.change_table(unreadable[-1])
+        problems.append(
+            _signal_problem(
+                table,
+                f"the account {facts.account.user} may not read its change table {changes}",
+                remedies.grant("SELECT", changes, facts.account),
+            )
+        )
+    return problems
+
+
+def _is_signal_table(table: CatalogTable) -> bool:
+    columns = {column.name: str(column.declared) for column in table.columns}
+    return all(columns.get(name) == kind for name, kind in _SIGNAL_COLUMNS) and table.primary_key == ("id",)
+
+
+def _signal_problem(table: TableId, message: str, sql: Sequence[str], action: str | None = None) -> Problem:
+    return Problem(
+        code="signal_table",
+        message=f"{table}: {message}",
+        location="source.signal_table",
+        sql=tuple(sql),
+        action=action,
+    )
+
+
+def _no_signal(facts: ServerFacts) -> list[Problem]:
+    if facts.is_read_only or not facts.is_captured:
+        return []
+    statements = " ".join(remedies.make_signal_table(_EXAMPLE, facts.account))
+    is_proof = facts.account.sees_transactions
+    weaker = (
+        ""
+        if is_proof
+        else ". Without VIEW SERVER STATE it is not known for certain that the log has passed what a chunk saw"
+    )
+    return [
+        Problem(
+            code="no_signal_table",
+            message="no source.signal_table: on a database where nothing changes a chunk waits for up to five minutes, and a capture"
+            f" job that stopped is found later{weaker}",
+            location="source.signal_table",
+            action=f"Set `source.signal_table: {_EXAMPLE}` after: {statements}",
+            severity=Severity.NOTICE if is_proof else Severity.WARNING,
+        )
+    ]

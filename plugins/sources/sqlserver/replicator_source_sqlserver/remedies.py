@@ -1,0 +1,101 @@
+"""The T-SQL that puts a database in order, as findings print it. Each statement ends with its semicolon."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import timedelta
+from typing import Final
+
+from replicator.model.schema import TableId
+from replicator_source_sqlserver.names import literal, quoted, quoted_table
+from replicator_source_sqlserver.server import Account, ServerFacts
+
+INSTANCE_NAME_MAX: Final = 100
+"""Characters of a capture instance's name."""
+
+
+def enable_database(facts: ServerFacts) -> str:
+    """Switch change data capture on for the database. On Amazon RDS nobody is sysadmin, and a procedure of its own does it."""
+    if facts.is_rds:
+        return f"EXEC msdb.dbo.rds_cdc_enable_db {literal(facts.database)};"
+    return "EXEC sys.sp_cdc_enable_db;"
+
+
+def enable_table(
+    table: TableId, account: Account, *, taken: Collection[str] = (), bars_switch: bool = False
+) -> tuple[str, ...]:
+    """Make a capture instance, and let our account read its change table.
+
+    Args:
+        table: The table.
+        account: Ours.
+        taken: Names of the table's instances, which are no longer free.
+        bars_switch: Whether ALTER TABLE … SWITCH is to be refused.
+    """
+    name = free_name(table, taken)
+    given = f", @capture_instance = {literal(name)}" if taken else ""
+    switch = ", @allow_partition_switch = 0" if bars_switch else ""
+    enable = (
+        f"EXEC sys.sp_cdc_enable_table @source_schema = {literal(table.namespace)}, @source_name = {literal(table.name)},"
+        f" @role_name = NULL{given}, @supports_net_changes = 0{switch};"
+    )
+    return enable, *grant("SELECT", change_table(name), account)
+
+
+def disable_instance(table: TableId, instance: str) -> str:
+    """Remove a capture instance, with the changes that it has."""
+    return (
+        f"EXEC sys.sp_cdc_disable_table @source_schema = {literal(table.namespace)}, @source_name = {literal(table.name)},"
+        f" @capture_instance = {literal(instance)};"
+    )
+
+
+def free_name(table: TableId, taken: Collection[str]) -> str:
+    """The name of a further capture instance: the server's own for the first, with a number behind it for others."""
+    first = f"{table.namespace}_{table.name}"[:INSTANCE_NAME_MAX]
+    folded = {name.lower() for name in taken}
+    number, name = 1, first
+    while name.lower() in folded:
+        number += 1
+        name = f"{first[: INSTANCE_NAME_MAX - len(str(number)) - 1]}_{number}"
+    return name
+
+
+def change_table(instance: str) -> str:
+    """The change table of a capture instance, quoted."""
+    return quoted_table(TableId("cdc", f"{instance}_CT"))
+
+
+def grant(permissions: str, on: str, account: Account) -> tuple[str, ...]:
+    """Grant our account something; nothing where it owns the database: the server refuses to grant to an owner."""
+    return () if account.is_owner else (f"GRANT {permissions} ON {on} TO {quoted(account.user)};",)
+
+
+def make_signal_table(table: TableId, account: Account) -> tuple[str, ...]:
+    """Make the table that is written to for marks, capture it, and let our account write it."""
+    return (
+        f"CREATE TABLE {quoted_table(table)} (id int NOT NULL PRIMARY KEY, token varchar(64));",
+        *enable_table(table, account),
+        *grant("SELECT, INSERT, UPDATE", quoted_table(table), account),
+    )
+
+
+def add_job(job: str) -> str:
+    """Make a job that is missing; it is started."""
+    return f"EXEC sys.sp_cdc_add_job @job_type = {literal(job)};"
+
+
+def start_job(job: str) -> str:
+    """Start a job that was stopped."""
+    return f"EXEC sys.sp_cdc_start_job @job_type = {literal(job)};"
+
+
+def keep_for(retention: timedelta) -> str:
+    """Keep changes for so long."""
+    minutes = int(retention.total_seconds() // 60)
+    return f"EXEC sys.sp_cdc_change_job @job_type = N'cleanup', @retention = {minutes};"
+
+
+def allow_large_values() -> tuple[str, str]:
+    """Let values of any size be written to captured columns."""
+    return "EXEC sys.sp_configure N'max text repl size', -1;", "RECONFIGURE;"

@@ -1,0 +1,238 @@
+"""Facts about the server, its database and our account there, as far as the account may know them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import IntEnum
+from typing import Any, Final
+
+import pyodbc
+
+from replicator_source_sqlserver.catalogue import CatalogTable
+from replicator_source_sqlserver.config import SqlServerConfig
+from replicator_source_sqlserver.connection import Connection, Row
+from replicator_source_sqlserver.discovery import read_tables
+from replicator_source_sqlserver.errors import is_unknowable
+from replicator_source_sqlserver.tablefacts import TableFacts, read_table_facts
+
+# Reading permissions of tables and of the server: what the transactions that run, and the services, are shown to.
+_PROPERTIES: Final = """
+SELECT CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(128)), CAST(SERVERPROPERTY('Edition') AS nvarchar(128)),
+  CAST(SERVERPROPERTY('EngineEdition') AS int), d.name, d.collation_name, d.is_cdc_enabled, d.snapshot_isolation_state,
+  d.is_read_committed_snapshot_on, CAST(DATABASEPROPERTYEX(d.name, 'Updateability') AS nvarchar(128)), d.create_date,
+  CAST(COLLATIONPROPERTY(d.collation_name, 'CodePage') AS int),
+  (SELECT CAST(c.value_in_use AS bigint) FROM sys.configurations c WHERE c.name = N'max text repl size (B)'),
+  USER_NAME(), IS_ROLEMEMBER(N'db_owner'), IS_SRVROLEMEMBER(N'sysadmin'),
+  HAS_PERMS_BY_NAME(NULL, NULL, N'VIEW SERVER STATE'), HAS_PERMS_BY_NAME(NULL, NULL, N'VIEW SERVER PERFORMANCE STATE'),
+  HAS_PERMS_BY_NAME(d.name, N'DATABASE', N'UNMASK'), DB_ID(N'rdsadmin')
+FROM sys.databases d WHERE d.name = DB_NAME()
+"""
+
+_LINEAGE: Final = (
+    "SELECT r.family_guid, r.recovery_fork_guid FROM sys.database_recovery_status r WHERE r.database_id = DB_ID()"
+)
+
+_AGENT: Final = "SELECT s.status FROM sys.dm_server_services s WHERE s.servicename LIKE N'SQL Server Agent%'"
+
+_JOBS: Final = "SELECT j.job_type, j.retention FROM msdb.dbo.cdc_jobs j WHERE j.database_id = DB_ID()"
+
+# Agent notes runs under the number of its own last start.
+_ACTIVITY: Final = """
+SELECT j.job_type, s.enabled, CASE WHEN a.start_execution_date IS NOT NULL AND a.stop_execution_date IS NULL THEN 1 ELSE 0 END
+FROM msdb.dbo.cdc_jobs j
+JOIN msdb.dbo.sysjobs s ON s.job_id = j.job_id
+LEFT JOIN msdb.dbo.sysjobactivity a ON a.job_id = j.job_id
+  AND a.session_id = (SELECT MAX(b.session_id) FROM msdb.dbo.sysjobactivity b)
+WHERE j.database_id = DB_ID()
+"""
+
+# The message of an error may have values of rows.
+_ERRORS: Final = """
+SELECT TOP (1) e.error_number FROM sys.dm_cdc_errors e
+WHERE e.entry_time > (
+  SELECT COALESCE(MAX(s.end_time), CAST('19000101' AS datetime)) FROM sys.dm_cdc_log_scan_sessions s WHERE s.error_count = 0)
+ORDER BY e.entry_time DESC
+"""
+
+_RUNNING: Final = 4
+"""`sys.dm_server_services.status`."""
+_READ_ONLY: Final = "READ_ONLY"
+
+
+class Engine(IntEnum):
+    """`SERVERPROPERTY('EngineEdition')`, where it matters."""
+
+    EXPRESS = 4
+    AZURE_SQL_DATABASE = 5
+    MANAGED_INSTANCE = 8
+    AZURE_SQL_EDGE = 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job of change data capture. `is_enabled`, `is_running`: None if the account may not know."""
+
+    retention: timedelta | None = None
+    is_enabled: bool | None = None
+    is_running: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Our account in the database.
+
+    Attributes:
+        user: Its name there, for statements that grant it something.
+        is_owner: It may make capture instances.
+        is_administrator: It may do everything on the server.
+        sees_transactions: It may read where a transaction that runs is in the log.
+        sees_masked: Columns that are masked are shown to it as they are.
+    """
+
+    user: str
+    is_owner: bool = False
+    is_administrator: bool = False
+    sees_transactions: bool = False
+    sees_masked: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """The server and its database.
+
+    Attributes:
+        version: Such as (16, 0, 4000).
+        engine: `SERVERPROPERTY('EngineEdition')`.
+        code_page: Of the database's collation.
+        is_captured: Change data capture is on for the database.
+        is_read_only: It is a readable secondary, or was made read-only.
+        uses_row_versions: READ COMMITTED reads versions of rows (`READ_COMMITTED_SNAPSHOT`) and takes no locks.
+        text_size_max: `max text repl size` in bytes, -1 for no limit; None if it is unknown.
+        is_agent_running: Whether SQL Server Agent runs; None if there is none, or if the account may not know.
+        jobs: Those of the database, by `capture` and `cleanup`; None if the account may not know.
+        capture_error: Number of the error with which the capture job fails since its last scan.
+        is_rds: It is a database of Amazon RDS, where procedures of its own stand for what needs an administrator.
+        lineage: What names the database's history: `family_guid` and `recovery_fork_guid`, else when it was created.
+        signal: `source.signal_table` as it is; None if there is none.
+        tables: What else is known of tables, by `object_id`.
+    """
+
+    version: tuple[int, ...]
+    edition: str
+    engine: int
+    database: str
+    collation: str
+    code_page: int
+    is_captured: bool
+    is_snapshot_allowed: bool
+    uses_row_versions: bool
+    is_read_only: bool
+    text_size_max: int | None
+    account: Account
+    lineage: Mapping[str, str]
+    is_agent_running: bool | None = None
+    jobs: Mapping[str, Job] | None = None
+    capture_error: int | None = None
+    is_rds: bool = False
+    signal: CatalogTable | None = None
+    tables: Mapping[int, TableFacts] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"SQL Server {'.'.join(map(str, self.version))}, {self.edition}"
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether SQL Server Agent runs capture and cleanup; Azure SQL Database has a scheduler of its own."""
+        return self.engine != Engine.AZURE_SQL_DATABASE
+
+    @property
+    def retention(self) -> timedelta | None:
+        """How long changes are kept; None if it is unknown, or if nothing removes them."""
+        cleanup = None if self.jobs is None else self.jobs.get("cleanup")
+        return None if cleanup is None else cleanup.retention
+
+
+def read_facts(connection: Connection, config: SqlServerConfig, tables: Collection[CatalogTable] = ()) -> ServerFacts:
+    """Ask the server: at most eight queries, and three more for tables.
+
+    Args:
+        connection: Of our account.
+        config: Names the signal table.
+        tables: Those that are replicated.
+    """
+    ((
+        version, edition, engine, database, collation, is_captured, snapshot_isolation, uses_row_versions, updateability,
+        created, code_page, text_size_max, user, is_owner, is_administrator, sees_state, sees_performance, sees_masked, rds,
+    ),) = connection.rows(_PROPERTIES)  # fmt: skip
+    signal = config.signal
+    found = None if signal is None else read_tables(connection, [signal]).get(signal)
+    is_captured = bool(is_captured)
+    has_jobs = engine != Engine.AZURE_SQL_DATABASE
+    agent = _rows_if_allowed(connection, _AGENT) if has_jobs else None
+    errors = _rows_if_allowed(connection, _ERRORS) if is_captured else None
+    described = [*tables, *([] if found is None else [found])]
+    return ServerFacts(
+        version=tuple(int(part) for part in version.split(".") if part.isdigit()),
+        edition=edition,
+        engine=int(engine),
+        database=database,
+        collation=collation,
+        code_page=int(code_page or 0),
+        is_captured=is_captured,
+        is_snapshot_allowed=int(snapshot_isolation or 0) == 1,
+        uses_row_versions=bool(uses_row_versions),
+        is_read_only=updateability == _READ_ONLY,
+        text_size_max=None if text_size_max is None else int(text_size_max),
+        account=Account(
+            user=user,
+            is_owner=bool(is_owner) or bool(is_administrator),
+            is_administrator=bool(is_administrator),
+            sees_transactions=bool(sees_state) or bool(sees_performance),
+            sees_masked=bool(sees_masked),
+        ),
+        lineage=_lineage(connection, created),
+        is_agent_running=int(agent[0][0]) == _RUNNING if agent else None,
+        jobs=_jobs(connection) if has_jobs else None,
+        capture_error=int(errors[0][0]) if errors else None,
+        is_rds=rds is not None,
+        signal=found,
+        tables=read_table_facts(connection, described, is_captured=is_captured),
+    )
+
+
+def _lineage(connection: Connection, created: Any) -> Mapping[str, str]:
+    rows = _rows_if_allowed(connection, _LINEAGE)
+    if not rows or rows[0][0] is None:
+        return {"created": created.isoformat()}
+    family, fork = rows[0]
+    return {"family": str(family).lower(), "fork": str(fork).lower()}
+
+
+def _jobs(connection: Connection) -> Mapping[str, Job] | None:
+    rows = _rows_if_allowed(connection, _JOBS)
+    if rows is None:
+        return None
+    activity = {job: (enabled, running) for job, enabled, running in _rows_if_allowed(connection, _ACTIVITY) or ()}
+    found = {}
+    for job, minutes in rows:
+        enabled, running = activity.get(job, (None, None))
+        found[str(job)] = Job(
+            retention=timedelta(minutes=int(minutes)) if minutes else None,
+            is_enabled=None if enabled is None else bool(enabled),
+            is_running=None if running is None else bool(running),
+        )
+    return found
+
+
+def _rows_if_allowed(connection: Connection, query: str) -> Sequence[Row] | None:
+    """The rows of a query; None if the account may not have them, or if this kind of server has no such view."""
+    try:
+        return connection.rows(query)
+    except pyodbc.Error as error:
+        if not is_unknowable(error):
+            raise
+        return None

@@ -1,0 +1,343 @@
+"""Findings about a table: `check`, table by table. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from replicator.model.errors import Problem, Severity
+from replicator.model.schema import TableId
+from replicator_source_sqlserver import remedies
+from replicator_source_sqlserver.catalogue import CatalogColumn, CatalogTable
+from replicator_source_sqlserver.config import SqlServerConfig
+from replicator_source_sqlserver.names import quoted, quoted_table
+from replicator_source_sqlserver.server import ServerFacts
+from replicator_source_sqlserver.tablefacts import ColumnFacts, TableFacts
+
+INSTANCES_MAX: Final = 2
+"""Capture instances that a table may have."""
+_NVARCHAR_MAX: Final = 4000
+_MICROSECONDS: Final = 6
+_CODE_PAGE_TYPES: Final = frozenset({"char", "varchar", "text"})
+_SCALED: Final = frozenset({"time", "datetime2", "datetimeoffset"})
+
+
+def missing_table(table: TableId) -> Problem:
+    """The table does not exist, or our account may not see it."""
+    return Problem(
+        code="table_missing",
+        message="there is no such table, or the account may not see it",
+        table=str(table),
+        action=f"Exclude it, or GRANT SELECT ON {quoted_table(table)} to the account.",
+    )
+
+
+def assess_table(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
+    """Everything about the table that would keep it from being replicated right."""
+    known = facts.tables[table.object_id]
+    return [
+        *_types(table, known),
+        *_hidden(table, facts, known),
+        *_permissions(table, facts, known),
+        *_instances(table, facts, config, known),
+        *_code_pages(table, facts, known),
+        *_large_values(table, facts),
+        *_key(table),
+        *_digits(table),
+    ]
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+
+def _types(table: CatalogTable, known: TableFacts) -> list[Problem]:
+    problems = [
+        Problem(
+            code="unsupported_type",
+            table=str(table.table),
+            message=f"its column {column.name} has the type {column.declared}, which cannot be replicated",
+            action="Exclude the table, or change the column's type.",
+        )
+        for column in table.columns
+        if column.spec is None and not column.is_computed
+    ]
+    sets = [name for name, column in known.columns.items() if column.is_column_set]
+    if sets:
+        problems.append(
+            Problem(
+                code="unsupported_type",
+                table=str(table.table),
+                message=f"its column {sets[0]} is a column set for sparse columns, which change data capture does not record",
+                action="Exclude the table, or drop the column set; sparse columns alone are replicated.",
+            )
+        )
+    computed = [column.name for column in table.columns if column.is_computed]
+    if computed:
+        problems.append(
+            Problem(
+                code="generated_columns",
+                table=str(table.table),
+                message=f"its computed columns {', '.join(computed)} are left out: change tables have NULL for them",
+                severity=Severity.NOTICE,
+            )
+        )
+    return problems
+
+
+def _hidden(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> list[Problem]:
+    """Columns whose values a SELECT of ours does not show, while the log has them."""
+    problems = []
+    encrypted = [name for name, column in known.columns.items() if column.is_encrypted]
+    if encrypted:
+        problems.append(
+            Problem(
+                code="column_hidden",
+                table=str(table.table),
+                message=f"its columns {', '.join(encrypted)} are encrypted by the client (Always Encrypted)",
+                action="Exclude the table.",
+            )
+        )
+    masked = [name for name, column in known.columns.items() if column.is_masked]
+    if masked and not facts.account.sees_masked:
+        problems.append(
+            Problem(
+                code="column_hidden",
+                table=str(table.table),
+                message=f"its columns {', '.join(masked)} are masked for the account {facts.account.user}: a snapshot would have the masks",
+                sql=(f"GRANT UNMASK TO {quoted(facts.account.user)};",),
+            )
+        )
+    return problems
+
+
+def _code_pages(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> list[Problem]:
+    """Capture keeps text for a moment without its collation: of another code page than the database's it may come out as other text."""
+    wrong = [
+        column
+        for column in table.columns
+        if column.spec is not None
+        and column.declared.name in _CODE_PAGE_TYPES
+        and known.columns.get(column.name, ColumnFacts()).code_page not in {None, facts.code_page}
+    ]
+    if not wrong:
+        return []
+    named = ", ".join(f"{column.name} ({column.declared.collation})" for column in wrong)
+    statements = [_as_unicode(table, column) for column in wrong]
+    return [
+        Problem(
+            code="mixed_collations",
+            table=str(table.table),
+            message=f"its columns {named} have another code page than the database ({facts.collation}): capture may record their text"
+            " wrong, except ASCII",
+            action=None
+            if all(statements)
+            else "Change the columns to nvarchar or nchar, or to a collation with the code page of the database; or exclude the table.",
+            sql=tuple(statement for statement in statements if statement) if all(statements) else (),
+        )
+    ]
+
+
+def _as_unicode(table: CatalogTable, column: CatalogColumn) -> str | None:
+    """A statement that keeps every text; None where a person must decide: columns of a key, text, and lengths that nvarchar lacks."""
+    declared = column.declared
+    if column.name in table.primary_key or declared.name == "text" or declared.length > _NVARCHAR_MAX:
+        return None
+    length = "max" if declared.length < 0 else declared.length
+    null = "NULL" if column.is_nullable else "NOT NULL"
+    return (
+        f"ALTER TABLE {quoted_table(table.table)} ALTER COLUMN {quoted(column.name)} n{declared.name}({length}) {null};"
+    )
+
+
+def _large_values(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
+    """A value above the limit fails in the application that writes it, once the table is captured."""
+    large = [column.name for column in table.columns if column.spec is not None and column.spec.is_lob]
+    limit = facts.text_size_max
+    if not large or limit is None or limit < 0:
+        return []
+    return [
+        Problem(
+            code="large_values_refused",
+            table=str(table.table),
+            message=f"max text repl size is {limit}: once the table is captured, the server refuses to write larger values into"
+            f" {', '.join(large)} (error 7139)",
+            sql=remedies.allow_large_values(),
+            severity=Severity.WARNING,
+        )
+    ]
+
+
+def _digits(table: CatalogTable) -> list[Problem]:
+    cut = [
+        column.name
+        for column in table.columns
+        if column.declared.name in _SCALED and column.declared.scale > _MICROSECONDS
+    ]
+    if not cut:
+        return []
+    return [
+        Problem(
+            code="type_changed",
+            table=str(table.table),
+            message=f"of its columns {', '.join(cut)} the seventh digit of a second is cut off",
+            severity=Severity.NOTICE,
+        )
+    ]
+
+
+def _key(table: CatalogTable) -> list[Problem]:
+    if table.key:
+        return []
+    large = [name for name, spec in table.specs.items() if spec.is_lob]
+    reason = (
+        f"its primary key ({', '.join(table.primary_key)}) has a part that cannot identify a row"
+        if table.primary_key
+        else "it has no primary key"
+    )
+    give = f"ALTER TABLE {quoted_table(table.table)} ADD PRIMARY KEY (…);"
+    if large:
+        return [
+            Problem(
+                code="key_needed",
+                table=str(table.table),
+                message=f"{reason}, and the log leaves large values ({', '.join(large)}) out of updates: which row an update"
+                " changed would be unknown",
+                action=f"{give} -- or exclude the table",
+            )
+        ]
+    return [
+        Problem(
+            code="no_key",
+            table=str(table.table),
+            message=f"{reason}: it is replicated as a multiset of rows, and its snapshot is one statement",
+            action=give,
+            severity=Severity.WARNING,
+        )
+    ]
+
+
+# -- capture -----------------------------------------------------------------------------------------------------------
+
+
+def _permissions(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> list[Problem]:
+    hidden = [name for name, column in known.columns.items() if not column.is_readable]
+    if "SELECT" not in known.denied and not hidden:
+        return []
+    what = "it" if "SELECT" in known.denied else f"its columns {', '.join(hidden)}"
+    return [
+        Problem(
+            code="select_missing",
+            table=str(table.table),
+            message=f"{what} may not be read by the account {facts.account.user}",
+            sql=remedies.grant("SELECT", quoted_table(table.table), facts.account),
+            is_access=True,
+        )
+    ]
+
+
+def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig, known: TableFacts) -> list[Problem]:
+    if not facts.is_captured:
+        return []
+    if not table.instances:
+        return [] if config.manage_capture else [_not_captured(table, facts, known)]
+    problems = []
+    unreadable = [instance.name for instance in table.instances if instance.name in known.unreadable]
+    if unreadable:
+        tables = [remedies.change_table(name) for name in unreadable]
+        problems.append(
+            Problem(
+                code="select_missing",
+                table=str(table.table),
+                message=f"its change table {', '.join(tables)} may not be read by the account {facts.account.user}",
+                sql=tuple(grant for one in tables for grant in remedies.grant("SELECT", one, facts.account)),
+                is_access=True,
+            )
+        )
+    problems += _missing_columns(table, facts, config)
+    if known.is_partitioned and all(instance.is_switch_allowed for instance in table.instances):
+        problems.append(
+            Problem(
+                code="partition_switch",
+                table=str(table.table),
+                message="it is partitioned, and its capture instances let ALTER TABLE … SWITCH move rows in and out, which is not captured",
+                action=_dropping_first(table, facts, bars_switch=True),
+                sql=_another(table, facts, bars_switch=True),
+            )
+        )
+    if all(instance.name in known.unordered for instance in table.instances):
+        problems.append(
+            Problem(
+                code="command_id_missing",
+                table=str(table.table),
+                message="its change table has no __$command_id: if a transaction changes a row several times, the order may be unknown",
+                action=_dropping_first(table, facts),
+                sql=_another(table, facts),
+                severity=Severity.WARNING,
+            )
+        )
+    if len(table.instances) >= INSTANCES_MAX and not any(instance.is_ours for instance in table.instances):
+        names = [instance.name for instance in table.instances]
+        problems.append(
+            Problem(
+                code="two_capture_instances",
+                table=str(table.table),
+                message=f"it has two capture instances ({', '.join(names)}), and no more are possible: columns that are added cannot"
+                " be captured",
+                action="If nobody else reads the older one: " + remedies.disable_instance(table.table, names[0]),
+                severity=Severity.WARNING,
+            )
+        )
+    return problems
+
+
+def _not_captured(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> Problem:
+    return Problem(
+        code="table_not_captured",
+        table=str(table.table),
+        message="no capture instance records its changes",
+        sql=remedies.enable_table(table.table, facts.account, bars_switch=known.is_partitioned),
+    )
+
+
+def _missing_columns(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
+    captured = {name for instance in table.instances for name in instance.ordinals}
+    missing = [name for name in table.specs if name not in captured]
+    can_be_made = len(table.instances) < INSTANCES_MAX or any(instance.is_ours for instance in table.instances)
+    if not missing or (config.manage_capture and can_be_made):
+        return []
+    return [
+        Problem(
+            code="column_not_captured",
+            table=str(table.table),
+            message=f"no capture instance has its columns {', '.join(missing)}",
+            action=_dropping_first(table, facts),
+            sql=_another(table, facts),
+        )
+    ]
+
+
+def _another(table: CatalogTable, facts: ServerFacts, *, bars_switch: bool = False) -> tuple[str, ...]:
+    """Statements that make another capture instance; none where there are two already."""
+    if len(table.instances) >= INSTANCES_MAX:
+        return ()
+    names = [instance.name for instance in table.instances]
+    return remedies.enable_table(
+        table.table, facts.account, taken=names, bars_switch=bars_switch or _bars_switch(table)
+    )
+
+
+def _dropping_first(table: CatalogTable, facts: ServerFacts, *, bars_switch: bool = False) -> str | None:
+    """What to do where there are two capture instances: one of them has to go, which a person decides."""
+    if len(table.instances) < INSTANCES_MAX:
+        return None
+    older, newer = (instance.name for instance in table.instances)
+    statements = (
+        remedies.disable_instance(table.table, older),
+        *remedies.enable_table(
+            table.table, facts.account, taken=[newer], bars_switch=bars_switch or _bars_switch(table)
+        ),
+    )
+    return f"If nobody else reads the older one of its two capture instances: {' '.join(statements)}"
+
+
+def _bars_switch(table: CatalogTable) -> bool:
+    return not all(instance.is_switch_allowed for instance in table.instances)

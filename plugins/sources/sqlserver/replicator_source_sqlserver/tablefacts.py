@@ -1,0 +1,109 @@
+"""What else decides whether a table can be replicated: permissions, partitions, code pages, columns that hide their values."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from replicator_source_sqlserver.catalogue import CatalogTable
+from replicator_source_sqlserver.connection import Connection
+
+_TABLES: Final = """
+SELECT t.object_id, HAS_PERMS_BY_NAME(QUOTENAME(s.name) + N'.' + QUOTENAME(t.name), N'OBJECT', N'SELECT'),
+  HAS_PERMS_BY_NAME(QUOTENAME(s.name) + N'.' + QUOTENAME(t.name), N'OBJECT', N'INSERT'),
+  HAS_PERMS_BY_NAME(QUOTENAME(s.name) + N'.' + QUOTENAME(t.name), N'OBJECT', N'UPDATE'),
+  (SELECT COUNT(*) FROM sys.indexes i JOIN sys.data_spaces d ON d.data_space_id = i.data_space_id
+   WHERE i.object_id = t.object_id AND i.index_id IN (0, 1) AND d.type = 'PS')
+FROM sys.tables t JOIN sys.schemas s ON s.schema_id = t.schema_id
+WHERE t.object_id IN ({numbers})
+"""
+
+_COLUMNS: Final = """
+SELECT c.object_id, c.name, c.is_masked, c.is_column_set, c.encryption_type,
+  CAST(COLLATIONPROPERTY(c.collation_name, 'CodePage') AS int),
+  HAS_PERMS_BY_NAME(QUOTENAME(s.name) + N'.' + QUOTENAME(t.name), N'OBJECT', N'SELECT', c.name, N'COLUMN')
+FROM sys.columns c JOIN sys.tables t ON t.object_id = c.object_id JOIN sys.schemas s ON s.schema_id = t.schema_id
+WHERE c.object_id IN ({numbers}) ORDER BY c.object_id, c.column_id
+"""
+
+# Columns are shown of tables only that the account may read.
+_INSTANCES: Final = """
+SELECT i.source_object_id, i.capture_instance,
+  HAS_PERMS_BY_NAME(N'[cdc].' + QUOTENAME(i.capture_instance + N'_CT'), N'OBJECT', N'SELECT'),
+  (SELECT COUNT(*) FROM sys.columns c WHERE c.object_id = i.object_id AND c.name = N'__$command_id')
+FROM cdc.change_tables i WHERE i.source_object_id IN ({numbers})
+"""
+_AT_ONCE: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnFacts:
+    """A column. `code_page`: of its collation; None if it is no text. `is_readable`: our account may SELECT it."""
+
+    is_masked: bool = False
+    is_column_set: bool = False
+    is_encrypted: bool = False
+    code_page: int | None = None
+    is_readable: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFacts:
+    """A table.
+
+    Attributes:
+        denied: Of SELECT, INSERT and UPDATE what our account may not do.
+        is_partitioned: By a partition scheme.
+        columns: By name.
+        unreadable: Capture instances whose change tables our account may not read.
+        unordered: Those whose change tables have no `__$command_id`, as servers without the update KB 3030352 make them.
+    """
+
+    denied: frozenset[str] = frozenset()
+    is_partitioned: bool = False
+    columns: Mapping[str, ColumnFacts] = field(default_factory=dict)
+    unreadable: frozenset[str] = frozenset()
+    unordered: frozenset[str] = frozenset()
+
+
+def read_table_facts(
+    connection: Connection, tables: Collection[CatalogTable], *, is_captured: bool
+) -> Mapping[int, TableFacts]:
+    """Ask the catalogue: three queries for each two hundred tables. By `object_id`."""
+    numbers = sorted({table.object_id for table in tables})
+    found: dict[int, TableFacts] = {}
+    for start in range(0, len(numbers), _AT_ONCE):
+        found |= _read(connection, ", ".join(map(str, numbers[start : start + _AT_ONCE])), is_captured=is_captured)
+    return found
+
+
+def _read(connection: Connection, listed: str, *, is_captured: bool) -> dict[int, TableFacts]:
+    columns = defaultdict[int, dict[str, ColumnFacts]](dict)
+    for number, name, is_masked, is_set, encryption, code_page, may in connection.rows(_COLUMNS.format(numbers=listed)):
+        columns[int(number)][name] = ColumnFacts(
+            is_masked=bool(is_masked),
+            is_column_set=bool(is_set),
+            is_encrypted=encryption is not None,
+            code_page=None if code_page is None else int(code_page),
+            is_readable=bool(may),
+        )
+    unreadable, unordered = defaultdict[int, set[str]](set), defaultdict[int, set[str]](set)
+    for number, instance, may, commands in connection.rows(_INSTANCES.format(numbers=listed)) if is_captured else ():
+        if not may:
+            unreadable[int(number)].add(instance)
+        elif not commands:
+            unordered[int(number)].add(instance)
+    return {
+        int(number): TableFacts(
+            denied=frozenset(
+                what for what, may in zip(("SELECT", "INSERT", "UPDATE"), permissions, strict=True) if not may
+            ),
+            is_partitioned=bool(partitioned),
+            columns=columns[int(number)],
+            unreadable=frozenset(unreadable[int(number)]),
+            unordered=frozenset(unordered[int(number)]),
+        )
+        for number, *permissions, partitioned in connection.rows(_TABLES.format(numbers=listed))
+    }

@@ -1,0 +1,544 @@
+"""What `validate` finds, on the model: each finding is there while something is wrong, and gone after its statements were run.
+
+No SQL Server is used: that the statements put a real one in order is what its documentation says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyodbc
+import pytest
+
+from replicator.config import Secret
+from replicator.model.errors import Problem, Severity
+from replicator.model.schema import TableId
+from replicator_source_sqlserver.assessment import assess_connection, assess_server
+from replicator_source_sqlserver.config import SqlServerConfig
+from replicator_source_sqlserver.connection import Connector, Session
+from replicator_source_sqlserver.discovery import read_tables
+from replicator_source_sqlserver.remedies import free_name
+from replicator_source_sqlserver.server import ServerFacts, read_facts
+from replicator_source_sqlserver.table_assessment import assess_table, missing_table
+from replicator_testbed.servers import PostgresServer
+from replicator_testbed.sqlserver.capture.job import Failure
+from replicator_testbed.sqlserver.drivers import Driver, connect, library
+from replicator_testbed.sqlserver.model import PASSWORD, USER, SqlServerModel
+
+READER = "reader"
+ORDERS = TableId("dbo", "orders")
+SIGNAL = "dbo.replicator_signal"
+Run = Callable[[str], None]
+
+
+class Checked:
+    """The findings of the source's check, as an account sees them."""
+
+    def __init__(self, model: SqlServerModel, admin: Run) -> None:
+        self.model = model
+        self.admin = admin
+        self.facts: ServerFacts | None = None
+
+    def __call__(self, *tables: TableId, user: str = READER, **settings: Any) -> list[Problem]:
+        address = self.model.address_of(user)
+        usual: dict[str, Any] = {"driver": str(library(Driver.FREETDS)), "tls": "disable", "signal_table": SIGNAL}
+        config = SqlServerConfig(
+            host=address.host, port=address.port, user=address.user, password=Secret(address.password),
+            database=address.database, **{**usual, **settings},
+        )  # fmt: skip
+        connector = Connector(config)
+        session = Session(connector)
+        try:
+            with session.use("assessing") as connection:
+                found = read_tables(connection, tables)
+                self.facts = facts = read_facts(connection, config, found.values())
+        finally:
+            session.close()
+            connector.close()
+        problems = assess_server(facts, config)
+        for table in tables:
+            problems += assess_table(found[table], facts, config) if table in found else [missing_table(table)]
+        return problems
+
+    def codes(self, *tables: TableId, **settings: Any) -> list[str]:
+        """Codes of the findings, notices left out."""
+        return [p.code for p in self(*tables, **settings) if p.severity is not Severity.NOTICE]
+
+    def fixed_by_its_sql(self, code: str, *tables: TableId, **settings: Any) -> Problem:
+        """The one finding with a code; its statements are run, and it is not found again."""
+        (problem,) = [p for p in self(*tables, **settings) if p.code == code]
+        assert problem.sql != ()
+        for statement in problem.sql:
+            assert statement.endswith(";")
+            self.admin(statement)
+        self.model.capture.scan_all()
+        assert [p for p in self(*tables, **settings) if p.code == code] == []
+        return problem
+
+
+@pytest.fixture
+def model(postgres: PostgresServer) -> Iterator[SqlServerModel]:
+    with SqlServerModel(postgres, readers={READER: PASSWORD}) as model:
+        yield model
+
+
+@pytest.fixture
+def admin(model: SqlServerModel) -> Iterator[Run]:
+    connection = connect(Driver.FREETDS, model.address)
+
+    def run(*statements: str) -> None:
+        for statement in statements:
+            connection.execute(statement)
+
+    yield run
+    connection.close()
+
+
+@pytest.fixture
+def bare(model: SqlServerModel, admin: Run) -> Checked:
+    """A database without CDC, and a table that the account may read."""
+    admin("CREATE TABLE dbo.orders (id int NOT NULL PRIMARY KEY, note nvarchar(40))")
+    admin(f"GRANT SELECT ON dbo.orders TO {READER}")
+    return Checked(model, admin)
+
+
+@pytest.fixture
+def check(bare: Checked) -> Checked:
+    """A database in order, as the statements of the findings made it, with a table."""
+    for code in ("cdc_disabled", "signal_table", "table_not_captured"):
+        bare.fixed_by_its_sql(code, ORDERS)
+    assert bare.codes(ORDERS) == []
+    return bare
+
+
+def table(admin: Run, columns: str, *, of: str = "t", behind: str = "") -> TableId:
+    """A captured table that the account may read."""
+    admin(f"CREATE TABLE dbo.{of} ({columns}){behind}")
+    admin(f"EXEC sys.sp_cdc_enable_table N'dbo', N'{of}', NULL")
+    admin(f"GRANT SELECT ON dbo.{of} TO {READER}")
+    admin(f"GRANT SELECT ON cdc.dbo_{of}_CT TO {READER}")
+    return TableId("dbo", of)
+
+
+# -- database and table ---------------------------------------------------------------------------------------------------
+
+
+def test_the_statements_of_the_findings_make_everything_that_is_needed(bare: Checked) -> None:
+    assert bare.codes(ORDERS) == ["cdc_disabled", "signal_table"]
+    assert bare.fixed_by_its_sql("cdc_disabled", ORDERS).severity is Severity.BLOCKING
+    assert bare.codes(ORDERS) == ["signal_table", "table_not_captured"]
+    assert bare.fixed_by_its_sql("table_not_captured", ORDERS).severity is Severity.BLOCKING
+    assert bare.fixed_by_its_sql("signal_table", ORDERS).severity is Severity.BLOCKING
+    assert bare.codes(ORDERS) == []
+
+
+def test_on_amazon_rds_its_own_procedure_switches_it_on(bare: Checked) -> None:
+    bare(ORDERS)
+    assert bare.facts is not None
+    (problem,) = [p for p in assess_server(replace(bare.facts, is_rds=True), config()) if p.code == "cdc_disabled"]
+    assert problem.sql == ("EXEC msdb.dbo.rds_cdc_enable_db N'shop';",)
+
+
+def test_a_table_that_is_missing() -> None:
+    assert missing_table(ORDERS).code == "table_missing"
+
+
+def test_with_manage_capture_what_is_not_captured_is_no_finding(check: Checked, admin: Run) -> None:
+    admin("CREATE TABLE dbo.t (id int NOT NULL PRIMARY KEY)")
+    settings: dict[str, Any] = {"user": USER, "manage_capture": True}
+    assert "table_not_captured" in check.codes(TableId("dbo", "t"), user=USER)
+    assert "table_not_captured" not in check.codes(TableId("dbo", "t"), **settings)
+
+
+def test_manage_capture_needs_the_owner(check: Checked) -> None:
+    check.fixed_by_its_sql("privilege_missing", ORDERS, manage_capture=True)
+
+
+def test_an_account_with_more_than_it_needs(check: Checked) -> None:
+    assert check.codes(ORDERS, user=USER) == ["privilege_excess"]
+
+
+def test_select_is_missing(check: Checked, admin: Run) -> None:
+    admin(f"REVOKE SELECT ON dbo.orders FROM {READER}")
+    problem = check.fixed_by_its_sql("select_missing", ORDERS)
+    assert problem.is_access
+    admin(f"REVOKE SELECT ON cdc.dbo_orders_CT FROM {READER}")
+    problem = check.fixed_by_its_sql("select_missing", ORDERS)
+    assert problem.is_access
+    assert problem.sql == ("GRANT SELECT ON [cdc].[dbo_orders_CT] TO [reader];",)
+
+
+def test_a_column_that_no_instance_captures(check: Checked, admin: Run) -> None:
+    admin("ALTER TABLE dbo.orders ADD tax int")
+    problem = check.fixed_by_its_sql("column_not_captured", ORDERS)
+    assert problem.severity is Severity.BLOCKING
+    assert "tax" in problem.message
+    assert "@capture_instance = N'dbo_orders_2'" in problem.sql[0]
+    # Two are all that there can be: a person decides which of them goes.
+    admin("ALTER TABLE dbo.orders ADD tax2 int")
+    (again,) = [p for p in check(ORDERS) if p.code == "column_not_captured"]
+    assert again.sql == ()
+    assert again.action is not None
+    for statement in again.action.partition(": ")[2].removesuffix(";").split("; "):
+        admin(statement)
+    assert "column_not_captured" not in check.codes(ORDERS)
+
+
+def test_manage_capture_captures_added_columns_by_itself(check: Checked, admin: Run) -> None:
+    admin("ALTER TABLE dbo.orders ADD tax int")
+    assert "column_not_captured" in check.codes(ORDERS, user=USER)
+    assert "column_not_captured" not in check.codes(ORDERS, user=USER, manage_capture=True)
+    # Neither of two that others made may be dropped.
+    admin("EXEC sys.sp_cdc_enable_table N'dbo', N'orders', NULL, N'others', @captured_column_list = N'id'")
+    assert "column_not_captured" in check.codes(ORDERS, user=USER, manage_capture=True)
+    # One that we made may.
+    admin("EXEC sys.sp_cdc_disable_table N'dbo', N'orders', N'others'")
+    admin("EXEC sys.sp_cdc_enable_table N'dbo', N'orders', NULL, N'replicator_1', @captured_column_list = N'id'")
+    assert "column_not_captured" not in check.codes(ORDERS, user=USER, manage_capture=True)
+
+
+def test_two_instances_of_others(check: Checked, admin: Run) -> None:
+    admin("EXEC sys.sp_cdc_enable_table N'dbo', N'orders', NULL, N'others'")
+    admin(f"GRANT SELECT ON cdc.others_CT TO {READER}")
+    (problem,) = [p for p in check(ORDERS) if p.code == "two_capture_instances"]
+    assert problem.severity is Severity.WARNING
+    assert problem.action is not None
+    admin(problem.action.partition(": ")[2])
+    assert check.codes(ORDERS) == []
+
+
+def test_names_of_further_instances_are_free_and_short() -> None:
+    long = TableId("dbo", "t" * 128)
+    first = free_name(long, ())
+    assert len(first) == 100
+    second = free_name(long, [first])
+    assert len(second) == 100
+    assert second != first
+    assert free_name(ORDERS, ["DBO_ORDERS", "dbo_orders_2"]) == "dbo_orders_3"
+
+
+# -- columns ---------------------------------------------------------------------------------------------------------------
+
+
+def test_partitions_that_may_be_switched(check: Checked, admin: Run) -> None:
+    admin("CREATE PARTITION FUNCTION by_day (date) AS RANGE RIGHT FOR VALUES ('20240101')")
+    admin("CREATE PARTITION SCHEME by_day AS PARTITION by_day ALL TO ([PRIMARY])")
+    named = table(admin, "id int NOT NULL, d date NOT NULL, PRIMARY KEY (id, d)", behind=" ON by_day(d)")
+    problem = check.fixed_by_its_sql("partition_switch", named)
+    assert problem.severity is Severity.BLOCKING
+    assert check.codes(named) == ["two_capture_instances"]
+    # One that is not captured yet is captured so from the beginning.
+    admin("EXEC sys.sp_cdc_disable_table N'dbo', N't', N'all'")
+    check.fixed_by_its_sql("table_not_captured", named)
+    assert check.codes(named) == []
+    assert "partition_switch" not in check.codes(ORDERS), "it is not partitioned"
+
+
+def test_text_of_another_code_page(check: Checked, admin: Run) -> None:
+    named = table(
+        admin,
+        "id int NOT NULL PRIMARY KEY, a varchar(20) COLLATE Polish_CI_AS NOT NULL, b nvarchar(20) COLLATE Polish_CI_AS,"
+        " c varchar(20) COLLATE Latin1_General_CS_AS",
+    )
+    problem = check.fixed_by_its_sql("mixed_collations", named)
+    assert problem.severity is Severity.BLOCKING
+    assert problem.sql == ("ALTER TABLE [dbo].[t] ALTER COLUMN [a] nvarchar(20) NOT NULL;",)
+
+
+def test_a_key_of_another_code_page_is_left_to_a_person(check: Checked, admin: Run) -> None:
+    named = table(admin, "id varchar(20) COLLATE Polish_CI_AS NOT NULL PRIMARY KEY")
+    (problem,) = [p for p in check(named) if p.code == "mixed_collations"]
+    assert problem.sql == ()
+    assert problem.action is not None
+
+
+@pytest.mark.parametrize("kind", ["varchar(max)", "nvarchar(max)", "varbinary(max)", "text", "ntext", "image", "xml"])
+def test_large_values_that_the_server_would_refuse(check: Checked, admin: Run, kind: str) -> None:
+    named = table(admin, f"id int NOT NULL PRIMARY KEY, v {kind}")
+    problem = check.fixed_by_its_sql("large_values_refused", named)
+    assert problem.severity is Severity.WARNING
+    admin(f"DROP TABLE dbo.{named.name}")
+    # Without a key an update without the value would be of a row that nobody knows.
+    unkeyed = table(admin, f"id int NOT NULL, v {kind}", of="u")
+    assert [(p.code, p.severity) for p in check(unkeyed) if p.table] == [("key_needed", Severity.BLOCKING)]
+
+
+def test_a_table_without_a_key(check: Checked, admin: Run) -> None:
+    assert check.codes(table(admin, "id int NOT NULL, v nvarchar(20)")) == ["no_key"]
+    assert check.codes(table(admin, "id float NOT NULL PRIMARY KEY, v nvarchar(20)", of="u")) == ["no_key"]
+
+
+def test_computed_columns_and_the_seventh_digit_are_said(check: Checked, admin: Run) -> None:
+    named = table(admin, "id int NOT NULL PRIMARY KEY, twice AS (id * 2), at datetime2(7), six datetime2(6)")
+    notices = {p.code: p.message for p in check(named) if p.table and p.severity is Severity.NOTICE}
+    assert "twice" in notices["generated_columns"]
+    assert "columns at the" in notices["type_changed"]
+    assert check.codes(named) == []
+
+
+def test_columns_that_are_masked(check: Checked, admin: Run) -> None:
+    named = table(admin, "id int NOT NULL PRIMARY KEY, mail nvarchar(20) MASKED WITH (FUNCTION = 'email()')")
+    problem = check.fixed_by_its_sql("column_hidden", named)
+    assert problem.severity is Severity.BLOCKING
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"is_column_set": True}, "unsupported_type"),
+        ({"is_encrypted": True}, "column_hidden"),
+        ({"is_readable": False}, "select_missing"),
+    ],
+)
+def test_columns_that_the_model_cannot_have(check: Checked, changed: dict[str, bool], code: str) -> None:
+    def found(**columns: bool) -> list[str]:
+        check(ORDERS)
+        assert check.facts is not None
+        known = check.facts.tables[orders.object_id]
+        note = replace(known.columns["note"], **columns)
+        facts = replace(check.facts, tables={orders.object_id: replace(known, columns={**known.columns, "note": note})})
+        return [p.code for p in assess_table(orders, facts, config()) if p.severity is Severity.BLOCKING]
+
+    orders = catalogued(check)
+    assert found() == []
+    assert found(**changed) == [code]
+
+
+def test_a_type_that_cannot_be_replicated(check: Checked) -> None:
+    orders = catalogued(check)
+    check(ORDERS)
+    assert check.facts is not None
+    note = orders.columns[1]
+    variant = replace(note, declared=replace(note.declared, name="sql_variant"))
+    found = assess_table(replace(orders, columns=(orders.columns[0], variant)), check.facts, config())
+    assert [p.code for p in found] == ["unsupported_type"]
+    assert "sql_variant" in found[0].message
+
+
+def test_a_change_table_without_command_id(check: Checked) -> None:
+    orders = catalogued(check)
+    check(ORDERS)
+    assert check.facts is not None
+    known = replace(check.facts.tables[orders.object_id], unordered=frozenset({"dbo_orders"}))
+    found = assess_table(orders, replace(check.facts, tables={orders.object_id: known}), config())
+    assert [(p.code, p.severity) for p in found] == [("command_id_missing", Severity.WARNING)]
+    assert "dbo_orders_2" in found[0].sql[0]
+
+
+def test_the_order_in_a_change_table_is_known_by_its_columns(check: Checked, model: SqlServerModel) -> None:
+    model.database.execute('ALTER TABLE cdc."dbo_orders_CT" DROP COLUMN "__$command_id"')
+    model.database.changed()
+    assert check.codes(ORDERS) == ["command_id_missing"]
+
+
+# -- jobs ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def seeing(check: Checked, model: SqlServerModel, admin: Run) -> Checked:
+    """An account that may see the jobs, and the server's state."""
+    admin(f"GRANT VIEW SERVER STATE TO {READER}")
+    admin(f"GRANT VIEW DATABASE STATE TO {READER}")
+    for view in ("cdc_jobs", "sysjobs", "sysjobactivity"):
+        model.grant(READER, "SELECT", "msdb", view)
+    assert check.codes(ORDERS) == []
+    return check
+
+
+def test_what_the_account_may_not_know_is_no_finding(check: Checked, model: SqlServerModel) -> None:
+    model.capture.fail_over()
+    model.change(is_agent_running=False)
+    assert check.codes(ORDERS) == []
+    assert check.facts is not None
+    assert (check.facts.jobs, check.facts.is_agent_running, check.facts.retention) == (None, None, None)
+
+
+def test_after_a_failover_the_jobs_are_missing(seeing: Checked, model: SqlServerModel) -> None:
+    model.capture.fail_over()
+    assert seeing.codes(ORDERS) == ["capture_job_missing", "cleanup_job_missing"]
+    seeing.fixed_by_its_sql("capture_job_missing", ORDERS)
+    seeing.fixed_by_its_sql("cleanup_job_missing", ORDERS)
+    assert seeing.codes(ORDERS) == []
+
+
+def test_a_capture_job_that_was_stopped(seeing: Checked, admin: Run) -> None:
+    admin("EXEC sys.sp_cdc_stop_job @job_type = N'capture'")
+    problem = seeing.fixed_by_its_sql("capture_job_stopped", ORDERS)
+    assert problem.severity is Severity.WARNING, "nothing is lost, and a start waits for it"
+
+
+def test_agent_that_does_not_run(seeing: Checked, model: SqlServerModel) -> None:
+    model.change(is_agent_running=False)
+    assert seeing.codes(ORDERS) == ["agent_stopped"]
+    model.change(is_agent_running=True)
+    assert seeing.codes(ORDERS) == []
+
+
+def test_a_capture_job_that_fails(seeing: Checked, model: SqlServerModel, admin: Run) -> None:
+    model.capture.failure = Failure(number=2628, text="String or binary data would be truncated: 'secret'.")
+    admin("INSERT INTO dbo.orders VALUES (1, N'a')")
+    model.capture.scan()
+    (problem,) = [p for p in seeing(ORDERS) if p.code == "capture_failing"]
+    assert "2628" in problem.message
+    assert "secret" not in problem.message
+    model.capture.failure = None
+    model.capture.scan_all()
+    assert seeing.codes(ORDERS) == []
+
+
+def test_changes_that_are_not_kept_for_long(seeing: Checked, admin: Run) -> None:
+    (usual,) = [p for p in seeing(ORDERS) if p.code == "log_retention"]
+    assert (usual.severity, "3.0 days" in usual.message) == (Severity.NOTICE, True)
+    admin("EXEC sys.sp_cdc_change_job @job_type = N'cleanup', @retention = 60")
+    (short,) = [p for p in seeing(ORDERS) if p.code == "log_retention"]
+    assert short.severity is Severity.WARNING
+    for statement in short.sql:
+        admin(statement)
+    assert seeing.codes(ORDERS) == []
+    assert seeing.facts is not None
+    assert seeing.facts.retention == timedelta(days=7)
+
+
+# -- signal table -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        ["DROP TABLE dbo.replicator_signal"],
+        ["EXEC sys.sp_cdc_disable_table N'dbo', N'replicator_signal', N'all'"],
+        [f"REVOKE UPDATE ON dbo.replicator_signal FROM {READER}"],
+        [f"REVOKE INSERT ON dbo.replicator_signal FROM {READER}"],
+        [f"REVOKE SELECT ON cdc.dbo_replicator_signal_CT FROM {READER}"],
+    ],
+)
+def test_a_signal_table_that_cannot_be_used(check: Checked, admin: Run, broken: list[str]) -> None:
+    for statement in broken:
+        admin(statement)
+    assert check.fixed_by_its_sql("signal_table", ORDERS).severity is Severity.BLOCKING
+    assert check.codes(ORDERS) == []
+
+
+@pytest.mark.parametrize(
+    "columns", ["id int NOT NULL, token varchar(64)", "id int NOT NULL PRIMARY KEY, token int", "id int PRIMARY KEY"]
+)
+def test_a_signal_table_of_another_form(check: Checked, admin: Run, columns: str) -> None:
+    named = table(admin, columns)
+    admin(f"GRANT INSERT, UPDATE ON dbo.t TO {READER}")
+    (problem,) = [p for p in check(signal_table=str(named)) if p.code == "signal_table"]
+    assert problem.severity is Severity.BLOCKING
+
+
+def test_without_a_signal_table(check: Checked, admin: Run) -> None:
+    def found() -> Problem:
+        (problem,) = [p for p in check(ORDERS, signal_table=None) if p.code == "no_signal_table"]
+        return problem
+
+    assert found().severity is Severity.WARNING
+    admin(f"GRANT VIEW SERVER STATE TO {READER}")
+    assert found().severity is Severity.NOTICE
+
+
+# -- server -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "codes"),
+    [
+        ({}, []),
+        ({"edition": "Express Edition (64-bit)"}, ["edition_without_cdc"]),
+        ({"version": "13.0.5026.0"}, ["server_too_old"]),
+        ({"is_read_only": True}, ["source_is_replica", "signal_table"]),
+        # Its versions are counted from 12.
+        ({"edition": "SQL Azure", "version": "12.0.2000.8"}, []),
+    ],
+)
+def test_servers(check: Checked, model: SqlServerModel, changed: dict[str, Any], codes: Sequence[str]) -> None:
+    model.change(**changed)
+    assert check.codes(ORDERS) == list(codes)
+
+
+def test_a_replica_without_a_signal_table_is_weaker_and_no_more(check: Checked, model: SqlServerModel) -> None:
+    model.change(is_read_only=True)
+    assert check.codes(ORDERS, signal_table=None) == ["source_is_replica"]
+
+
+def test_change_tracking_is_refused(check: Checked) -> None:
+    assert check.codes(ORDERS, capture="change_tracking") == ["capture_not_supported"]
+
+
+def test_a_database_is_named_by_its_history(check: Checked, model: SqlServerModel) -> None:
+    check(ORDERS)
+    assert check.facts is not None
+    first = check.facts.lineage
+    assert set(first) == {"family", "fork"}
+    model.database.execute("UPDATE sqlserver.database SET recovery_fork_guid = gen_random_uuid()")
+    check(ORDERS)
+    assert check.facts.lineage != first
+    assert check.facts.lineage["family"] == first["family"]
+
+
+# -- driver ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_driver_that_is_not_installed(tmp_path: Path) -> None:
+    def found(driver: str) -> list[str]:
+        return [p.code for p in assess_connection(config(driver=driver), ["FreeTDS"])]
+
+    assert found("FreeTDS") == found("freetds") == []
+    assert found("ODBC Driver 18 for SQL Server") == ["driver_missing"]
+    assert found(str(tmp_path / "libtdsodbc.so")) == ["driver_missing"]
+    assert found(str(library(Driver.FREETDS))) == []
+    (problem,) = assess_connection(config(driver="ODBC Driver 18 for SQL Server"), ["FreeTDS"])
+    assert problem.action is not None
+    assert "tdsodbc" in problem.action
+    assert "msodbcsql18" in problem.action
+
+
+def test_certificates_that_the_driver_cannot_verify(tmp_path: Path) -> None:
+    driver = "ODBC Driver 18 for SQL Server"
+    (problem,) = assess_connection(config(driver=driver, tls="verify-full", tls_ca=tmp_path / "ca"), [driver])
+    assert problem.code == "tls_not_verifiable"
+
+
+# -- errors ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_another_error_of_the_server_is_not_taken_for_a_missing_right(check: Checked, model: SqlServerModel) -> None:
+    model.database.execute("DROP VIEW msdb.cdc_jobs")
+    model.database.changed()
+    check(ORDERS, user=USER)
+    model.database.execute(
+        "CREATE VIEW msdb.cdc_jobs AS SELECT 1/0 AS job_type, 1 AS retention, 5 AS database_id, NULL::uuid AS job_id"
+    )
+    model.database.changed()
+    with pytest.raises(Exception, match=r"8134|[Dd]ivi"):
+        check(ORDERS, user=USER)
+
+
+def config(**changed: Any) -> SqlServerConfig:
+    usual: dict[str, Any] = {"host": "db.internal", "user": READER, "database": "shop", "tls": "disable"}
+    return SqlServerConfig(**{**usual, **changed})
+
+
+def catalogued(check: Checked) -> Any:
+    """dbo.orders as the catalogue has it."""
+    connection = connect(Driver.FREETDS, check.model.address)
+    try:
+        return read_tables(Raw(connection), [ORDERS])[ORDERS]  # type: ignore[arg-type]
+    finally:
+        connection.close()
+
+
+class Raw:
+    """A connection of pyodbc's with the one method that the catalogue is read by."""
+
+    def __init__(self, connection: pyodbc.Connection) -> None:
+        self.connection = connection
+
+    def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        return list(self.connection.execute(query, *parameters).fetchall())
