@@ -9,7 +9,9 @@ from decimal import Decimal
 import pyodbc
 import pytest
 
+from replicator.testing.waiting import wait_until
 from replicator_testbed.background import in_background
+from replicator_testbed.sqlserver.drivers import Driver, connect
 from replicator_testbed.sqlserver.model import SqlServerModel
 from tests.testbed.sqlserver.conftest import Client
 
@@ -363,6 +365,46 @@ def test_a_snapshot_that_lost_a_row_to_another_is_rolled_back(snapshots: Client,
     other("UPDATE dbo.counters SET n = 1 WHERE id = 1")
     assert snapshots.error("UPDATE dbo.counters SET n = 2 WHERE id = 1") == 3960
     assert snapshots.value("SELECT @@TRANCOUNT") == 0
+
+
+def test_a_lock_on_a_table_waits_for_writers_and_keeps_them_off(counters: Client, other: Client) -> None:
+    # [DOC: table hints, TABLOCK and HOLDLOCK: shared, until the transaction ends]
+    locking = "SELECT TOP (1) 1 AS found FROM dbo.counters WITH (TABLOCK, HOLDLOCK)"
+    counters("SET LOCK_TIMEOUT 50")
+    other("SET LOCK_TIMEOUT 50")
+    other("BEGIN TRAN UPDATE dbo.counters SET n = 1 WHERE id = 1")
+    counters("BEGIN TRAN")
+    assert counters.error(locking) == 1222
+    other("ROLLBACK")
+    assert counters(locking) == [(1,)]
+    assert other("SELECT COUNT(*) FROM dbo.counters") == [(2,)]
+    assert other.error("UPDATE dbo.counters SET n = 1 WHERE id = 1") == 1222
+    counters("ROLLBACK")
+    other("UPDATE dbo.counters SET n = 1 WHERE id = 1")
+
+
+def test_table_locks_that_the_model_cannot_show_are_refused(counters: Client) -> None:
+    assert counters.error("SELECT n FROM dbo.counters WITH (TABLOCK)") == 40510
+    assert counters.error("SELECT n FROM dbo.counters WITH (TABLOCK, HOLDLOCK)") == 40510
+
+
+def adds_a_column(other: Client) -> None:
+    other("ALTER TABLE dbo.counters ADD more int")
+
+
+def test_who_waits_for_a_lock_to_alter_a_table_is_seen(counters: Client, other: Client, model: SqlServerModel) -> None:
+    # [DOC: sys.dm_exec_requests; K: the text of wait_resource]
+    watching = Client(connect(Driver.FREETDS, model.address))
+    number = counters.value("SELECT OBJECT_ID(N'dbo.counters')")
+    spid, waiter = (client.value("SELECT @@SPID") for client in (counters, other))
+    counters("BEGIN TRAN UPDATE dbo.counters SET n = 1 WHERE id = 1")
+    query = "SELECT session_id, blocking_session_id, wait_resource FROM sys.dm_exec_requests WHERE wait_type = N'LCK_M_SCH_M'"
+    assert watching(query) == []
+    with in_background(lambda _: adds_a_column(other)):
+        found = wait_until(lambda: watching(query), "a session waits", every_s=0.01)
+        counters("ROLLBACK")
+    assert found == [(waiter, spid, f"OBJECT: 5:{number}:0 ")]
+    watching.connection.close()
 
 
 def wins(other: Client) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -17,7 +17,7 @@ from replicator.model.errors import ReplicatorError
 from replicator.plugins.kit.session import Session as KitSession
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.driver import DriverSettings, settings_of, write_freetds_conf
-from replicator_source_sqlserver.errors import translate
+from replicator_source_sqlserver.errors import CANCELLED, translate
 
 Row = Sequence[Any]
 
@@ -33,6 +33,21 @@ class Connection:
         """Take a connection that is open."""
         self.raw = raw
         self._running: pyodbc.Cursor | None = None
+        # Drivers crash when a statement is closed while another thread cancels it.
+        self._closing = threading.Lock()
+        self._number: int | None = None
+        self._is_cancelled = False
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether `cancel` was called: nothing runs on it any more."""
+        return self._is_cancelled
+
+    def number(self) -> int:
+        """The server's number of the session."""
+        if self._number is None:
+            self._number = int(self.rows("SELECT @@SPID")[0][0])
+        return self._number
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> None:
         """Run a statement that has no rows."""
@@ -50,31 +65,49 @@ class Connection:
         with self._cursor() as cursor:
             return list(cursor.execute(query, *parameters).fetchall())
 
-    def blocks(self, query: str, parameters: Sequence[Any], rows_max: int) -> Iterator[list[Row]]:
-        """The rows of one query, some at a time."""
+    def blocks(self, query: str, parameters: Sequence[Any], rows_max: int | Callable[[], int]) -> Iterator[list[Row]]:
+        """The rows of one query, some at a time; `rows_max` may be asked before each time."""
         with self._cursor() as cursor:
             cursor.execute(query, *parameters)
-            while rows := cursor.fetchmany(rows_max):
+            while rows := cursor.fetchmany(rows_max if isinstance(rows_max, int) else rows_max()):
+                self._verify_not_cancelled()
                 yield list(rows)
 
     def cancel(self) -> None:
-        """End what runs, from another thread; the thread that waits for it gets an error."""
-        running = self._running
-        if running is not None:
-            # It may have ended meanwhile.
-            with suppress(pyodbc.Error):
-                running.cancel()
+        """End what runs, from another thread; the thread that waits for it gets an error, and whatever it runs next ends with one, too."""
+        self._is_cancelled = True
+        with self._closing:
+            if self._running is not None:
+                # It may have ended meanwhile.
+                with suppress(pyodbc.Error):
+                    self._running.cancel()
+
+    def _verify_not_cancelled(self) -> None:
+        if self._is_cancelled:
+            raise _cancelled()
 
     @contextmanager
     def _cursor(self) -> Iterator[pyodbc.Cursor]:
+        self._verify_not_cancelled()
         cursor = self._running = self.raw.cursor()
         try:
             yield cursor
+            # What was cancelled may end as if it had no more rows, and between two fetches a driver has nothing to cancel.
+            self._verify_not_cancelled()
+        except pyodbc.Error as error:
+            if self._is_cancelled:
+                raise _cancelled() from error
+            raise
         finally:
-            self._running = None
+            with self._closing:
+                self._running = None
             # An error of the statement is the one to tell.
             with suppress(pyodbc.Error):
                 cursor.close()
+
+
+def _cancelled() -> pyodbc.Error:
+    return pyodbc.OperationalError(CANCELLED, f"[{CANCELLED}] The statement was cancelled from our side.")
 
 
 class Connector:
@@ -167,7 +200,7 @@ class Session(KitSession[Connection]):
 
     @override
     def is_reusable(self, connection: Connection, *, has_failed: bool) -> bool:
-        return not has_failed
+        return not has_failed and not connection.is_cancelled
 
     @override
     def disconnect(self, connection: Connection) -> None:

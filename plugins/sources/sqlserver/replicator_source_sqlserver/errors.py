@@ -65,11 +65,14 @@ _TRANSIENT: Final = {
     49920: "source_out_of_resources",
 }
 _ACCOUNT_REFUSED: Final = frozenset({4060, 4064, 18452, 18456, 18486, 18487, 18488, 40532})
-_DENIED: Final = frozenset({229, 230, 262, 297, 300, 371, 15247, 22904})
+DENIED: Final = frozenset({229, 230, 262, 297, 300, 371, 15247, 22904})
+"""A permission is missing."""
 # There is no such object, or no such database, for this account: also said of those that it may not see.
 _UNSEEN: Final = frozenset({208, 911, 916})
 # A table, or one of its columns, is missing or another.
 _TABLE_CHANGED: Final = frozenset({207, 208, 4413, 4502})
+NO_SUCH_VALUE: Final = frozenset({220, 235, 241, 242, 244, 245, 248, 293, 295, 8114, 8115, 8169})
+"""A text is no value of the type that it is cast to."""
 _CHECK_ACCOUNT: Final = "Check source.user, source.password and source.database, and that the account is not locked."
 _GRANT: Final = "Grant the permission that the message names. docs/sources/sqlserver.md lists all that are needed."
 _CHECK_SERVER: Final = "Check that the server runs, and that source.host and source.port are right."
@@ -83,6 +86,8 @@ _NO_SUCH_DRIVER: Final = frozenset({"IM002", "IM003", "IM004", "01000"})
 # FreeTDS says HY000 without a number of a connection that is lost.
 _CONNECTION_STATES: Final = ("08", "HY106", "HY000")
 _CONNECTING: Final = "(SQLDriverConnect)"
+CANCELLED: Final = "HY008"
+"""The statement was cancelled from our side."""
 _TIME_STATES: Final = ("HYT",)
 _NUMBER: Final = re.compile(r"\((-?\d+)\)(?: \(SQL\w+\)|$)")
 _QUOTED: Final = re.compile(r"(['\"]).*?\1", re.DOTALL)
@@ -108,7 +113,7 @@ def state_of(error: BaseException) -> str:
 
 def is_unknowable(error: BaseException) -> bool:
     """Whether the server says that our account may not know something, or that there is no such thing to ask."""
-    return number_of(error) in _DENIED | _UNSEEN
+    return number_of(error) in DENIED | _UNSEEN
 
 
 def translate(error: Exception, *, doing: str, table: str | None = None) -> ReplicatorError:
@@ -149,7 +154,7 @@ def _no_text(doing: str, table: str | None) -> ReplicatorError:
 def _of_number(number: int | None, message: str, table: str | None) -> ReplicatorError | None:
     if number in _ACCOUNT_REFUSED:
         return AccessDeniedError(message, code="access_denied", action=_CHECK_ACCOUNT)
-    if number in _DENIED:
+    if number in DENIED:
         return AccessDeniedError(message, code="access_denied", table=table, action=_GRANT)
     if number in _TABLE_CHANGED and table is not None:
         return SchemaConflictError(message, code="table_changed", table=table)
@@ -161,6 +166,8 @@ def _of_number(number: int | None, message: str, table: str | None) -> Replicato
 def _of_state(state: str, message: str, table: str | None, *, is_connecting: bool) -> ReplicatorError | None:
     if state in _NO_SUCH_DRIVER:
         return FatalError(message, code="driver_missing", action=NO_DRIVER)
+    if state == CANCELLED:
+        return SourceUnavailableError(message, code="statement_interrupted", table=table)
     if state.startswith(_TIME_STATES) and not is_connecting:
         action = "Raise source.statement_timeout" + (", or lower snapshot.chunk_rows." if table is not None else ".")
         return SourceUnavailableError(message, code="statement_timeout", table=table, action=action)

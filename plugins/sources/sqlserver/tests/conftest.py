@@ -11,6 +11,7 @@ import pytest
 
 from replicator.config import Secret
 from replicator_source_sqlserver.config import SqlServerConfig
+from replicator_source_sqlserver.connection import Connector, Session
 from replicator_source_sqlserver.driver import settings_of, write_freetds_conf
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import LOGIN_SECONDS, Driver, library
@@ -18,6 +19,21 @@ from replicator_testbed.sqlserver.model import SqlServerModel
 
 Open = Callable[..., pyodbc.Connection]
 """Takes a model, a driver, and settings of the source that differ from the usual ones."""
+
+
+def config_of(model: SqlServerModel, driver: Driver, **changed: Any) -> SqlServerConfig:
+    """The settings of a source that reads from a model."""
+    address = model.address
+    usual: dict[str, Any] = {
+        "host": address.host,
+        "port": address.port,
+        "user": address.user,
+        "password": Secret(address.password),
+        "database": address.database,
+        "driver": str(library(driver)),
+        "tls": "disable",
+    }
+    return SqlServerConfig(**{**usual, **changed})
 
 
 @pytest.fixture(scope="module")
@@ -33,17 +49,7 @@ def open_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     def connect(
         model: SqlServerModel, driver: Driver, /, *, within_s: int = LOGIN_SECONDS, **changed: Any
     ) -> pyodbc.Connection:
-        address = model.address
-        usual: dict[str, Any] = {
-            "host": address.host,
-            "port": address.port,
-            "user": address.user,
-            "password": Secret(address.password),
-            "database": address.database,
-            "driver": str(library(driver)),
-            "tls": "disable",
-        }
-        settings = settings_of(SqlServerConfig(**{**usual, **changed}))
+        settings = settings_of(config_of(model, driver, **changed))
         if settings.freetds_conf is not None:
             monkeypatch.setenv("FREETDSCONF", str(write_freetds_conf(settings.freetds_conf, tmp_path)))
         monkeypatch.setattr(pyodbc, "pooling", False)
@@ -53,6 +59,26 @@ def open_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     yield connect
     for connection in opened:
         connection.close()
+
+
+OpenSession = Callable[..., Session]
+"""Takes a model, a driver, and settings of the source that differ from the usual ones."""
+
+
+@pytest.fixture
+def open_session() -> Iterator[OpenSession]:
+    """Sessions as the source has them."""
+    opened: list[tuple[Session, Connector]] = []
+
+    def describe(model: SqlServerModel, driver: Driver, /, **changed: Any) -> Session:
+        connector = Connector(config_of(model, driver, **changed))
+        opened.append((Session(connector), connector))
+        return opened[-1][0]
+
+    yield describe
+    for session, connector in opened:
+        session.close()
+        connector.close()
 
 
 @pytest.fixture(params=Driver)

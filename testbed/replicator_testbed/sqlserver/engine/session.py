@@ -199,6 +199,11 @@ class Session:
         if self.settings.implicit_transactions:
             self.transactions.begin_implicitly()
         with self.transactions.statement(is_change=is_change):
+            if translated.locks and not self.is_in_transaction:
+                raise SqlError(40510, "The model locks whole tables in transactions only.")
+            for table in translated.locks:
+                # SHARE is in the way of ROW EXCLUSIVE, which whoever writes has, as S is in the way of IX.
+                self.execute(f"LOCK TABLE {table} IN SHARE MODE")
             sql, arguments = self._prepared(translated)
             if not is_change:
                 rows = results.fetch(self, sql, arguments, translated.names)

@@ -19,6 +19,8 @@ from replicator_testbed.sqlserver.sqltypes import SqlType
 _SHARED: Final = frozenset({"READCOMMITTEDLOCK", "REPEATABLEREAD", "HOLDLOCK", "SERIALIZABLE"})
 _EXCLUSIVE: Final = frozenset({"UPDLOCK", "XLOCK"})
 _WITHOUT_EFFECT: Final = frozenset({"ROWLOCK", "PAGLOCK", "READCOMMITTED", "FORCESEEK", "FORCESCAN"})
+_WHOLE_TABLE: Final = frozenset({"TABLOCK", "HOLDLOCK"})
+"""A shared lock on the table until the transaction ends; TABLOCK alone is refused [DOC: table hints]."""
 _REFUSED_WORDS: Final = frozenset(
     {"PERCENT", "TIES", "XML", "JSON", "PIVOT", "UNPIVOT", "APPLY", "CHANGETABLE", "OPENJSON"}
 )
@@ -33,12 +35,14 @@ class Translated:
         sql: With $1, $2 … for its parameters.
         arguments: The parameters.
         names: Of the result's columns, as far as they are known; None for those that PostgreSQL names.
+        locks: Tables that are locked as a whole, shared, until the transaction ends, before the statement reads.
         mentions: Functions whose value a SNAPSHOT transaction must not see from its snapshot.
     """
 
     sql: str
     arguments: tuple[Bound, ...] = ()
     names: tuple[str | None, ...] = ()
+    locks: tuple[str, ...] = ()
     mentions: frozenset[str] = field(default_factory=frozenset)
 
 
@@ -98,6 +102,7 @@ class _Run:
         self._arguments: list[Bound] = []
         self._columns: dict[str, str] = {}
         self._mentions: set[str] = set()
+        self._table_locks: list[str] = []
 
     def finish(self) -> Translated:
         tree = self._tree
@@ -117,7 +122,13 @@ class _Run:
             sql = tree.sql("postgres", unsupported_level=ErrorLevel.RAISE, normalize_functions=False)
         except SqlglotError as unsupported:
             raise SqlError(40510, f"The model does not translate this statement: {unsupported}") from unsupported
-        return Translated(sql, tuple(self._arguments), names, frozenset(self._mentions))
+        return Translated(
+            sql,
+            tuple(self._arguments),
+            names,
+            locks=tuple(self._table_locks),
+            mentions=frozenset(self._mentions),
+        )
 
     # -- names -----------------------------------------------------------------------------------------------------
 
@@ -199,6 +210,9 @@ class _Run:
     def _lock(self, table: exp.Table, facts: TableFacts) -> None:
         hints = {hint.name.upper() for one in table.args.get("hints") or () for hint in one.expressions}
         table.set("hints", None)
+        if hints == _WHOLE_TABLE:
+            self._table_locks.append(facts.reference)
+            return
         unknown = hints - _SHARED - _EXCLUSIVE - _WITHOUT_EFFECT - {"READPAST", "NOWAIT"}
         if unknown:
             raise SqlError(

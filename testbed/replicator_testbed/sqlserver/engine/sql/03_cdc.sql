@@ -127,6 +127,15 @@ CREATE VIEW sys.dm_cdc_log_scan_sessions AS
     sys.fn_varbintohexstr(end_lsn)::sqlserver."nvarchar(60)" AS end_lsn, tran_count::bigint AS tran_count,
     command_count::bigint AS command_count, (tran_count = 0)::int AS empty_scan_count
   FROM sqlserver.cdc_sessions;
+-- Statements that run. Of who waits for a lock it has one of those in the way, the kind of lock, and the table.
+CREATE VIEW sys.dm_exec_requests AS
+  SELECT a.pid AS session_id, 5::int2 AS database_id, (CASE WHEN l.pid IS NULL THEN 'running' ELSE 'suspended' END)::sqlserver."nvarchar(60)" AS status,
+    coalesce((pg_catalog.pg_blocking_pids(a.pid))[1], 0) AS blocking_session_id,
+    (CASE l.mode WHEN 'AccessExclusiveLock' THEN 'LCK_M_SCH_M' WHEN 'RowExclusiveLock' THEN 'LCK_M_IX' WHEN 'AccessShareLock' THEN 'LCK_M_SCH_S'
+      WHEN 'ShareLock' THEN 'LCK_M_S' WHEN 'ExclusiveLock' THEN 'LCK_M_X' END)::sqlserver."nvarchar(60)" AS wait_type,
+    coalesce('OBJECT: 5:' || l.relation::bigint || ':0 ', '')::sqlserver."nvarchar(60)" AS wait_resource
+  FROM pg_catalog.pg_stat_activity a LEFT JOIN pg_catalog.pg_locks l ON l.pid = a.pid AND NOT l.granted
+  WHERE a.datname = pg_catalog.current_database() AND a.state = 'active' AND a.backend_type = 'client backend';
 CREATE VIEW sys.dm_server_services AS
   SELECT 'SQL Server Agent (MODEL)'::sqlserver."nvarchar(60)" AS servicename, CASE WHEN is_agent_running THEN 4 ELSE 1 END AS status,
     (CASE WHEN is_agent_running THEN 'Running' ELSE 'Stopped' END)::sqlserver."nvarchar(60)" AS status_desc
