@@ -12,6 +12,7 @@ cd "$(dirname "$0")/.."
   --no-emit-package replicator \
   --no-emit-package replicator-source-mysql \
   --no-emit-package replicator-source-postgresql \
+  --no-emit-package replicator-source-sqlserver \
   --no-emit-package replicator-target-bigquery \
   --no-emit-package replicator-target-delta \
   --no-emit-package replicator-testbed \

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from replicator_testbed.mysql_servers import MysqlDatabase
 from replicator_testbed.servers import ScratchDatabase
 
-Database = ScratchDatabase | MysqlDatabase
+if TYPE_CHECKING:
+    from replicator_testbed.sqlserver.databases import SqlServerDatabase  # with packages of an extra
+
+Database: TypeAlias = Union[ScratchDatabase, MysqlDatabase, "SqlServerDatabase"]
 
 
 def source_block(database: Database, *, password: str, changed: Mapping[str, Any] | None = None) -> str:

@@ -107,7 +107,8 @@ def _fit(name: str, values: Sequence[str], target: str) -> TypeValues:
     return TypeValues(name, [value for value in values if not _UNFIT_OF_BIGQUERY.match(value.lstrip("'"))])
 
 
-def _of_mysql(database: MysqlDatabase) -> Mapping[str, Values]:
+def _of_mysql(database: Database) -> Mapping[str, Values]:
+    assert isinstance(database, MysqlDatabase), "corruptions are made in PostgreSQL, MySQL and MariaDB"
     own = OF_MYSQL if database.server.flavor == "mysql" else OF_MARIADB
     return {name: values for group in (*GROUPS.values(), own) for name, values in group.items()}
 

@@ -10,7 +10,7 @@ from typing import Final
 from replicator_testbed.databases import Database
 from replicator_testbed.demo import shop
 from replicator_testbed.mysql_programs import has_mysql
-from replicator_testbed.mysql_servers import MysqlServer, server_version
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, server_version
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 
@@ -40,13 +40,22 @@ def shop_of(database: Database, size: shop.Size, *, pause_s: float = 0.01) -> Sh
             view_pages=lambda count: shop.view_pages(database.dsn, count),
             migration=shop.MIGRATION,
         )
-    from replicator_testbed.demo import mysql_shop  # with a driver that the other one does without
+    if isinstance(database, MysqlDatabase):
+        from replicator_testbed.demo import mysql_shop  # with a driver that the others do without
+
+        return Shop(
+            fill=lambda: mysql_shop.fill(database, size),
+            writer=lambda: mysql_shop.Writer(database, size, pause_s=pause_s),
+            view_pages=lambda count: mysql_shop.view_pages(database, count),
+            migration=mysql_shop.MIGRATION,
+        )
+    from replicator_testbed.demo import sqlserver_shop  # as above
 
     return Shop(
-        fill=lambda: mysql_shop.fill(database, size),
-        writer=lambda: mysql_shop.Writer(database, size, pause_s=pause_s),
-        view_pages=lambda count: mysql_shop.view_pages(database, count),
-        migration=mysql_shop.MIGRATION,
+        fill=lambda: sqlserver_shop.fill(database, size),
+        writer=lambda: sqlserver_shop.Writer(database, size, pause_s=pause_s),
+        view_pages=lambda count: sqlserver_shop.view_pages(database, count),
+        migration=sqlserver_shop.MIGRATION,
     )
 
 
@@ -86,8 +95,17 @@ def _mysql() -> Iterator[tuple[str, Database]]:
         yield f"{'MySQL' if server.flavor == 'mysql' else 'MariaDB'} {server_version(server)}", database
 
 
+@contextmanager
+def _sqlserver() -> Iterator[tuple[str, Database]]:
+    from replicator_testbed.sqlserver.databases import SqlServers  # with packages of an extra
+
+    with PostgresServer.distribution() as server, SqlServers(postgres=server).database() as database:
+        yield "A MODEL of a SQL Server (no real one was ever used; its rows are in a PostgreSQL)", database
+
+
 SOURCES: Final[Mapping[str, Callable[[], AbstractContextManager[tuple[str, Database]]]]] = {
     "postgresql": _postgresql,
     "mysql": _mysql,
+    "sqlserver": _sqlserver,
 }
 """Plugin → a title, and the shop's database on a server of its own."""

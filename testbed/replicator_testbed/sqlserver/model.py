@@ -84,6 +84,11 @@ class SqlServerModel:
         return self.server.host
 
     @property
+    def password(self) -> str:
+        """Of the first of its users."""
+        return self.address.password
+
+    @property
     def address(self) -> Address:
         """Where to connect, as the first of its users."""
         return self.address_of(next(iter(self._users)))

@@ -299,8 +299,7 @@ def _not_captured(table: CatalogTable, facts: ServerFacts, known: TableFacts) ->
 
 
 def _missing_columns(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
-    captured = {name for instance in table.instances for name in instance.ordinals}
-    missing = [name for name in table.specs if name not in captured]
+    missing = sorted(table.uncaptured)
     can_be_made = len(table.instances) < INSTANCES_MAX or any(instance.is_ours for instance in table.instances)
     if not missing or (config.manage_capture and can_be_made):
         return []
@@ -308,7 +307,7 @@ def _missing_columns(table: CatalogTable, facts: ServerFacts, config: SqlServerC
         Problem(
             code="column_not_captured",
             table=str(table.table),
-            message=f"no capture instance has its columns {', '.join(missing)}",
+            message=f"the newest capture instance lacks its columns {', '.join(missing)}",
             action=_dropping_first(table, facts),
             sql=_another(table, facts),
         )

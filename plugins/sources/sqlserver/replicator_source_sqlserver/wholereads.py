@@ -120,11 +120,13 @@ class WholeReads:
         capture_wait_s: How long to wait for the capture job. It moves at least every five minutes.
         settle_s: How long after its capture a transaction is surely visible to whoever begins to read.
         poll_s: How often to look.
+        nudge: Has something captured, so that the boundary comes soon; None where nothing may be written.
     """
 
     capture_wait_s: float = 610.0
     settle_s: float = 60.0
     poll_s: float = 0.5
+    nudge: Callable[[], None] | None = None
     clock: Callable[[], float] = time.monotonic
     _pause: threading.Event = field(default_factory=threading.Event)
 
@@ -176,6 +178,10 @@ class WholeReads:
         """The lowest commit that is surely later than the snapshot, once it has been captured."""
         parameters = [lsn_to_text(before), str(moment + MARGIN), str(moment + _LATEST)]
         until = self.clock() + self.capture_wait_s
+        if self.nudge is not None:
+            with other.use("waiting for the server's clock") as connection:
+                _wait_past(connection, moment + MARGIN)
+            self.nudge()
         while not (found := _rows(other, "waiting for the capture job", _BOUNDARY, parameters)):
             if self.clock() >= until:
                 raise SourceUnavailableError(

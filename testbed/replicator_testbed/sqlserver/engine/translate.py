@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -48,6 +49,11 @@ class Translated:
 
 Globals = Mapping[str, exp.Expression]
 """Values of @@ROWCOUNT and the like, by name in capitals without the signs."""
+
+
+_TOP: Final = "top"
+_TOP_OF_CHANGE: Final = re.compile(r"\s*(UPDATE|DELETE)\s+TOP\s*\((\d+)\)", re.IGNORECASE)
+"""sqlglot reads TOP in a SELECT only."""
 
 
 class Translator:
@@ -116,6 +122,7 @@ class _Run:
         self._tree = tree = self._rewritten(tree)
         if target is not None:
             self._assignments(target)
+        self._top(tree)
         self._parenthesise()
         names = _result_names(tree)
         try:
@@ -162,6 +169,17 @@ class _Run:
             if table is target:
                 found = facts
         return found
+
+    def _top(self, tree: exp.Expression) -> None:
+        """UPDATE TOP (n) and DELETE TOP (n): any n of the rows."""
+        if (count := tree.meta.get(_TOP)) is None:
+            return
+        where = tree.args.get("where")
+        one = exp.Column(this=exp.to_identifier("ctid", quoted=True))
+        rows = exp.select(one.copy()).from_(tree.this.copy()).limit(count)
+        if where is not None:
+            rows = rows.where(where.this.copy())
+        tree.set("where", exp.Where(this=exp.In(this=one, query=exp.Subquery(this=rows))))
 
     def _permission(self) -> str:
         """What the statement does with the table that it changes."""
@@ -362,6 +380,9 @@ def _parse(text: str) -> exp.Expression:
     words = {word.upper() for word in text.replace("(", " ").replace(")", " ").split()}
     if refused := words & _REFUSED_WORDS:
         raise SqlError(40510, f"The model does not know {', '.join(sorted(refused))} in a query.")
+    top = _TOP_OF_CHANGE.match(text)
+    if top is not None:
+        text = f"{top[1]} {text[top.end() :]}"
     try:
         trees = sqlglot.parse(text, read="tsql")
     except SqlglotError as wrong:
@@ -370,6 +391,8 @@ def _parse(text: str) -> exp.Expression:
         raise SqlError(102, f"The model does not run: {text[:200]}", severity=15)
     tree = trees[0]
     assert isinstance(tree, exp.Expression)
+    if top is not None:
+        tree.meta[_TOP] = int(top[2])
     return tree
 
 
