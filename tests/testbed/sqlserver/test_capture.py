@@ -249,6 +249,34 @@ def test_cleanup_raises_the_start_of_an_idle_table_too(cdc: SqlServerModel, sql:
     assert sql(CHANGES.format("dbo_t")) == []
 
 
+def test_one_instance_is_cleaned_up_by_itself(cdc: SqlServerModel, sql: Client) -> None:
+    # [DOC: rule 5]
+    sql("INSERT INTO dbo.t VALUES (1, N'a')")
+    sql("INSERT INTO dbo.t VALUES (2, N'b')")
+    cdc.capture.scan_all()
+    low = "(SELECT [__$start_lsn] FROM cdc.dbo_t_CT WHERE id = 2)"
+    sql(f"DECLARE @low binary(10) SET @low = {low} EXEC sys.sp_cdc_cleanup_change_table N'dbo_t', @low")
+    assert [row[0] for row in sql("SELECT id FROM cdc.dbo_t_CT")] == [2]
+    assert min_lsn(sql, "dbo_t") == sql.value("SELECT [__$start_lsn] FROM cdc.dbo_t_CT")
+    assert sql.error("EXEC sys.sp_cdc_cleanup_change_table N'nothing', NULL") == 22959
+
+
+def test_rows_that_are_switched_out_are_not_captured(cdc: SqlServerModel, sql: Client) -> None:
+    # [DOC, K: rule 10]
+    sql("CREATE TABLE dbo.staged (id int NOT NULL PRIMARY KEY, v nvarchar(50))")
+    sql("INSERT INTO dbo.t VALUES (1, N'a')")
+    sql("ALTER TABLE dbo.t SWITCH TO dbo.staged")
+    assert sql("SELECT id FROM dbo.t") == []
+    assert sql("SELECT id FROM dbo.staged") == [(1,)]
+    sql("INSERT INTO dbo.t VALUES (2, N'b')")
+    assert sql.error("ALTER TABLE dbo.t SWITCH PARTITION 1 TO dbo.staged") == 4905
+    cdc.capture.scan_all()
+    assert [row[0] for row in sql("SELECT id FROM cdc.dbo_t_CT")] == [1, 2]
+    sql("DELETE FROM dbo.staged")
+    sql("EXEC sys.sp_cdc_enable_table N'dbo', N't', NULL, N'strict', @allow_partition_switch = 0")
+    assert sql.error("ALTER TABLE dbo.t SWITCH TO dbo.staged") == 22895
+
+
 # -- instances and definitions -------------------------------------------------------------------------------------------
 
 

@@ -49,11 +49,18 @@ class Cdc:
             "sp_cdc_disable_table": Described(
                 self._disable_table, "@source_schema", "@source_name", "@capture_instance"
             ),
+            "sp_cdc_cleanup_change_table": Described(
+                self._clean_table, "@capture_instance", "@low_water_mark", "@threshold"
+            ),
             "sp_cdc_help_change_data_capture": Described(self._help, "@source_schema", "@source_name"),
             **{name: Described(run, *parameters) for name, (run, parameters) in jobs.PROCEDURES.items()},
         }
 
     # -- guards --------------------------------------------------------------------------------------------------------
+
+    def is_captured(self, table: TableFacts) -> bool:
+        """Whether a table has an instance."""
+        return bool(self._instances(table))
 
     def check_truncate(self, table: TableFacts) -> None:
         """TRUNCATE of a captured table is refused [LAB: rule 7]."""
@@ -218,6 +225,28 @@ class Cdc:
             is_last = name == dropped[-1] and len(dropped) == len(existing)
             statements += self._drop_statements(name, table, is_last=is_last)
         self._run(session, statements)
+        return []
+
+    def _clean_table(self, session: Session, arguments: Arguments) -> list[Outcome]:
+        """Cleanup of one instance: its start_lsn rises, then what is below goes [DOC: sys.sp_cdc_cleanup_change_table]."""
+        self._owner_only(session)
+        self._check_enabled()
+        instance, low = arguments.get("@capture_instance"), arguments.get("@low_water_mark")
+        found = self._model.execute(
+            "SELECT capture_instance FROM sqlserver.cdc_instances WHERE lower(capture_instance) = lower(%s)", [instance]
+        )
+        if not found:
+            raise SqlError(22959, f"Could not find the capture instance '{instance}'.")
+        if low is not None:
+            self._model.execute(
+                "UPDATE sqlserver.cdc_instances SET start_lsn = %s WHERE capture_instance = %s AND start_lsn < %s",
+                [low, found[0][0], low],
+            )
+        self._model.execute(
+            f'DELETE FROM cdc.{quoted(found[0][0] + "_CT")} WHERE "__$start_lsn" <'
+            " (SELECT start_lsn FROM sqlserver.cdc_instances WHERE capture_instance = %s)",
+            [found[0][0]],
+        )
         return []
 
     def _help(self, session: Session, arguments: Arguments) -> list[Outcome]:

@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from replicator_testbed.sqlserver.capture.instances import PUBLICATION
 from replicator_testbed.sqlserver.engine import ddl, types
 from replicator_testbed.sqlserver.engine.batches import Statement
 from replicator_testbed.sqlserver.engine.names import TableFacts, quoted
@@ -73,6 +74,13 @@ def drop(session: Session, statement: Statement) -> list[Outcome]:
             return _run(
                 session, f"DROP SCHEMA {quoted(schema)}", f"DELETE FROM sqlserver.schemas WHERE name = {_text(schema)}"
             )
+        case "DROP PARTITION":
+            kind = "schemes" if cursor.take("SCHEME") else "functions"
+            if kind == "functions":
+                cursor.expect("FUNCTION")
+            return _run(
+                session, f"DELETE FROM sqlserver.partition_{kind} WHERE lower(name) = lower({_text(cursor.name())})"
+            )
         case words:
             raise SqlError(102, f"The model does not run {words}.", severity=15)
 
@@ -106,7 +114,7 @@ def alter(session: Session, statement: Statement) -> list[Outcome]:
         return _alter_column(session, statement, table, cursor)
     if cursor.take("SWITCH"):
         session.model.cdc.check_switch(table)
-        raise SqlError(40510, "The model has no partitions to switch.")
+        return _switch(session, table, cursor)
     raise cursor.wrong()
 
 
@@ -123,12 +131,29 @@ def rename(session: Session, old: str, new: str, kind: str) -> list[Outcome]:
 
 
 def _create_partition(session: Session, cursor: ddl.Cursor) -> list[Outcome]:
-    """A partition scheme is a name for the catalogue, a function nothing: tables are not spread."""
+    """Partition schemes and functions are names for the catalogue: tables are not spread."""
     cursor.expect("PARTITION")
-    if not cursor.take("SCHEME"):
+    kind = "schemes" if cursor.take("SCHEME") else "functions"
+    if kind == "functions":
         cursor.expect("FUNCTION")
-        return [Count(None)]
-    return _run(session, f"INSERT INTO sqlserver.partition_schemes (name) VALUES ({_text(cursor.name())})")
+    return _run(session, f"INSERT INTO sqlserver.partition_{kind} (name) VALUES ({_text(cursor.name())})")
+
+
+def _switch(session: Session, table: TableFacts, cursor: ddl.Cursor) -> list[Outcome]:
+    """SWITCH: rows move to an empty table, and no capture job sees it [DOC: sys.sp_cdc_enable_table; rule 10].
+
+    All rows are taken to be in the partition.
+    """
+    if cursor.take("PARTITION"):
+        cursor.token()
+    cursor.expect("TO")
+    target = _table(session, cursor.qualified())
+    if session.execute(f"SELECT 1 FROM {target.reference} LIMIT 1").fetchall():
+        raise SqlError(4905, f"ALTER TABLE SWITCH statement failed. The target table '{target.name}' must be empty.")
+    is_captured = session.model.cdc.is_captured(table)
+    bare = f"ALTER PUBLICATION {PUBLICATION} {{}} TABLE {table.reference}"
+    moved = [f"INSERT INTO {target.reference} SELECT * FROM {table.reference}", f"DELETE FROM {table.reference}"]
+    return _run(session, *([bare.format("DROP"), *moved, bare.format("ADD")] if is_captured else moved))
 
 
 def _create_table(session: Session, statement: Statement) -> list[str]:

@@ -22,6 +22,7 @@ CREATE TABLE sqlserver.database (
 
 -- Where tables are, as far as it shows: partition schemes, and the tables that they spread.
 CREATE TABLE sqlserver.partition_schemes (name text PRIMARY KEY, data_space_id int GENERATED ALWAYS AS IDENTITY (START WITH 65601));
+CREATE TABLE sqlserver.partition_functions (name text PRIMARY KEY, function_id int GENERATED ALWAYS AS IDENTITY (START WITH 65536));
 CREATE TABLE sqlserver.partitioned (object_id int PRIMARY KEY, data_space_id int NOT NULL);
 CREATE TABLE sqlserver.masked (object_id int NOT NULL, column_name text NOT NULL, PRIMARY KEY (object_id, column_name));
 
@@ -101,6 +102,9 @@ CREATE VIEW sys.indexes AS
 CREATE VIEW sys.data_spaces AS
   SELECT 'PRIMARY'::sqlserver.sysname AS name, 1 AS data_space_id, 'FG'::sqlserver."char(2)" AS type
   UNION ALL SELECT name::sqlserver.sysname, data_space_id, 'PS'::sqlserver."char(2)" FROM sqlserver.partition_schemes;
+
+CREATE VIEW sys.partition_schemes AS SELECT name::sqlserver.sysname AS name, data_space_id FROM sqlserver.partition_schemes;
+CREATE VIEW sys.partition_functions AS SELECT name::sqlserver.sysname AS name, function_id FROM sqlserver.partition_functions;
 
 CREATE VIEW sys.index_columns AS
   SELECT i.object_id, i.index_id, k.ordinality::int AS index_column_id, k.attnum::int AS column_id,

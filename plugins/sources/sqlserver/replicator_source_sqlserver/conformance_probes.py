@@ -1,0 +1,452 @@
+"""The questions of the conformance script, by the rules of the model of a SQL Server (`testbed/replicator_testbed/sqlserver/README.md`).
+
+Each makes tables in the scratch schema, does something, waits for the capture job once or twice, and returns what it then finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from replicator.model.schema import TableId
+from replicator_source_sqlserver.conformance import SCHEMA, Answer, Probe, Scratch
+from replicator_source_sqlserver.connection import Connection
+from replicator_source_sqlserver.discovery import read_tables
+
+Answers = Mapping[str, Answer]
+
+# A type, a first value, and a second one; both are expressions of T-SQL.
+_TYPES: Final[Sequence[tuple[str, str, str]]] = (
+    ("bit", "1", "0"),
+    ("tinyint", "255", "0"),
+    ("smallint", "-32768", "32767"),
+    ("int", "-2147483648", "2147483647"),
+    ("bigint", "-9223372036854775808", "9223372036854775807"),
+    ("decimal(38,10)", "1234567890123456789012345678.0123456789", "-0.0000000001"),
+    ("numeric(5,2)", "-999.99", "0.01"),
+    ("money", "-922337203685477.5808", "0.0001"),
+    ("smallmoney", "214748.3647", "-0.0001"),
+    ("float", "1.5e300", "-0.1"),
+    ("real", "1.5e30", "0.25"),
+    ("char(5)", "'ab'", "''"),
+    ("varchar(10)", "N'é'", "'ab '"),
+    ("varchar(max)", "REPLICATE('x', 3000)", "'short'"),
+    ("nchar(5)", "N'ab'", "N''"),
+    ("nvarchar(10)", "N'żółw'", "N'🐢'"),
+    ("nvarchar(max)", "REPLICATE(N'ż', 3000)", "N'short'"),
+    ("text", "'text'", "'other'"),
+    ("ntext", "N'żółw'", "N'other'"),
+    ("binary(4)", "0x0102", "CAST('' AS varbinary(4))"),
+    ("varbinary(10)", "0x0102", "CAST('' AS varbinary(10))"),
+    ("varbinary(max)", "0x0102", "0x03"),
+    ("image", "0x0102", "0x03"),
+    ("uniqueidentifier", "'6F9619FF-8B86-D011-B42D-00C04FC964FF'", "'00000000-0000-0000-0000-000000000001'"),
+    ("date", "'0001-01-01'", "'9999-12-31'"),
+    ("time(7)", "'23:59:59.9999999'", "'00:00:00'"),
+    ("datetime", "'1753-01-01 00:00:00.003'", "'9999-12-31 23:59:59.997'"),
+    ("smalldatetime", "'1900-01-01 00:00:31'", "'2079-06-06 23:59:00'"),
+    ("datetime2(7)", "'0001-01-01 00:00:00'", "'9999-12-31 23:59:59.9999999'"),
+    ("datetime2(0)", "'2024-05-06 07:08:09.5'", "'2024-05-06 07:08:09.4'"),
+    ("datetimeoffset(7)", "'2024-05-06 07:08:09.1234567 +02:00'", "'2024-05-06 07:08:09 -14:00'"),
+    ("xml", "N'<a>ż</a>'", "N'<b/>'"),
+    ("hierarchyid", "'/1/2/'", "'/'"),
+    ("geometry", "'POINT (1 2)'", "'POINT EMPTY'"),
+    ("geography", "'POINT (1 2)'", "'POINT EMPTY'"),
+    ("sql_variant", "1", "N'a'"),
+)
+_TEXT_LIMIT_MAX: Final = 1 << 20
+_SHOWN_MAX: Final = 100
+
+
+def _enabling(s: Scratch) -> Answers:
+    s.table("enabling", "b int NOT NULL, a int NOT NULL, v varchar(10), twice AS (b * 2), PRIMARY KEY (a, b)")
+    s.wait_for_capture()
+    of = "SELECT object_id FROM cdc.change_tables WHERE capture_instance = N'{s}_enabling'"
+    return {
+        "change table": s.rows(
+            "SELECT c.name, t.name, c.max_length, c.is_nullable FROM sys.columns c JOIN sys.types t"
+            f" ON t.user_type_id = c.user_type_id WHERE c.object_id IN ({of}) AND c.name <> N'__$command_id' ORDER BY c.column_id"
+        ),
+        "has command_id": s.value(
+            f"SELECT COUNT(*) FROM sys.columns WHERE name = N'__$command_id' AND object_id IN ({of})"
+        ),
+        "captured columns": s.rows(
+            "SELECT column_name, column_type, column_ordinal, is_computed FROM cdc.captured_columns"
+            f" WHERE object_id IN ({of}) ORDER BY column_ordinal"
+        ),
+        "key": s.rows(
+            f"SELECT column_name, index_ordinal FROM cdc.index_columns WHERE object_id IN ({of}) ORDER BY index_ordinal"
+        ),
+        "partition_switch": s.value(f"SELECT partition_switch FROM cdc.change_tables WHERE object_id IN ({of})"),
+        "min_lsn is start_lsn": s.value(
+            "SELECT CASE WHEN sys.fn_cdc_get_min_lsn(N'{s}_enabling') = start_lsn THEN 1 ELSE 0 END FROM cdc.change_tables"
+            f" WHERE object_id IN ({of})"
+        ),
+        "min_lsn of nothing": s.value("SELECT sys.fn_cdc_get_min_lsn(N'{s}_nothing')"),
+        "no role named": s.outcome("EXEC sys.sp_cdc_enable_table @source_schema = N'{s}', @source_name = N'enabling'"),
+        "table is missing": s.outcome(s.enabling("nothing")),
+    }
+
+
+def _changes(s: Scratch) -> Answers:
+    s.table("dml", "id int NOT NULL PRIMARY KEY, a int, b varchar(10)")
+    s.run(
+        "INSERT INTO {s}.dml VALUES (1, 1, 'a')",
+        "INSERT INTO {s}.dml VALUES (2, 2, 'b'), (3, 3, 'c')",
+        "UPDATE {s}.dml SET a = 10 WHERE id = 1",
+        "UPDATE {s}.dml SET a = a WHERE id = 1",
+        "UPDATE {s}.dml SET a = 0 WHERE id = 99",
+        "UPDATE {s}.dml SET a = NULL, b = 'n' WHERE id > 1",
+    )
+    with s.transaction():
+        s.run(
+            "INSERT INTO {s}.dml VALUES (4, 4, 'd')",
+            "UPDATE {s}.dml SET a = 41 WHERE id = 4",
+            "UPDATE {s}.dml SET a = 42 WHERE id = 4",
+            "DELETE FROM {s}.dml WHERE id = 2",
+        )
+    s.run("BEGIN TRANSACTION", "INSERT INTO {s}.dml VALUES (5, 5, 'e')", "ROLLBACK TRANSACTION")
+    with s.transaction():
+        s.run(
+            "INSERT INTO {s}.dml VALUES (6, 6, 'f')",
+            "SAVE TRANSACTION half",
+            "INSERT INTO {s}.dml VALUES (7, 7, 'g')",
+            "ROLLBACK TRANSACTION half",
+        )
+    s.run("DELETE FROM {s}.dml WHERE id = 4")
+    s.wait_for_capture()
+    return {"changes": s.changes("{s}_dml", "id", "a", "b")}
+
+
+def _commits(s: Scratch) -> Answers:
+    for name in ("commits", "others"):
+        s.table(name, "id int NOT NULL PRIMARY KEY")
+    with s.transaction(on=s.second):
+        s.run("INSERT INTO {s}.commits VALUES (1)", on=s.second)
+        s.run("INSERT INTO {s}.commits VALUES (2)")
+        s.run("INSERT INTO {s}.others VALUES (3)", on=s.second)
+    s.wait_for_capture()
+    both = "c.[__$start_lsn] = o.[__$start_lsn]"
+    return {
+        "begun first, committed last": s.changes("{s}_commits", "id"),
+        "one position in both tables": s.value(
+            f"SELECT COUNT(*) FROM cdc.{{s}}_commits_CT c JOIN cdc.{{s}}_others_CT o ON {both}"
+        ),
+        "rows of lsn_time_mapping": s.value(
+            "SELECT COUNT(*) FROM cdc.lsn_time_mapping m WHERE m.tran_id <> 0x00 AND m.start_lsn IN"
+            " (SELECT [__$start_lsn] FROM cdc.{s}_commits_CT)"
+        ),
+    }
+
+
+def _keys(s: Scratch) -> Answers:
+    for name in ("one", "shifted", "swapped", "moved"):
+        s.table(f"key_{name}", "id int NOT NULL PRIMARY KEY, v varchar(10)")
+        s.run(f"INSERT INTO {{s}}.key_{name} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    s.table("key_unique", "id int NOT NULL PRIMARY KEY, u int NOT NULL UNIQUE")
+    s.run("INSERT INTO {s}.key_unique VALUES (1, 1), (2, 2), (3, 3)")
+    s.run(
+        "UPDATE {s}.key_one SET id = 9, v = 'z' WHERE id = 1",
+        "UPDATE {s}.key_shifted SET id = id + 1",
+        "UPDATE {s}.key_swapped SET id = 3 - id WHERE id < 3",
+        "UPDATE {s}.key_moved SET id = id + 10",
+        "UPDATE {s}.key_unique SET u = u + 1",
+    )
+    s.wait_for_capture()
+    found = {name: s.changes(f"{{s}}_key_{name}", "id", "v") for name in ("one", "shifted", "swapped", "moved")}
+    return {**found, "unique": s.changes("{s}_key_unique", "id", "u")}
+
+
+def _large_values(s: Scratch) -> Answers:
+    s.table("large", "id int NOT NULL PRIMARY KEY, n int, v nvarchar(max), b varbinary(max)")
+    s.table("old_large", "id int NOT NULL PRIMARY KEY, n int, t text, i image")
+    for table in ("large", "old_large"):
+        one, other = ("v", "b") if table == "large" else ("t", "i")
+        s.run(
+            f"INSERT INTO {{s}}.{table} VALUES (1, 1, 'text', 0x01)",
+            f"UPDATE {{s}}.{table} SET n = 2 WHERE id = 1",
+            f"UPDATE {{s}}.{table} SET {one} = 'other' WHERE id = 1",
+            f"UPDATE {{s}}.{table} SET {one} = NULL, {other} = 0x02 WHERE id = 1",
+            f"DELETE FROM {{s}}.{table} WHERE id = 1",
+        )
+    s.wait_for_capture()
+    return {
+        "max": s.changes("{s}_large", "id", "n", "CAST(v AS nvarchar(20))", "CAST(b AS varbinary(20))"),
+        "text and image": s.changes(
+            "{s}_old_large", "id", "n", "CAST(t AS nvarchar(max))", "CAST(i AS varbinary(max))"
+        ),
+    }
+
+
+def _replication_limit(s: Scratch) -> Answers:
+    limit = s.value(
+        "SELECT CAST(c.value_in_use AS int) FROM sys.configurations c WHERE c.name = N'max text repl size (B)'"
+    )
+    if not 0 <= limit <= _TEXT_LIMIT_MAX:
+        return {"limit": limit}
+    s.table("limited", "id int NOT NULL PRIMARY KEY, v varchar(max)")
+    insert = "INSERT INTO {{s}}.limited VALUES ({}, REPLICATE(CAST('x' AS varchar(max)), {}))"
+    return {
+        "limit": limit,
+        "as large": s.outcome(insert.format(1, limit)),
+        "larger": s.outcome(insert.format(2, limit + 1)),
+    }
+
+
+def _special_columns(s: Scratch) -> Answers:
+    s.table("special", "id int NOT NULL PRIMARY KEY, a int, twice AS (a * 2), flag bit NOT NULL, n int NOT NULL")
+    s.run(
+        "INSERT INTO {s}.special (id, a, flag, n) VALUES (1, 1, 1, 1)",
+        "UPDATE {s}.special SET a = 2 WHERE id = 1",
+        "DELETE FROM {s}.special WHERE id = 1",
+    )
+    s.wait_for_capture()
+    return {"computed, bit": s.changes("{s}_special", "id", "a", "twice", "flag", "n")}
+
+
+def _without_key(s: Scratch) -> Answers:
+    s.table("keyless", "a int, b varchar(10)")
+    s.run(
+        "INSERT INTO {s}.keyless VALUES (1, 'a'), (1, 'a'), (2, 'b')",
+        "UPDATE {s}.keyless SET b = 'c' WHERE a = 1",
+        "DELETE FROM {s}.keyless WHERE a = 1",
+    )
+    s.wait_for_capture()
+    return {"changes": s.changes("{s}_keyless", "a", "b")}
+
+
+def _columns(s: Scratch) -> Answers:
+    s.table(
+        "columns", "id int NOT NULL CONSTRAINT {s}_columns_key PRIMARY KEY, a int, b varchar(10), c int", captured=None
+    )
+    s.run(s.enabling("columns"), "INSERT INTO {s}.columns VALUES (1, 1, 'one', 1)")
+    s.run(
+        "ALTER TABLE {s}.columns ADD d int NOT NULL DEFAULT 5",
+        "UPDATE {s}.columns SET d = 6",
+        "UPDATE {s}.columns SET a = 2, d = 7",
+        "ALTER TABLE {s}.columns ALTER COLUMN b nvarchar(20)",
+        "UPDATE {s}.columns SET b = N'żółw'",
+        "ALTER TABLE {s}.columns DROP COLUMN c",
+        "UPDATE {s}.columns SET a = 3",
+    )
+    refused = {
+        "rename a captured column": s.outcome("EXEC sys.sp_rename N'{s}.columns.a', N'z', N'COLUMN'"),
+        "rename another column": s.outcome("EXEC sys.sp_rename N'{s}.columns.d', N'z', N'COLUMN'"),
+        "change the key's type": s.outcome("ALTER TABLE {s}.columns ALTER COLUMN id bigint NOT NULL"),
+        "drop the key": s.outcome("ALTER TABLE {s}.columns DROP CONSTRAINT {s}_columns_key"),
+        "truncate": s.outcome("TRUNCATE TABLE {s}.columns"),
+        "rename the table": s.outcome("EXEC sys.sp_rename N'{s}.columns', N'columns_2'"),
+    }
+    s.run("UPDATE {s}.columns_2 SET a = 4")
+    s.wait_for_capture()
+    of = "SELECT object_id FROM cdc.change_tables WHERE capture_instance = N'{s}_columns'"
+    history = s.rows(
+        "SELECT ddl_command, required_column_update, CAST(DATEPART(second, ddl_time) AS int) FROM cdc.ddl_history"
+        f" WHERE object_id IN ({of}) ORDER BY ddl_lsn"
+    )
+    return {
+        **refused,
+        "changes": s.changes("{s}_columns", "id", "a", "b", "c"),
+        "captured columns": s.rows(
+            f"SELECT column_name, column_type, column_ordinal FROM cdc.captured_columns WHERE object_id IN ({of}) ORDER BY column_ordinal"
+        ),
+        "history": [[" ".join(command.split()), int(update), second] for command, update, second in history],
+    }
+
+
+def _instances(s: Scratch) -> Answers:
+    s.table("twice", "id int NOT NULL PRIMARY KEY, a int")
+    s.run("INSERT INTO {s}.twice VALUES (1, 1)", "ALTER TABLE {s}.twice ADD b int")
+    taken = s.outcome(s.enabling("twice"))
+    keyless = s.outcome(s.enabling("twice", ", @capture_instance = N'{s}_a', @captured_column_list = N'a'"))
+    s.run(s.enabling("twice", ", @capture_instance = N'{s}_twice_2'"), "INSERT INTO {s}.twice VALUES (2, 2, 2)")
+    third = s.outcome(s.enabling("twice", ", @capture_instance = N'{s}_twice_3'"))
+    s.wait_for_capture()
+    starts = "SELECT start_lsn FROM cdc.change_tables WHERE capture_instance = N'{s}_twice_2'"
+    disable = "EXEC sys.sp_cdc_disable_table @source_schema = N'{s}', @source_name = N'twice', @capture_instance = N'{s}_twice"
+    answers: dict[str, Answer] = {
+        "a taken name": taken,
+        "without the key": keyless,
+        "a third": third,
+        "the first": s.changes("{s}_twice", "id", "a"),
+        "the second": s.changes("{s}_twice_2", "id", "a", "b"),
+        "in the first from the start of the second on": s.value(
+            f"SELECT COUNT(*) FROM cdc.{{s}}_twice_CT WHERE [__$start_lsn] >= ({starts})"
+        ),
+        "equal in both": s.value(
+            "SELECT COUNT(*) FROM cdc.{s}_twice_CT a JOIN cdc.{s}_twice_2_CT b"
+            " ON a.[__$start_lsn] = b.[__$start_lsn] AND a.[__$seqval] = b.[__$seqval]"
+        ),
+    }
+    s.run(f"{disable}'")
+    return {
+        **answers,
+        "read a disabled one": s.outcome("SELECT * FROM cdc.{s}_twice_CT"),
+        "disable it again": s.outcome(f"{disable}'"),
+        "history of a disabled one": s.value(
+            "SELECT COUNT(*) FROM cdc.ddl_history h JOIN sys.tables t ON t.object_id = h.source_object_id"
+            " WHERE t.name = N'twice' AND NOT EXISTS (SELECT 1 FROM cdc.change_tables i WHERE i.object_id = h.object_id)"
+        ),
+    }
+
+
+def _functions(s: Scratch) -> Answers:
+    s.table("functions", "id int NOT NULL PRIMARY KEY, a int")
+    s.run("INSERT INTO {s}.functions VALUES (1, 1)", "UPDATE {s}.functions SET a = 2")
+    s.wait_for_capture()
+    low, high = "sys.fn_cdc_get_min_lsn(N'{s}_functions')", "sys.fn_cdc_get_max_lsn()"
+    call = "SELECT {} FROM cdc.fn_cdc_get_all_changes_{{s}}_functions({}, {}, N'{}') ORDER BY [__$start_lsn], [__$seqval], [__$operation]"
+    columns = "[__$operation], [__$update_mask], id, a"
+    return {
+        "all": s.rows(call.format(columns, low, high, "all")),
+        "all update old": s.rows(call.format(columns, low, high, "all update old")),
+        "has command_id": s.outcome(call.format("[__$command_id]", low, high, "all")),
+        "below the low watermark": s.outcome(call.format(columns, f"sys.fn_cdc_decrement_lsn({low})", high, "all")),
+        "above the high watermark": s.outcome(call.format(columns, low, f"sys.fn_cdc_increment_lsn({high})", "all")),
+        "from behind to": s.outcome(call.format(columns, high, low, "all")),
+        "ordinal of a": s.value("SELECT sys.fn_cdc_get_column_ordinal(N'{s}_functions', N'a')"),
+        "bits of 0x02": s.rows("SELECT sys.fn_cdc_is_bit_set(1, 0x02), sys.fn_cdc_is_bit_set(2, 0x02)"),
+        "times are known": s.value(
+            "SELECT COUNT(*) FROM cdc.{s}_functions_CT WHERE sys.fn_cdc_map_lsn_to_time([__$start_lsn]) IS NULL"
+        ),
+    }
+
+
+def _cleanup(s: Scratch) -> Answers:
+    s.table("cleaned", "id int NOT NULL PRIMARY KEY")
+    for key in (1, 2, 3):
+        s.run(f"INSERT INTO {{s}}.cleaned VALUES ({key})")
+    s.wait_for_capture()
+    first = s.value("SELECT [__$start_lsn] FROM cdc.{s}_cleaned_CT WHERE id = 1")
+    s.run(
+        "DECLARE @low binary(10) SET @low = (SELECT [__$start_lsn] FROM cdc.{s}_cleaned_CT WHERE id = 3)"
+        " EXEC sys.sp_cdc_cleanup_change_table @capture_instance = N'{s}_cleaned', @low_water_mark = @low"
+    )
+    read = "cdc.fn_cdc_get_all_changes_{s}_cleaned"
+    return {
+        "left": s.changes("{s}_cleaned", "id"),
+        "start_lsn is the low watermark": s.value(
+            "SELECT COUNT(*) FROM cdc.change_tables WHERE capture_instance = N'{s}_cleaned'"
+            " AND start_lsn = (SELECT [__$start_lsn] FROM cdc.{s}_cleaned_CT WHERE id = 3)"
+        ),
+        "the table below": s.value("SELECT COUNT(*) FROM cdc.{s}_cleaned_CT WHERE [__$start_lsn] <= ?", first),
+        "the function below": s.outcome(f"SELECT * FROM {read}(0x{first.hex()}, sys.fn_cdc_get_max_lsn(), N'all')"),
+    }
+
+
+def _partitions(s: Scratch) -> Answers:
+    s.run(
+        "CREATE PARTITION FUNCTION {s} (int) AS RANGE RIGHT FOR VALUES (100)",
+        "CREATE PARTITION SCHEME {s} AS PARTITION {s} ALL TO ([PRIMARY])",
+    )
+    s.table("parts", "id int NOT NULL PRIMARY KEY, a int", behind=" ON {s}(id)")
+    for name in ("staged", "staged_2"):
+        s.table(name, "id int NOT NULL PRIMARY KEY, a int", captured=None)
+    s.run("INSERT INTO {s}.parts VALUES (1, 1), (2, 2)")
+    allowed = s.outcome("ALTER TABLE {s}.parts SWITCH PARTITION 1 TO {s}.staged")
+    s.wait_for_capture()
+    changes = s.changes("{s}_parts", "id", "a")
+    s.run(s.enabling("parts", ", @capture_instance = N'{s}_parts_2', @allow_partition_switch = 0"))
+    return {
+        "allowed": allowed,
+        "rows that are left": s.value("SELECT COUNT(*) FROM {s}.parts"),
+        "changes": changes,
+        "with an instance that does not allow it": s.outcome(
+            "ALTER TABLE {s}.parts SWITCH PARTITION 1 TO {s}.staged_2"
+        ),
+    }
+
+
+def _snapshots(s: Scratch) -> Answers:
+    if s.value("SELECT snapshot_isolation_state FROM sys.databases WHERE name = DB_NAME()") != 1:
+        return {"allowed": 0}
+    s.table("seen", "id int NOT NULL PRIMARY KEY")
+    count = "SELECT COUNT(*) FROM {s}.seen"
+    s.run("SET TRANSACTION ISOLATION LEVEL SNAPSHOT", on=s.second)
+    with s.transaction(on=s.second):
+        s.run("INSERT INTO {s}.seen VALUES (1)")
+        first = s.rows(count, on=s.second)[0][0]
+        s.run("INSERT INTO {s}.seen VALUES (2)")
+        second = s.rows(count, on=s.second)[0][0]
+        before = s.rows("SELECT sys.fn_cdc_get_max_lsn()", on=s.second)[0][0]
+        s.wait_for_capture()
+        after = s.rows("SELECT sys.fn_cdc_get_max_lsn()", on=s.second)[0][0]
+    s.run("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", on=s.second)
+    return {
+        "allowed": 1,
+        "rows of before the first read": first,
+        "rows of after the first read": second - first,
+        "max_lsn is the current one": int(after > before),
+    }
+
+
+def _types(s: Scratch) -> Answers:
+    made: dict[str, str] = {}
+    answers: dict[str, Answer] = {}
+    for number, (kind, first, second) in enumerate(_TYPES, start=1):
+        name = f"type_{number}"
+        answers[kind] = s.outcome(f"CREATE TABLE {{s}}.{name} (id int NOT NULL PRIMARY KEY, v {kind})")
+        if answers[kind] == "done":
+            made[kind] = name
+            s.run(
+                s.enabling(name),
+                f"INSERT INTO {{s}}.{name} VALUES (1, {first})",
+                f"UPDATE {{s}}.{name} SET v = {second}",
+                f"INSERT INTO {{s}}.{name} VALUES (2, NULL)",
+            )
+    s.wait_for_capture()
+    for kind, name in made.items():
+        (table,) = read_tables(Connection(s.first), [TableId(SCHEMA, name)]).values()
+        spec = table.specs.get("v")
+        if spec is None:
+            answers[kind] = "not replicated"
+            continue
+        selected = spec.selected.format("v")
+        changes = s.rows(
+            f"SELECT [__$operation], {selected} FROM cdc.{{s}}_{name}_CT"
+            " ORDER BY [__$start_lsn], [__$command_id], [__$seqval], [__$operation]"
+        )
+        answers[kind] = {
+            "table": [_short(value) for (value,) in s.rows(f"SELECT {selected} FROM {{s}}.{name} ORDER BY id")],
+            "operations": [operation for operation, _ in changes],
+            "log": [_short(value) for _, value in changes],
+        }
+    return answers
+
+
+def _rowversion(s: Scratch) -> Answers:
+    s.table("versions", "id int NOT NULL PRIMARY KEY, a int, v rowversion")
+    s.run("INSERT INTO {s}.versions (id, a) VALUES (1, 1)", "UPDATE {s}.versions SET a = 2")
+    s.wait_for_capture()
+    return {
+        "operations": [row[3:5] for row in s.changes("{s}_versions")],
+        "the last is the table's": s.value(
+            "SELECT COUNT(*) FROM cdc.{s}_versions_CT c JOIN {s}.versions t ON CAST(t.v AS binary(8)) = CAST(c.v AS binary(8))"
+            " WHERE c.[__$operation] = 4"
+        ),
+    }
+
+
+def _short(value: Answer) -> Answer:
+    """Long texts by their length and their beginning."""
+    return f"{len(value)} times {value[:1]}" if isinstance(value, str) and len(value) > _SHOWN_MAX else value
+
+
+PROBES: Final = (
+    Probe("enabling", 4, _enabling),
+    Probe("changes", 3, _changes),
+    Probe("commits", 1, _commits),
+    Probe("keys", 3, _keys),
+    Probe("large values", 8, _large_values),
+    Probe("max text repl size", 9, _replication_limit),
+    Probe("special columns", 8, _special_columns),
+    Probe("without a key", 3, _without_key),
+    Probe("columns", 7, _columns),
+    Probe("instances", 6, _instances),
+    Probe("functions", 4, _functions),
+    Probe("cleanup", 5, _cleanup),
+    Probe("partitions", 10, _partitions),
+    Probe("snapshots", 12, _snapshots),
+    Probe("types", 8, _types),
+    Probe("rowversion", 8, _rowversion),
+)
