@@ -206,8 +206,8 @@ def _replica(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     problems = [
         Problem(
             code="source_is_replica",
-            message="the database is read-only here, as on a readable secondary: no mark can be written, so a chunk that was read is "
-            "taken for older than changes that arrived in a bounded time only, and the state of the jobs is unknown",
+            message="the database is read-only here, as on a readable secondary: no signal table can be written, the times of commits are"
+            " those of another server's clock, and the state of the jobs is unknown",
             location="source.host",
             action="Name the primary, or the listener of the availability group without ApplicationIntent=ReadOnly.",
             severity=Severity.WARNING,
@@ -312,19 +312,13 @@ def _no_signal(facts: ServerFacts) -> list[Problem]:
     if facts.is_read_only or not facts.is_captured:
         return []
     statements = " ".join(remedies.make_signal_table(_EXAMPLE, facts.account))
-    is_proof = facts.account.sees_transactions
-    weaker = (
-        ""
-        if is_proof
-        else ". Without VIEW SERVER STATE it is not known for certain that the log has passed what a chunk saw"
-    )
     return [
         Problem(
             code="no_signal_table",
-            message="no source.signal_table: on a database where nothing changes a chunk waits for up to five minutes, and a capture"
-            f" job that stopped is found later{weaker}",
+            message="there is no source.signal_table: on a database where nothing changes a chunk waits for up to five minutes, and a"
+            " capture job that has stopped is found after ten minutes instead of one",
             location="source.signal_table",
             action=f"Set `source.signal_table: {_EXAMPLE}` after: {statements}",
-            severity=Severity.NOTICE if is_proof else Severity.WARNING,
+            severity=Severity.NOTICE,
         )
     ]

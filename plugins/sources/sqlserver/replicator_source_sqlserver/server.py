@@ -17,7 +17,6 @@ from replicator_source_sqlserver.discovery import read_tables
 from replicator_source_sqlserver.errors import is_unknowable
 from replicator_source_sqlserver.tablefacts import TableFacts, read_table_facts
 
-# Reading permissions of tables and of the server: what the transactions that run, and the services, are shown to.
 _PROPERTIES: Final = """
 SELECT CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(128)), CAST(SERVERPROPERTY('Edition') AS nvarchar(128)),
   CAST(SERVERPROPERTY('EngineEdition') AS int), d.name, d.collation_name, d.is_cdc_enabled, d.snapshot_isolation_state,
@@ -25,7 +24,6 @@ SELECT CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(128)), CAST(SERVERPROPE
   CAST(COLLATIONPROPERTY(d.collation_name, 'CodePage') AS int),
   (SELECT CAST(c.value_in_use AS bigint) FROM sys.configurations c WHERE c.name = N'max text repl size (B)'),
   USER_NAME(), IS_ROLEMEMBER(N'db_owner'), IS_SRVROLEMEMBER(N'sysadmin'),
-  HAS_PERMS_BY_NAME(NULL, NULL, N'VIEW SERVER STATE'), HAS_PERMS_BY_NAME(NULL, NULL, N'VIEW SERVER PERFORMANCE STATE'),
   HAS_PERMS_BY_NAME(d.name, N'DATABASE', N'UNMASK'), DB_ID(N'rdsadmin')
 FROM sys.databases d WHERE d.name = DB_NAME()
 """
@@ -87,14 +85,12 @@ class Account:
         user: Its name there, for statements that grant it something.
         is_owner: It may make capture instances.
         is_administrator: It may do everything on the server.
-        sees_transactions: It may read where a transaction that runs is in the log.
         sees_masked: Columns that are masked are shown to it as they are.
     """
 
     user: str
     is_owner: bool = False
     is_administrator: bool = False
-    sees_transactions: bool = False
     sees_masked: bool = True
 
 
@@ -166,7 +162,7 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
     """
     ((
         version, edition, engine, database, collation, is_captured, snapshot_isolation, uses_row_versions, updateability,
-        created, code_page, text_size_max, user, is_owner, is_administrator, sees_state, sees_performance, sees_masked, rds,
+        created, code_page, text_size_max, user, is_owner, is_administrator, sees_masked, rds,
     ),) = connection.rows(_PROPERTIES)  # fmt: skip
     signal = config.signal
     found = None if signal is None else read_tables(connection, [signal]).get(signal)
@@ -191,12 +187,11 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
             user=user,
             is_owner=bool(is_owner) or bool(is_administrator),
             is_administrator=bool(is_administrator),
-            sees_transactions=bool(sees_state) or bool(sees_performance),
             sees_masked=bool(sees_masked),
         ),
         lineage=_lineage(connection, created),
         is_agent_running=int(agent[0][0]) == _RUNNING if agent else None,
-        jobs=_jobs(connection) if has_jobs else None,
+        jobs=_jobs(connection, hides=rds is not None) if has_jobs else None,
         capture_error=int(errors[0][0]) if errors else None,
         is_rds=rds is not None,
         signal=found,
@@ -212,9 +207,10 @@ def _lineage(connection: Connection, created: Any) -> Mapping[str, str]:
     return {"family": str(family).lower(), "fork": str(fork).lower()}
 
 
-def _jobs(connection: Connection) -> Mapping[str, Job] | None:
+def _jobs(connection: Connection, *, hides: bool) -> Mapping[str, Job] | None:
+    """The jobs; None if they are unknown. `hides`: the server hides those that belong to its operator, as Amazon RDS does."""
     rows = _rows_if_allowed(connection, _JOBS)
-    if rows is None:
+    if rows is None or (hides and not rows):
         return None
     activity = {job: (enabled, running) for job, enabled, running in _rows_if_allowed(connection, _ACTIVITY) or ()}
     found = {}

@@ -136,6 +136,15 @@ def test_the_statements_of_the_findings_make_everything_that_is_needed(bare: Che
     assert bare.codes(ORDERS) == []
 
 
+def test_jobs_that_amazon_rds_hides_are_not_missing(seeing: Checked, model: SqlServerModel) -> None:
+    model.capture.fail_over()
+    assert seeing.codes(ORDERS) == ["capture_job_missing", "cleanup_job_missing"]
+    model.database.execute(
+        "CREATE OR REPLACE FUNCTION sqlserver.db_id(wanted text) RETURNS int2 STABLE LANGUAGE sql AS $$ SELECT 6::int2 $$"
+    )
+    assert seeing.codes(ORDERS) == []
+
+
 def test_on_amazon_rds_its_own_procedure_switches_it_on(bare: Checked) -> None:
     bare(ORDERS)
     assert bare.facts is not None
@@ -434,13 +443,14 @@ def test_a_signal_table_of_another_form(check: Checked, admin: Run, columns: str
 
 
 def test_without_a_signal_table(check: Checked, admin: Run) -> None:
-    def found() -> Problem:
-        (problem,) = [p for p in check(ORDERS, signal_table=None) if p.code == "no_signal_table"]
-        return problem
-
-    assert found().severity is Severity.WARNING
-    admin(f"GRANT VIEW SERVER STATE TO {READER}")
-    assert found().severity is Severity.NOTICE
+    (problem,) = [p for p in check(ORDERS, signal_table=None) if p.code == "no_signal_table"]
+    assert problem.severity is Severity.NOTICE
+    admin("EXEC sys.sp_cdc_disable_table N'dbo', N'replicator_signal', N'all'")
+    admin("DROP TABLE dbo.replicator_signal")
+    assert problem.action is not None
+    for statement in problem.action.partition("after: ")[2].removesuffix(";").split("; "):
+        admin(statement)
+    assert check.codes(ORDERS) == []
 
 
 # -- server -------------------------------------------------------------------------------------------------------------------
