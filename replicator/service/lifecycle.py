@@ -137,7 +137,10 @@ def snapshot(
             code="restart_with_recreate",
         )
     kind = RequestKind.RECREATE if recreate else RequestKind.SNAPSHOT
-    if since is not None:
+    if since is not None and (restart or changed_only):
+        if _is_restarted_since(store, name, since):
+            return ()
+    elif since is not None:
         known = _snapshots_since(store, name, kind, since)
         chosen = [table for table in chosen if str(table) not in known]
         if not chosen:
@@ -151,6 +154,17 @@ def snapshot(
     if record.desired is Desired.RUNNING:
         store.set_error(name, None)
     return chosen
+
+
+def _is_restarted_since(store: StateStore, name: str, since: datetime) -> bool:
+    """Whether a new position with new snapshots of all tables was asked for, or taken, since a time."""
+    # In this order: a request that is done by now is noted in the record.
+    is_asked = any(
+        request.kind is RequestKind.RESTART and request.created_at >= since and not request.payload.get(CHANGED_ONLY)
+        for request in store.requests(name)
+    )
+    restarted_at = find(store, name).restarted_at
+    return is_asked or (restarted_at is not None and restarted_at >= since)
 
 
 def _snapshots_since(store: StateStore, name: str, kind: RequestKind, since: datetime) -> set[str]:

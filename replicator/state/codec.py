@@ -107,6 +107,7 @@ _REPLICATORS: Final = _Stored(
     apply_paused="apply_paused",
     error="error",
     created_at="created_at",
+    restarted_at="restarted_at",
 )
 _LEASES: Final = _Stored(Lease, replicator="replicator", epoch="epoch", holder="holder", expires_at="expires_at")
 _TABLES: Final = _Stored(

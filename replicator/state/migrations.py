@@ -354,6 +354,11 @@ def _points(connection: Connection) -> None:
     connection.execute(text(_POINTS))
 
 
+def _restarts(connection: Connection) -> None:
+    """When replicators began at new positions of the log is not known. A worker of the version before does not record it."""
+    connection.exec_driver_sql("ALTER TABLE replicators ADD COLUMN restarted_at TEXT")
+
+
 def _text(document: dict[str, Any]) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
@@ -377,6 +382,7 @@ MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = (
     _watches,
     _workers,
     _points,
+    _restarts,
 )
 FORMAT_VERSION: Final = len(MIGRATIONS)
 

@@ -157,6 +157,7 @@ class ReplicatorRecord:
         start_offset: From which the log was first read, recorded once prepared.
         journal_uri: Folder of this replicator's journal.
         error: Why it stopped, if it stopped by itself.
+        restarted_at: When it last began at a new position of the log with new snapshots of all tables, as somebody asked.
     """
 
     name: str
@@ -170,6 +171,7 @@ class ReplicatorRecord:
     apply_paused: bool
     error: ErrorRecord | None
     created_at: datetime
+    restarted_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

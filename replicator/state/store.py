@@ -15,7 +15,7 @@ from replicator.model.errors import ConfigError
 from replicator.model.offset import Offset
 from replicator.model.reports import Report
 from replicator.model.schema import TableId, TableSchema
-from replicator.state import counters, histories, index, leases, runs, verifications
+from replicator.state import counters, histories, index, leases, requests, runs, verifications
 from replicator.state.alerts import Alerts
 from replicator.state.codec import (
     read_applied,
@@ -247,8 +247,7 @@ class StateStore:
             histories.add_entries(connection, name, history, segments[-1].offset if segments else None)
             counters.add(connection, name, counters.of_seal(segments, changes or {}, history))
             if done_requests:
-                done = (REQUESTS.c.replicator == name) & REQUESTS.c.id.in_(done_requests)
-                connection.execute(delete(REQUESTS).where(done))
+                requests.close(connection, name, done_requests, self._database.now(connection))
             for barrier in barriers:
                 found = {"position": segments[-1].last, "ring": list(segments[-1].ring)}
                 asked = connection.scalar(select(REQUESTS.c.payload).where(REQUESTS.c.id == barrier)) or {}

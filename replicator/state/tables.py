@@ -98,6 +98,7 @@ REPLICATORS: Final = Table(
     Column("created_at", Moment, nullable=False),
     # Sum over the files in the index, which may be hundreds of thousands.
     Column("journal_bytes", BigInteger, nullable=False),
+    Column("restarted_at", Moment),
 )
 
 # One row per replicator for its whole life: the epoch must survive a release. A free lease has no holder.

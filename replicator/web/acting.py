@@ -39,6 +39,18 @@ class SnapshotRequest(BaseModel):
     )
 
 
+class RestartRequest(BaseModel):
+    """When a restart was first asked for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    since: AwareDatetime | None = Field(
+        None,
+        description="Do nothing if a restart was asked for, or has begun, since this time (ISO 8601 with its zone): a call that is "
+        "repeated with the same time asks for nothing more. Null: each call asks for another restart.",
+    )
+
+
 class RequestedDocument(StatusModel):
     """What was asked for."""
 
@@ -93,9 +105,12 @@ def router(access: Access) -> APIRouter:
         response_model=RequestedDocument,
         responses=refusals(404, 422, 503),
     )
-    async def restart(name: Name) -> Response:
-        """As `replicator snapshot NAME --restart`: after the log's position was lost. Every table gets a new snapshot, in place."""
-        return await _requested(access, name, SnapshotRequest(), restart=True)
+    async def restart(name: Name, asked: Annotated[RestartRequest, Body()] = RestartRequest()) -> Response:  # noqa: B008 (frozen)
+        """As `replicator snapshot NAME --restart`: after the log's position was lost. Every table gets a new snapshot, in place.
+
+        With `since` a call can be repeated; without it each call asks for another restart.
+        """
+        return await _requested(access, name, SnapshotRequest(since=asked.since), restart=True)
 
     @routes.delete(
         "",

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from replicator.model.events import SnapshotKind
+from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.service.metrics import CONTENT_TYPE
 from replicator.state import holder_id
@@ -22,6 +23,7 @@ from replicator.state.records import (
     AppliedRecord,
     Desired,
     RequestKind,
+    Segment,
     SnapshotProgress,
     Stage,
     TableRecord,
@@ -303,6 +305,39 @@ def test_a_snapshot_since_a_time_is_asked_for_once(led: StateStore, tmp_path: Pa
         )
         assert ask(since=since) == []
         assert ask(since=since, recreate=True) == ["public.orders"]
+
+
+def test_a_restart_since_a_time_is_asked_for_once(led: StateStore, tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+
+        def ask(**body: object) -> list[str]:
+            answer = server.ask(
+                f"{API}/replicators/shop/restart",
+                method="POST",
+                headers={"Content-Type": "application/json"},
+                body=json.dumps(body).encode(),
+            )
+            assert answer.status == 202
+            return list(answer.document["tables"])
+
+        since = led.now().isoformat()
+        # Neither a snapshot nor a restart that only reads what differs is what is asked for here.
+        led.add_request("shop", RequestKind.SNAPSHOT, {"tables": ["public.orders"]})
+        led.add_request("shop", RequestKind.RESTART, {"tables": ["public.orders"], "changed_only": True})
+        assert [ask(since=since), ask(since=since)] == [["public.orders"], []]
+        assert len(led.requests("shop")) == 3
+
+        # The worker has begun with it.
+        epoch = present(led.lease("shop")).epoch
+        done = [request.id for request in led.requests("shop")]
+        now = led.now()
+        segment = Segment(
+            id=1, first=0, last=-1, epoch=epoch, offset=Offset.of({"lsn": 1}), source_time=now, ring=(), files=(), events=(), sealed_at=now
+        )  # fmt: skip
+        led.seal("shop", epoch, [segment], done_requests=done)
+        assert ask(since=since) == []
+        assert ask(since=(led.now() + timedelta(hours=1)).isoformat()) == ["public.orders"]
+        assert ask() == ["public.orders"]
 
 
 @pytest.mark.parametrize(

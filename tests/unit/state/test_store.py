@@ -271,6 +271,13 @@ def test_a_seal_closes_requests_and_keeps_records_in_one_go(sealed: StateStore) 
     assert sealed.add_request("r", RequestKind.SNAPSHOT, {}) not in ids
 
 
+def test_the_seal_that_closes_a_restart_notes_when_it_was(sealed: StateStore, clock: FakeClock) -> None:
+    for id_, (payload, moment) in enumerate([({"changed_only": True}, None), ({}, clock.time)], start=1):
+        request = sealed.add_request("r", RequestKind.RESTART, payload)
+        sealed.seal("r", 1, [segment(id_, 0, -1)], done_requests=[request])
+        assert (present(sealed.replicator("r")).restarted_at, sealed.requests("r")) == (moment, [])
+
+
 def noted(table: TableId, number: int, **values: Any) -> HistoryEntry:
     defaults: dict[str, Any] = {
         "incarnation": 1,
