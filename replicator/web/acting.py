@@ -15,7 +15,8 @@ from replicator.service import status as use_cases
 from replicator.service.stored import find
 from replicator.web.access import Access
 from replicator.web.problems import refusals
-from replicator.web.reading import JSON, Name
+from replicator.web.reading import Name
+from replicator.web.repeated import JSON
 
 _REQUESTED_VERSION: Final = 1
 _TABLES_MAX: Final = 10_000

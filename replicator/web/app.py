@@ -23,6 +23,7 @@ from replicator.web.dashboard import create, forms, pages
 from replicator.web.guard import Caller, Guard
 from replicator.web.problems import MEDIA_TYPE, internal_error
 from replicator.web.recording import Recorder
+from replicator.web.repeated import Repeated
 
 OPENAPI: Final = "/api/v1/openapi.json"
 _SHOWN_MAX: Final = 10
@@ -34,7 +35,8 @@ class WebApp:
     def __init__(self, *, home: Home, registry: Registry, listening: Listening) -> None:
         self._access = Access(home, registry)
         self._recorder = Recorder(self._access)
-        self._guard = Guard(application(self._access, listening), listening, self._identify, pages.refuse)
+        app = Repeated(application(self._access, listening), self._access.recent)
+        self._guard = Guard(app, listening, self._identify, pages.refuse)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""

@@ -22,7 +22,8 @@ from replicator.web.access import Access
 from replicator.web.guard import MEDIA_TYPE, YAML_TYPE
 from replicator.web.problems import MEDIA_TYPE as PROBLEM_TYPE
 from replicator.web.problems import HttpProblem, internal_error, problem, refusals
-from replicator.web.reading import JSON, Name
+from replicator.web.reading import Name
+from replicator.web.repeated import JSON
 
 AT_ONCE: Final = 2
 WAIT_S: Final = 20.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -27,8 +26,8 @@ from replicator.service.stored import find
 from replicator.service.workers import WorkerDocument
 from replicator.web.access import Access
 from replicator.web.problems import refusals
+from replicator.web.repeated import JSON, tagged
 
-JSON: Final = "application/json"
 _LONGEST: Final = timedelta(days=3650)
 _NOT_MODIFIED: Final[dict[int | str, dict[str, Any]]] = {
     304: {"description": "The document is the one whose ETag the request named in If-None-Match."}
@@ -46,8 +45,10 @@ def router(access: Access) -> APIRouter:
     """The routes below `/api/v1`."""
     routes = APIRouter(prefix="/api/v1")
 
-    async def seen(request: Request, key: str, make: Callable[[], bytes]) -> Response:
-        return _tagged(request, await access.run(lambda: access.recent.get(key, make)))
+    async def seen(request: Request, make: Callable[[], bytes]) -> Response:
+        # Kept under its path, where `Repeated` finds it.
+        path = str(request.scope["path"])
+        return tagged(await access.run(lambda: access.recent.get(path, make)), request.headers)
 
     @routes.get(
         "/replicators",
@@ -57,7 +58,7 @@ def router(access: Access) -> APIRouter:
     )
     async def replicators(request: Request) -> Response:
         """All stored replicators by name, each as `replicator status --json` prints it."""
-        return await seen(request, "replicators", lambda: _many(use_cases.statuses(access.store)))
+        return await seen(request, lambda: _many(use_cases.statuses(access.store)))
 
     @routes.get(
         "/replicators/{name}",
@@ -67,7 +68,7 @@ def router(access: Access) -> APIRouter:
     )
     async def replicator(request: Request, name: Name) -> Response:
         """What `replicator status NAME --json` prints."""
-        return await seen(request, f"status {name}", lambda: _one(_status(access, name)))
+        return await seen(request, lambda: _one(_status(access, name)))
 
     @routes.get(
         "/replicators/{name}/tables/{table:path}",
@@ -77,7 +78,7 @@ def router(access: Access) -> APIRouter:
     )
     async def table(request: Request, name: Name, table: TableName) -> Response:
         """The table's part of the replicator's status."""
-        return await seen(request, f"table {name} {table}", lambda: _one(table_of(_status(access, name), table)))
+        return await seen(request, lambda: _one(table_of(_status(access, name), table)))
 
     @routes.get(
         "/replicators/{name}/history",
@@ -135,10 +136,8 @@ def surroundings(access: Access) -> APIRouter:
     @routes.get("/workers", summary="List the workers", response_model=list[WorkerDocument], responses=refusals(503))
     async def workers() -> Response:
         """What `replicator workers --json` prints: the workers of all hosts, with what each runs."""
-        return Response(
-            await access.run(lambda: access.recent.get("workers", lambda: _many(use_case.workers(access.store)))),
-            media_type=JSON,
-        )
+        kept = await access.run(lambda: access.recent.get("workers", lambda: _many(use_case.workers(access.store))))
+        return Response(kept.body, media_type=JSON)
 
     @routes.get("/plugins", summary="List the plugins", response_model=list[PluginDocument], responses=refusals())
     async def plugins() -> Response:
@@ -176,8 +175,8 @@ def probes(access: Access) -> APIRouter:
     )
     async def scrape() -> Response:
         """What `replicator metrics` prints."""
-        body = await access.run(lambda: access.recent.get("metrics", lambda: metrics.exposition(access.store)))
-        return Response(body, headers={"content-type": metrics.CONTENT_TYPE})
+        kept = await access.run(lambda: access.recent.get("metrics", lambda: metrics.exposition(access.store)))
+        return Response(kept.body, headers={"content-type": metrics.CONTENT_TYPE})
 
     return routes
 
@@ -204,17 +203,6 @@ def _one(document: StatusModel) -> bytes:
 
 def _many(found: Sequence[StatusModel]) -> bytes:
     return json.dumps([document.model_dump(mode="json") for document in found], separators=(",", ":")).encode()
-
-
-def _tagged(request: Request, body: bytes) -> Response:
-    """The document with its ETag, or only the news that the caller has it."""
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    # Weak comparison, as RFC 9110 asks of If-None-Match.
-    named = {one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")}
-    headers = {"etag": tag, "cache-control": "no-cache"}
-    if tag in named or "*" in named:
-        return Response(status_code=304, headers=headers)
-    return Response(body, media_type=JSON, headers=headers)
 
 
 def _moment(text: str, now: datetime) -> datetime:

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
 KEPT_S: Final = 1.0
 _KEYS_MAX: Final = 256
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An answer. `tag`: its ETag."""
+
+    body: bytes
+    tag: str
+
+    @classmethod
+    def of(cls, body: bytes) -> Self:
+        """With the ETag of its bytes."""
+        return cls(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+
+
 @dataclass(slots=True)
 class _Entry:
     lock: threading.Lock = field(default_factory=threading.Lock)
-    made_at: float | None = None
-    body: bytes = b""
+    made_at: float = -math.inf
+    kept: Kept | None = None
 
 
 class Recent:
@@ -28,15 +43,21 @@ class Recent:
         self._lock = threading.Lock()
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
-    def get(self, key: str, make: Callable[[], bytes]) -> bytes:
+    def get(self, key: str, make: Callable[[], bytes]) -> Kept:
         """The answer, at most `KEPT_S` old. What `make` raises is not kept."""
         entry = self._entry(key)
         with entry.lock:
-            if entry.made_at is None or self._clock() - entry.made_at >= KEPT_S:
+            if entry.kept is None or self._clock() - entry.made_at >= KEPT_S:
                 began = self._clock()
-                entry.body = make()
+                entry.kept = Kept.of(make())
                 entry.made_at = began
-            return entry.body
+            return entry.kept
+
+    def peek(self, key: str) -> Kept | None:
+        """The answer, if there is one that is at most `KEPT_S` old; waits for nobody who makes it."""
+        with self._lock:
+            entry = self._entries.get(key)
+        return None if entry is None or self._clock() - entry.made_at >= KEPT_S else entry.kept
 
     def forget(self) -> None:
         """Keep none of the answers that were made until now."""

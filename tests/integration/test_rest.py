@@ -422,6 +422,8 @@ def test_behind_a_proxy_every_request_needs_a_token(home: Path) -> None:
     with serving(home, "--behind-proxy") as server:
         assert server.ask(f"{API}/replicators").status == 401
         assert server.ask(f"{API}/replicators", headers=bearer(token)).status == 200
+        # Also while the answer is kept.
+        assert server.ask(f"{API}/replicators").status == 401
         assert server.ask("/healthz", method="POST", headers=bearer(token)).status == 405
 
 

@@ -203,7 +203,7 @@ class _Seen:
         def make() -> bytes:
             return _STATUSES.dump_json(list(use_cases.statuses(self._access.store)))
 
-        return _STATUSES.validate_json(self._access.recent.get("pages", make))
+        return _STATUSES.validate_json(self._access.recent.get("pages", make).body)
 
     def replicator(self, name: str) -> tuple[ReplicatorStatus, Mapping[str, Pace]]:
         """A replicator, and the pace of the snapshots that run."""

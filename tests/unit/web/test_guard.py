@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message
 
 from replicator.model.errors import StateUnavailableError
 from replicator.web.guard import Rates
-from replicator.web.recent import KEPT_S, Recent
+from replicator.web.recent import KEPT_S, Kept, Recent
+from replicator.web.repeated import Repeated
 
 
 class Clock:
@@ -36,9 +42,14 @@ def test_an_answer_is_made_once_a_second_and_for_each_key() -> None:
         made.append(1)
         return b"%d" % len(made)
 
-    assert [recent.get("a", make), recent.get("a", make), recent.get("b", make)] == [b"1", b"1", b"2"]
+    assert recent.peek("a") is None
+    assert [recent.get(key, make).body for key in "aab"] == [b"1", b"1", b"2"]
+    assert [recent.peek(key) for key in "abc"] == [Kept.of(b"1"), Kept.of(b"2"), None]
     clock.now += KEPT_S
-    assert recent.get("a", make) == b"3"
+    assert recent.peek("a") is None
+    assert recent.get("a", make).body == b"3"
+    recent.forget()
+    assert recent.peek("a") is None
 
 
 def test_a_failure_is_not_kept() -> None:
@@ -48,4 +59,38 @@ def test_a_failure_is_not_kept() -> None:
     recent = Recent(Clock())
     with pytest.raises(StateUnavailableError):
         recent.get("a", fail)
-    assert recent.get("a", lambda: b"there") == b"there"
+    assert recent.peek("a") is None
+    assert recent.get("a", lambda: b"there").body == b"there"
+
+
+async def asked(app: ASGIApp, method: str, path: str, query: bytes = b"", tag: str = "") -> tuple[int, bytes]:
+    """Status and body of an answer."""
+    headers = [(b"if-none-match", tag.encode())] if tag else []
+    scope = {"type": "http", "method": method, "path": path, "query_string": query, "headers": headers}
+    told: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        told.append(message)
+
+    await app(scope, receive, send)
+    return told[0]["status"], told[1]["body"]
+
+
+def test_only_a_plain_read_is_answered_again_without_the_application() -> None:
+    clock = Clock()
+    recent = Recent(clock)
+    kept = recent.get("/a", lambda: b"kept")
+    app = Repeated(PlainTextResponse("made"), recent)
+
+    def answer(method: str, path: str, **more: Any) -> tuple[int, bytes]:
+        return asyncio.run(asked(app, method, path, **more))
+
+    assert answer("GET", "/a") == (200, b"kept")
+    assert answer("GET", "/a", tag=f'W/{kept.tag}, "other"') == (304, b"")
+    assert answer("GET", "/a", tag='"other"') == (200, b"kept")
+    assert answer("GET", "/b") == answer("DELETE", "/a") == answer("GET", "/a", query=b"x=1") == (200, b"made")
+    clock.now += KEPT_S
+    assert answer("GET", "/a") == (200, b"made")
