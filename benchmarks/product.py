@@ -17,6 +17,7 @@ from replicator.state.records import AppliedRecord
 from replicator.state.store import StateStore
 from replicator.testing.waiting import wait_until
 from replicator_testbed.rig import Rig
+from replicator_testbed.scratch_servers import free_port
 from replicator_testbed.servers import ScratchDatabase
 
 _WORKER: Final = "replicator.runtime.worker"
@@ -80,19 +81,45 @@ def running(database: ScratchDatabase, *, engine: str | None = None) -> Iterator
 
     All settings have their defaults except `target.engine`, if one is given.
     """
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        target = f"  type: delta\n  path: {folder}/lake\n  engine: {engine}" if engine else ""
-        rig = Rig(folder=Path(folder), database=database, name="bench", target=target)
+    with _rig(database, engine) as rig:
         process = rig.start()
         try:
             product = Product(rig=rig, process=process)
-            wait_until(
-                lambda: process.poll() is not None or {"capture", "apply"} <= product.workers().keys(),
-                "the workers run",
-                timeout_s=_START_TIMEOUT_S,
-            )
-            assert process.poll() is None, f"the replicator ended with {process.returncode}\n{rig.output()}"
+            _wait_for_workers(product)
             yield product
         finally:
             if process.poll() is None:
                 rig.stop(process)
+
+
+@contextmanager
+def serving(database: ScratchDatabase, *, engine: str | None = None) -> Iterator[tuple[Product, int]]:
+    """The same run by `replicator serve --listen`, and the port of its API."""
+    with _rig(database, engine) as rig:
+        port = free_port()
+        process = rig.start("serve", "--listen", f"127.0.0.1:{port}")
+        try:
+            product = Product(rig=rig, process=process)
+            rig.command("start", str(rig.file))
+            _wait_for_workers(product)
+            yield product, port
+        finally:
+            process.terminate()
+            process.wait()
+
+
+@contextmanager
+def _rig(database: ScratchDatabase, engine: str | None) -> Iterator[Rig]:
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        target = f"  type: delta\n  path: {folder}/lake\n  engine: {engine}" if engine else ""
+        yield Rig(folder=Path(folder), database=database, name="bench", target=target)
+
+
+def _wait_for_workers(product: Product) -> None:
+    process = product.process
+    wait_until(
+        lambda: process.poll() is not None or {"capture", "apply"} <= product.workers().keys(),
+        "the workers run",
+        timeout_s=_START_TIMEOUT_S,
+    )
+    assert process.poll() is None, f"the replicator ended with {process.returncode}\n{product.rig.output()}"

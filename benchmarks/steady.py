@@ -15,7 +15,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 import psutil
+import psycopg
 import pyarrow as pa
 
 from benchmarks import data
@@ -126,7 +128,7 @@ def measure(load: Load, engine: Engine, *, look: Look = lambda _: None, end: Loo
     what = f"{load.tables} tables of {load.held_rows:,} rows, engine: {engine}"
     busy_before = busy_cores()
     with data.server() as server, server.database("bench") as database:
-        _make(database, load)
+        make_tables(database, load)
         began = time.time()
         with running(database, engine=engine) as product:
             say(f"{what}: the first snapshot")
@@ -162,7 +164,8 @@ def _wait(product: Product, load: Load, rows: int) -> None:
     product.wait_until_applied(load.names, lambda record: record.rows >= rows, timeout_s=_TIMEOUT_S)
 
 
-def _make(database: ScratchDatabase, load: Load) -> None:
+def make_tables(database: ScratchDatabase, load: Load) -> None:
+    """Make the tables with the rows that they hold at the start, and the procedure that writes."""
     for table in load.names:
         database.execute(
             f"CREATE TABLE {table.name} (id bigint PRIMARY KEY, counter bigint NOT NULL,"
@@ -202,10 +205,7 @@ def _write(
     database: ScratchDatabase, server: PostgresServer, product: Product, load: Load, look: Look
 ) -> tuple[Mapping[str, float], float]:
     """Write to the end; return how many cores each process used in the measured part, and the bytes written to the lake per second."""
-    seconds = load.warm_s + load.measured_s
-    writer = threading.Thread(
-        target=database.execute, args=(f"CALL write_events({load.rate}, {seconds})",), name="writer"
-    )
+    writer = _writer(database, load)
     writer.start()
     writer.join(timeout=load.warm_s)
     before, size = _processor_seconds(server, product), _size(product.rig.lake)
@@ -215,6 +215,26 @@ def _write(
     after, grown = _processor_seconds(server, product), _size(product.rig.lake) - size
     cores = {name: (after[name] - before[name]) / load.measured_s for name in before.keys() & after.keys()}
     return cores, grown / load.measured_s
+
+
+def _writer(database: ScratchDatabase, load: Load) -> threading.Thread:
+    def write() -> None:
+        with contextlib.suppress(psycopg.errors.QueryCanceled):
+            database.execute(f"CALL write_events({load.rate}, {load.warm_s + load.measured_s})")
+
+    return threading.Thread(target=write, name="writer")
+
+
+@contextmanager
+def writing(database: ScratchDatabase, load: Load) -> Iterator[threading.Thread]:
+    """Write the load while the block runs; what is left of it then is not written."""
+    writer = _writer(database, load)
+    writer.start()
+    try:
+        yield writer
+    finally:
+        database.execute("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'CALL write_events%'")
+        writer.join()
 
 
 def _size(folder: Path) -> int:
