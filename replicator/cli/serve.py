@@ -111,7 +111,9 @@ def _listening(listening: Listening | None) -> Iterator[None]:
         web.start()
         scheme = "http" if listening.tls_cert is None else "https"
         host, port = listener.getsockname()[:2]
-        click.echo(f"REST API: {scheme}://{f'[{host}]' if ':' in host else host}:{port}/api/v1/replicators", err=True)
+        address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        click.echo(f"Dashboard: {address}/", err=True)
+        click.echo(f"REST API: {address}/api/v1/replicators", err=True)
         yield
     finally:
         web.stop()

@@ -133,7 +133,8 @@ class ConfiguredDocument(Findings):
         description="Tables with a changed setting that only a new target table can have (`snapshot` with `recreate`)."
     )
     has_worker: bool = Field(
-        description="Whether a worker runs the replicator; without one nothing happens until one does."
+        description="Whether a worker runs the replicator already. A `serve` with room takes a new one within seconds; without any worker "
+        "nothing happens."
     )
 
     @classmethod

@@ -159,11 +159,13 @@ class Guard:
         self._count(f"token:{caller.name}" if caller else address)
         if has_no_token(scope["path"]):
             return caller.name if caller else address
-        if given is not None and caller is None:
-            raise _unauthorized("The token is not valid.")
         needed = _needed(scope["method"], scope["path"])
+        if given is not None and caller is None:
+            raise _unauthorized("The token is not valid.", needed)
         if caller is None and (self._listening.needs_token or not _LOCAL.includes(needed)):
-            raise _unauthorized(f"A token{'' if _LOCAL.includes(needed) else ' with the scope configure'} is needed.")
+            raise _unauthorized(
+                f"A token{'' if _LOCAL.includes(needed) else ' with the scope configure'} is needed.", needed
+            )
         allowed = _LOCAL if caller is None else caller.scope
         scope[MAY_OPERATE] = allowed.includes(TokenScope.OPERATE)
         scope[MAY_CONFIGURE] = allowed.includes(TokenScope.CONFIGURE)
@@ -236,7 +238,7 @@ def check_origin(method: str, path: str, headers: Mapping[str, str]) -> None:
             f"The body has another content type than {' or '.join(taken)}.",
             status=415,
             code="unsupported_media_type",
-            action=f"Send the header Content-Type: {taken[0]}.",
+            action=f"Send the header Content-Type: {' or '.join(taken)}.",
         )
 
 
@@ -286,12 +288,13 @@ def _needed(method: str, path: str) -> TokenScope:
     return TokenScope.READ if method in SAFE else TokenScope.OPERATE
 
 
-def _unauthorized(message: str) -> RequestError:
+def _unauthorized(message: str, needed: TokenScope) -> RequestError:
+    option = "" if needed is TokenScope.READ else f" --scope {needed.value}"
     return RequestError(
         message,
         status=401,
         code="unauthorized",
-        action="Send the header Authorization: Bearer TOKEN. To create a token: replicator token create NAME",
+        action=f"Send the header Authorization: Bearer TOKEN. To create a token: replicator token create NAME{option}",
     )
 
 

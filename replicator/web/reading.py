@@ -222,6 +222,6 @@ def _moment(text: str, now: datetime) -> datetime:
             "`since` is neither a time with its zone nor a duration.",
             status=422,
             code="invalid_request",
-            action="Write, for example, 2026-01-31T03:00:00Z or 15m.",
+            action="Write, for example, 2026-01-31T03:00:00Z or 15m. In an address a + is written %2B.",
         )
     return moment

@@ -200,6 +200,11 @@ def test_pages_of_other_sites_get_nothing(server: RestServer, headers: Mapping[s
     assert server.ask(f"{API}/replicators", headers=headers).status == status
 
 
+def test_serve_says_where_people_and_programs_find_it(server: RestServer) -> None:
+    address = f"http://127.0.0.1:{server.port}"
+    assert [f"Dashboard: {address}/\n", f"REST API: {address}{API}/replicators\n"] == server.lines[:2]
+
+
 def test_a_body_of_another_type_and_a_head_that_is_too_large_are_refused(server: RestServer) -> None:
     path = f"{API}/replicators"
     form = server.ask(path, method="POST", body=b"a=1", headers={"Content-Type": "text/plain"})

@@ -213,6 +213,8 @@ def test_a_configuration_is_read_only_for_who_may_configure(
     expected = (401, "unauthorized") if scope is None else (403, "scope_too_small")
     assert (answer.status_code, answer.json()["code"]) == expected
     assert "configure" in (answer.json()["detail"] + answer.json()["action"])
+    if scope is None:
+        assert answer.json()["action"].endswith("replicator token create NAME --scope configure")
 
 
 @pytest.mark.parametrize(
@@ -234,6 +236,8 @@ def test_a_page_of_another_site_is_refused(
 ) -> None:
     answer = api.ask(method, path, written(away(tmp_path)), media_type=media_type, headers=headers)
     assert answer.status_code == status
+    if status == 415:
+        assert answer.json()["action"] == "Send the header Content-Type: application/json or application/yaml."
 
 
 def test_an_alias_bomb_and_ten_megabytes_are_refused(api: Api) -> None:
