@@ -9,12 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, func, select, update
+from sqlalchemy import Connection, Engine, Table, create_engine, event, func, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, OperationalError
 
 from replicator.model.errors import ConfigError
+from replicator.observability import get_logger
 from replicator.state.errors import translated
 from replicator.state.local_files import prepared_file
 from replicator.state.migrations import POSTGRESQL_SCHEMA, is_current, migrate
@@ -22,7 +23,17 @@ from replicator.state.tables import REPLICATORS, STORE
 
 POOL_SIZE: Final = 5
 _ROWS_PER_STATEMENT: Final = 500
+_APPLICATION: Final = "replicator"
+_LOCK_NOT_AVAILABLE: Final = "55P03"
+_END_SLEEPERS: Final = text(
+    # What `idle_in_transaction_session_timeout` does, where the server did not: its timer can get lost, and poolers drop the setting.
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user"
+    " AND application_name = :application AND state LIKE 'idle in transaction%'"
+    " AND clock_timestamp() - state_change > make_interval(secs => :seconds)"
+)
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+_log = get_logger(__name__)
 
 
 def parse_state_url(text: str) -> URL:
@@ -74,7 +85,7 @@ class Database:
 
     def __init__(self, url: str, *, busy_timeout_s: float, clock: Callable[[], datetime]) -> None:
         self._url = parse_state_url(url)
-        self._clock = clock
+        self._clock, self._busy_timeout_s = clock, busy_timeout_s
         self.location = _location(self._url)
         if self._url.get_backend_name() == "sqlite":
             assert self._url.database is not None
@@ -100,11 +111,20 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """One write transaction, committed at the end of the block and rolled back by an exception."""
-        with translated(self.location), self._engine.connect() as connection:
-            connection.execution_options(is_write=True)
-            with connection.begin():
-                yield connection
+        """One write transaction, committed at the end of the block and rolled back by an exception.
+
+        If a lock was not free in time, transactions of processes that sleep are ended, so that the next attempt succeeds.
+        """
+        with translated(self.location):
+            try:
+                with self._engine.connect() as connection:
+                    connection.execution_options(is_write=True)
+                    with connection.begin():
+                        yield connection
+            except OperationalError as error:
+                if getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+                    self._end_sleepers()
+                raise
 
     def now(self, connection: Connection) -> datetime:
         """The store's clock."""
@@ -113,6 +133,14 @@ class Database:
         moment = connection.scalar(select(func.clock_timestamp()))
         assert isinstance(moment, datetime)
         return moment.astimezone(UTC)
+
+    def _end_sleepers(self) -> None:
+        with self._engine.connect() as connection, connection.begin():
+            ended = connection.scalars(
+                _END_SLEEPERS, {"application": _APPLICATION, "seconds": self._busy_timeout_s}
+            ).all()
+        if ended:
+            _log.warning("sleeping_transactions_ended", sessions=len(ended))
 
     def _open(self) -> None:
         try:
@@ -205,7 +233,7 @@ def _postgresql_engine(url: URL, busy_timeout_s: float) -> Engine:
             pool_pre_ping=True,
             hide_parameters=True,
             connect_args={
-                "application_name": "replicator",
+                "application_name": _APPLICATION,
                 "options": " ".join([*options, *(f"-c {name}={value}" for name, value in settings.items())]),
             },
         )

@@ -437,14 +437,36 @@ def test_an_unforeseen_error_keeps_the_words_and_the_code_of_the_server(
     assert caught.value.message.endswith(" failed with an unexpected error: the auditors say no (P0001).")
 
 
-def test_a_locked_row_is_unavailable(url: str, store: StateStore) -> None:
+LOCK = "SELECT 1 FROM replicator.leases WHERE replicator = 'r' FOR UPDATE"
+ENDLESS = "-c idle_in_transaction_session_timeout=0"
+
+
+def test_a_row_that_somebody_else_has_locked_is_unavailable(url: str, store: StateStore) -> None:
     store.create_replicator("r", "", "gs://b/j")
     impatient = StateStore(url, busy_timeout_s=0.1)
-    with store._database.write() as connection:
-        connection.exec_driver_sql("SELECT * FROM leases FOR UPDATE")
-        with pytest.raises(StateUnavailableError):
-            impatient.acquire_lease("r", holder_id(), 60)
+    with psycopg.connect(url, application_name="somebody else", options=ENDLESS) as other:
+        other.execute(LOCK)
+        for _ in range(3):
+            with pytest.raises(StateUnavailableError):
+                impatient.acquire_lease("r", holder_id(), 60)
+        other.execute("SELECT 1")
     assert impatient.acquire_lease("r", holder_id(), 60) is not None
+    impatient.close()
+
+
+def test_a_transaction_of_ours_that_sleeps_with_a_lock_is_ended_for_the_next_attempt(
+    url: str, store: StateStore
+) -> None:
+    """Also where the server does not end it by itself."""
+    store.create_replicator("r", "", "gs://b/j")
+    impatient = StateStore(url, busy_timeout_s=0.5)
+    sleeper = psycopg.connect(url, application_name="replicator", options=ENDLESS)
+    sleeper.execute(LOCK)
+    with pytest.raises(StateUnavailableError):
+        impatient.acquire_lease("r", holder_id(), 60)
+    assert impatient.acquire_lease("r", holder_id(), 60) is not None
+    with pytest.raises(psycopg.OperationalError):
+        sleeper.execute("SELECT 1")
     impatient.close()
 
 
