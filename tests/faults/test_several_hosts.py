@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
+import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from statistics import median
 
 import pytest
@@ -23,6 +26,10 @@ from replicator_testbed.target_tables import TargetTables
 _log = logging.getLogger(__name__)
 
 TAKE_OVERS = int(os.environ.get("REPLICATOR_TAKE_OVERS", "200"))
+MINUTES = float(os.environ.get("REPLICATOR_TAKE_OVER_MINUTES", "inf"))
+"""After these a run compares the rows and ends, whether it has done all or not."""
+RECORD = os.environ.get("REPLICATOR_TAKE_OVERS_RECORD", "")
+"""A file of the take-overs of earlier runs whose rows were compared: the next run continues them."""
 
 
 @pytest.fixture
@@ -60,18 +67,29 @@ def test_another_host_takes_over_whatever_happens_to_the_first(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["bigquery"])
+@pytest.mark.parametrize(
+    ("target", "protocol"),
+    # Files on Google Cloud Storage BigQuery reads itself, and its emulator cannot.
+    [
+        ("bigquery", Protocol.S3),
+        ("delta", Protocol.GCS),
+        ("spark", Protocol.GCS),
+        ("spark", Protocol.S3),
+    ],
+)
 @pytest.mark.timeout(900)
 def test_another_host_takes_over_with_a_journal_in_an_object_store(
-    rig: Rig, postgres: PostgresServer, writer: ShopWriter, target_tables: TargetTables
+    rig: Rig, postgres: PostgresServer, writer: ShopWriter, target_tables: TargetTables, protocol: Protocol
 ) -> None:
-    """On S3: files on Google Cloud Storage BigQuery reads itself, and its emulator cannot."""
-    with object_store(Protocol.S3) as server, postgres.database() as state:
+    with object_store(protocol) as server, postgres.database() as state:
         mine = replace(rig, environ={**rig.environ, **server.environ})
         with hosts_of(mine, state, ("north", "south"), journal=server.uri("journal")) as hosts:
             hosts.begin()
             for failure in (Failure.KILLED, Failure.FROZEN):
                 hosts.take_over(failure)
+            uris = hosts.store.segment_uris(hosts.name)
+            assert uris
+            assert all(uri.startswith(server.uri("journal")) for uri in uris)
             assert_equal(hosts, writer, target_tables)
 
 
@@ -81,14 +99,31 @@ def test_another_host_takes_over_with_a_journal_in_an_object_store(
 def test_many_take_overs_lose_and_double_nothing(
     hosts: Hosts, writer: ShopWriter, target_tables: TargetTables, target: str
 ) -> None:
-    draw = random.Random(20261127)
+    earlier = recorded(target)
+    draw = random.Random(20261127 + len(earlier))
     hosts.begin()
     done: list[TakeOver] = []
-    for _ in range(TAKE_OVERS):
+    began = time.monotonic()
+    while len(earlier) + len(done) < TAKE_OVERS and time.monotonic() - began < 60 * MINUTES:
         let_it_write(writer, draw.randint(0, 300))
         done.append(hosts.take_over(draw.choice(list(Failure))))
-        _log.info("%s: %s", target, figures(done))
+        _log.info("%s: %s", target, figures([*earlier, *done]))
     assert_equal(hosts, writer, target_tables)
+    if RECORD:
+        with Path(RECORD).open("a", encoding="utf-8") as record:
+            record.writelines(json.dumps({"target": target, **asdict(one)}) + "\n" for one in done)
+
+
+def recorded(target: str) -> list[TakeOver]:
+    """The take-overs of earlier runs."""
+    if not RECORD or not Path(RECORD).exists():
+        return []
+    lines = map(json.loads, Path(RECORD).read_text(encoding="utf-8").splitlines())
+    return [
+        TakeOver(failure=Failure(line["failure"]), lease_s=line["lease_s"], applied_s=line["applied_s"])
+        for line in lines
+        if line["target"] == target
+    ]
 
 
 def figures(done: list[TakeOver]) -> str:
