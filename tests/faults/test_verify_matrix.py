@@ -22,6 +22,7 @@ from replicator_testbed.corruptions import MATRIX, OF_VALUES, WHY_NOT, Corruptio
 from replicator_testbed.databases import Database
 from replicator_testbed.delta import plain_rows
 from replicator_testbed.java import short_lived_options
+from replicator_testbed.mysql_servers import MysqlDatabase
 from replicator_testbed.postgresql_tables import OddTable
 from replicator_testbed.rig import Rig, is_streaming
 from replicator_testbed.servers import ScratchDatabase
@@ -92,8 +93,9 @@ def pair(rig: Rig, origin: Database, target: str, request: pytest.FixtureRequest
 
 
 def _source_rows(origin: Database, table: SpoiledTable) -> Counter[tuple[Any, ...]]:
-    if not isinstance(origin, ScratchDatabase):
+    if isinstance(origin, MysqlDatabase):
         return mysql_tables.source_rows(origin, table.name)
+    assert isinstance(origin, ScratchDatabase)
     odd = OddTable(name=table.name, statements=(), columns={})
     return postgresql_rows.source_rows(origin, odd, has_times=False)
 

@@ -18,7 +18,7 @@ from replicator_testbed.demo.targets import TARGETS
 @click.option("--keep", is_flag=True, help="Keep the scratch folder.")
 @click.option(
     "--source", type=click.Choice(list(SOURCES)), default="postgresql", show_default=True,
-    help="What to replicate: an embedded PostgreSQL, or a MySQL or MariaDB that is installed on this machine.",
+    help="What to replicate: an embedded PostgreSQL, a MySQL or MariaDB that is installed on this machine, or a MODEL of a SQL Server.",
 )  # fmt: skip
 def demo(source: str, target: str, keep: bool) -> None:
     """Replicate a live database and survive a kill -9. At the end it compares both sides row by row."""

@@ -61,11 +61,16 @@ def shop_of(database: Database, size: shop.Size, *, pause_s: float = 0.01) -> Sh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSource:
-    """A shop on a server that runs."""
+    """A shop on a server that runs. `can_verify`: `replicator verify` knows this kind of source."""
 
     title: str
     database: Database
     shop: Shop
+    can_verify: bool
+
+
+# The model reads statements by a parser in Python.
+_SIZES: Final = {"sqlserver": shop.Size(customers=2_000, products=500, orders=4_000)}
 
 
 @contextmanager
@@ -80,7 +85,12 @@ def demo_source(name: str) -> Iterator[DemoSource]:
     """
     with SOURCES[name]() as (title, database):
         # Some thirty transactions a second leave the processor to what is to be seen.
-        yield DemoSource(title=title, database=database, shop=shop_of(database, shop.Size(), pause_s=0.03))
+        yield DemoSource(
+            title=title,
+            database=database,
+            shop=shop_of(database, _SIZES.get(name, shop.Size()), pause_s=0.03),
+            can_verify=name != "sqlserver",
+        )
 
 
 @contextmanager

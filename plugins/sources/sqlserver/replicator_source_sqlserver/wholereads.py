@@ -118,7 +118,7 @@ class WholeReads:
 
     Attributes:
         capture_wait_s: How long to wait for the capture job. It moves at least every five minutes.
-        settle_s: How long after its capture a transaction is surely visible to whoever begins to read.
+        settle_s: How long after its capture a transaction is surely visible to every read that begins.
         poll_s: How often to look.
         nudge: Has something captured, so that the boundary comes soon; None where nothing may be written.
     """

@@ -180,7 +180,7 @@ class Rounding(TableReader):
 def test_a_chunk_that_does_not_get_past_its_beginning_is_told(
     make: Callable[..., TableReader], writer: pyodbc.Connection
 ) -> None:
-    """The same rows would come for ever."""
+    """The same rows would come again and again."""
     writer.execute("DROP TABLE IF EXISTS dbo.moments")
     writer.execute("CREATE TABLE dbo.moments (at datetime2(3) NOT NULL PRIMARY KEY)")
     writer.execute("INSERT INTO dbo.moments (at) VALUES ('2026-01-02T03:04:05.100')")

@@ -202,7 +202,7 @@ class Session:
             if translated.locks and not self.is_in_transaction:
                 raise SqlError(40510, "The model locks whole tables in transactions only.")
             for table in translated.locks:
-                # SHARE is in the way of ROW EXCLUSIVE, which whoever writes has, as S is in the way of IX.
+                # SHARE conflicts with ROW EXCLUSIVE, which every writer has, as S conflicts with IX.
                 self.execute(f"LOCK TABLE {table} IN SHARE MODE")
             sql, arguments = self._prepared(translated)
             if not is_change:
