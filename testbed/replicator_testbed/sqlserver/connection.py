@@ -169,6 +169,9 @@ class Connection:
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             if not listening.done():
                 await self._send(await running)
+                if listening.done() and listening.exception() is None:
+                    # It came while the answer was sent, and is answered next.
+                    self._messages.insert(0, listening.result())
                 return
             error = listening.exception()
             session.cancel()

@@ -333,3 +333,17 @@ def test_freetds_verifies_by_freetds_conf(
         else:
             with pytest.raises(pyodbc.Error, match="Unable to connect"):
                 connect(Driver.FREETDS, model.address, options=options)
+
+
+def test_a_result_that_is_not_read_to_its_end_is_cancelled(any_client: Client) -> None:
+    """The cancellation may come while the answer is still being sent: it is acknowledged all the same."""
+    any_client("DROP TABLE IF EXISTS dbo.wide")
+    any_client("CREATE TABLE dbo.wide (n int, t nvarchar(max))")
+    values = ", ".join(f"({n}, REPLICATE(N'x', 20000))" for n in range(300))
+    any_client(f"INSERT INTO dbo.wide VALUES {values}")
+    for _ in range(5):
+        cursor = any_client.connection.cursor()
+        cursor.execute("SELECT n, t FROM dbo.wide")
+        assert len(cursor.fetchmany(16)) == 16
+        cursor.close()
+    assert any_client.value("SELECT COUNT(*) FROM dbo.wide") == 300
