@@ -20,8 +20,11 @@ FROM sys.tables t JOIN sys.schemas s ON s.schema_id = t.schema_id
 WHERE t.object_id IN ({numbers})
 """
 
+# From SQL Server 2022 on columns can be unmasked one by one; before, the answer about a column is NULL.
 _COLUMNS: Final = """
-SELECT c.object_id, c.name, c.is_masked, c.is_column_set, c.encryption_type,
+SELECT c.object_id, c.name, CASE WHEN c.is_masked = 1 AND COALESCE(
+    HAS_PERMS_BY_NAME(QUOTENAME(s.name) + N'.' + QUOTENAME(t.name), N'OBJECT', N'UNMASK', c.name, N'COLUMN'), 0) = 0 THEN 1 ELSE 0 END,
+  c.is_column_set, c.encryption_type,
   CAST(COLLATIONPROPERTY(c.collation_name, 'CodePage') AS int),
   HAS_PERMS_BY_NAME(QUOTENAME(s.name) + N'.' + QUOTENAME(t.name), N'OBJECT', N'SELECT', c.name, N'COLUMN')
 FROM sys.columns c JOIN sys.tables t ON t.object_id = c.object_id JOIN sys.schemas s ON s.schema_id = t.schema_id
@@ -40,7 +43,13 @@ _AT_ONCE: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFacts:
-    """A column. `code_page`: of its collation; None if it is no text. `is_readable`: our account may SELECT it."""
+    """A column.
+
+    Attributes:
+        is_masked: It is masked, and our account may not see through the mask of this column.
+        code_page: Of its collation; None if it is no text.
+        is_readable: Our account may SELECT it.
+    """
 
     is_masked: bool = False
     is_column_set: bool = False

@@ -152,6 +152,14 @@ def test_on_amazon_rds_its_own_procedure_switches_it_on(bare: Checked) -> None:
     assert problem.sql == ("EXEC msdb.dbo.rds_cdc_enable_db N'shop';",)
 
 
+def test_both_drivers_tell_the_same(check: Checked) -> None:
+    def facts(driver: Driver) -> ServerFacts | None:
+        check(ORDERS, driver=str(library(driver)))
+        return check.facts
+
+    assert facts(Driver.MICROSOFT) == facts(Driver.FREETDS)
+
+
 def test_a_table_that_is_missing() -> None:
     assert missing_table(ORDERS).code == "table_missing"
 
@@ -293,6 +301,11 @@ def test_columns_that_are_masked(check: Checked, admin: Run) -> None:
     named = table(admin, "id int NOT NULL PRIMARY KEY, mail nvarchar(20) MASKED WITH (FUNCTION = 'email()')")
     problem = check.fixed_by_its_sql("column_hidden", named)
     assert problem.severity is Severity.BLOCKING
+    # SQL Server 2022: for this table alone.
+    admin(f"REVOKE UNMASK FROM {READER}")
+    assert check.codes(named) == ["column_hidden"]
+    admin(f"GRANT UNMASK ON dbo.t TO {READER}")
+    assert check.codes(named) == []
 
 
 @pytest.mark.parametrize(
