@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from replicator.model.schema import TableId
+from replicator.state import table_life
 from replicator.state.records import RequestKind, SegmentFile
 from replicator.state.store import StateStore
 
@@ -83,7 +84,7 @@ class Barriers:
         """Wait until apply has nothing left of a table up to a position.
 
         Raises:
-            NotVerifiedError: That takes too long.
+            NotVerifiedError: That takes too long, or does not happen any more.
         """
         until = self.clock() + self.waits_max_s
         while not self._is_applied(table, position):
@@ -116,6 +117,9 @@ class Barriers:
             self.wait()
 
     def _is_applied(self, table: TableId, position: int) -> bool:
+        record = self.store.table(self.name, table)
+        if record is not None and not table_life.is_replicated(record):
+            raise NotVerifiedError("it is not replicated")  # nobody applies what is left of it
         applied = self.store.applied(self.name).get(table)
         if applied is None:
             return False

@@ -32,10 +32,10 @@ from replicator.state import table_life
 from replicator.state.records import AppliedRecord, TableRecord, TargetCopy
 from replicator.state.store import StateStore
 from replicator.verify.barriers import Barriers, NotVerifiedError
-from replicator.verify.rounds import AgainError, Compared, Round, Sides
+from replicator.verify.rounds import CHANGES_TOO_MUCH, IS_FOLLOWED_SOON, AgainError, Compared, Round, Sides
 from replicator.verify.scope import Chosen, OfIds, Scope, TableJournal, Whole
 from replicator.verify.verdicts import DIFFERENCES_MAX, Counts, Verdict
-from replicator.verify.walk import AGAIN, CHANGES_TOO_MUCH, ROUNDS_MAX, Visit, Walk, Walked
+from replicator.verify.walk import AGAIN, KEPT_CHANGING, ROUNDS_MAX, Visit, Walk, Walked, given_up
 
 _log = get_logger(__name__)
 
@@ -111,7 +111,7 @@ class Judge:
     def _verify(self, table: TableId, scope: Scope, visit: Visit) -> Verdict:
         compared: Compared | None = None
         found, again, chosen = list[Round](), None, Chosen()
-        reason = "its definition kept changing"
+        why = NotVerifiedError(KEPT_CHANGING, IS_FOLLOWED_SOON)
         for _ in range(ROUNDS_MAX):
             before, compared = compared, self._compared(table)
             if before is not None and not compared.is_as(before):
@@ -124,7 +124,7 @@ class Judge:
                         return self._walk(table, visit)
                 one = self._round(compared, chosen.among if again is None else Ids(again))
             except AGAIN as error:
-                reason = str(error) or reason
+                why = given_up(error)
                 found, again = [], None
                 self.barriers.check()
                 self.barriers.wait()
@@ -134,7 +134,8 @@ class Judge:
             if not again:
                 return _verdict(table, chosen, [found], compared.not_compared)
             reason = f"{len(again)} of its rows were changed again whenever they were read"
-        raise NotVerifiedError(reason, CHANGES_TOO_MUCH)
+            why = NotVerifiedError(reason, CHANGES_TOO_MUCH)
+        raise why
 
     def _walk(self, table: TableId, visit: Visit) -> Verdict:
         """Compare a whole table."""

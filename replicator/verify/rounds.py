@@ -48,8 +48,18 @@ _DIGITS_OF_RANGE: Final = 2
 _DIGITS_OF_IDS: Final = 4
 
 
+CHANGES_TOO_MUCH: Final = "Verify it again when fewer of its rows change."
+IS_FOLLOWED_SOON: Final = (
+    "Verify it again in a minute or two: by then the replicator has followed what became of the table."
+)
+
+
 class AgainError(Exception):
-    """The round is void: something changed during it."""
+    """The round is void: something changed during it. `action` is what a person can do if that does not end."""
+
+    def __init__(self, reason: str, action: str = IS_FOLLOWED_SOON) -> None:
+        super().__init__(reason)
+        self.reason, self.action = reason, action
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +160,7 @@ class Sides:
         if barrier.ring:
             seen = visibility.classify(pa.array(barrier.ring, pa.string())).to_numpy(zero_copy_only=False)
             if np.any(seen != int(Seen.SEEN)):
-                raise AgainError("a transaction was in the log before other sessions could see it")
+                raise AgainError("a transaction was in the log before other sessions could see it", CHANGES_TOO_MUCH)
 
 
 class States:
@@ -224,7 +234,7 @@ class States:
             moving = Moving(reader=reader, schema=record.schema, columns=frozenset(self._compared.columns))
             found = moving.ids(self._barrier.position, later.position, self._ours.visibility)
         if reader.is_lost(record.table, record.incarnation, self._barrier.position):
-            raise AgainError("the journal does not keep changes as long as the comparison takes")
+            raise AgainError("the journal does not keep changes as long as the comparison takes", CHANGES_TOO_MUCH)
         return found
 
     def _note(self, one: Round, rows: Sequence[Found], within: KeyRange | None, *, described: int, keys: int) -> None:

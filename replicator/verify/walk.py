@@ -27,7 +27,15 @@ from replicator.state.verification_records import RangeRecord
 from replicator.verify.barriers import NotVerifiedError
 from replicator.verify.moving import TableChangedError
 from replicator.verify.pace import Pace
-from replicator.verify.rounds import AgainError, Compared, Round, Sides, States
+from replicator.verify.rounds import (
+    CHANGES_TOO_MUCH,
+    IS_FOLLOWED_SOON,
+    AgainError,
+    Compared,
+    Round,
+    Sides,
+    States,
+)
 from replicator.verify.verdicts import Counts
 
 ROWS_MIN: Final = 100_000
@@ -38,7 +46,22 @@ _AT_ONCE: Final = 50
 """So many ranges share the states of both sides, fewer if they are larger: the source keeps one state no longer than these rows take."""
 ROUNDS_MAX: Final = 20
 AGAIN: Final = (AgainError, TableChangedError, SchemaConflictError, TransientError)
-CHANGES_TOO_MUCH: Final = "Verify it again when fewer of its rows change."
+
+
+KEPT_CHANGING: Final = "its definition kept changing"
+
+
+def given_up(error: Exception) -> NotVerifiedError:
+    """What becomes of a comparison that one of `AGAIN` has made void again and again."""
+    match error:
+        case AgainError():
+            return NotVerifiedError(error.reason, error.action)
+        case SchemaConflictError():
+            return NotVerifiedError(error.message, IS_FOLLOWED_SOON)
+        case TransientError():
+            return NotVerifiedError(error.message, error.action)
+        case _:
+            return NotVerifiedError(KEPT_CHANGING, IS_FOLLOWED_SOON)
 
 
 def _nothing(_record: RangeRecord, _begun_at: datetime, _counts: Counts) -> None:
@@ -124,13 +147,13 @@ class Walk:
             NotVerifiedError: Some range could not be compared. Those before it were noted.
             ReplicatorError: Source, target or state store cannot be asked.
         """
-        failures, reason = 0, "its definition kept changing"
+        failures, why = 0, NotVerifiedError(KEPT_CHANGING, IS_FOLLOWED_SOON)
         while True:
             compared = self._look()
             if self._todo is not None and not self._todo and not self._moved:
                 return Walked(compared=compared, parts=[part.rounds for part in self._done], kept=self._kept)
             if failures == ROUNDS_MAX:
-                raise NotVerifiedError(reason, CHANGES_TOO_MUCH)
+                raise why
             done = len(self._done)
             try:
                 if self.visit.pace is not None and not self._moved:
@@ -139,7 +162,7 @@ class Walk:
                 with self.sides.open(compared) as states:
                     self._visit(states, compared, moment)
             except AGAIN as error:
-                failures, reason = failures + 1, str(error) or reason
+                failures, why = failures + 1, given_up(error)
                 self.sides.barriers.check()
                 self.sides.barriers.wait()
             if len(self._done) > done:

@@ -398,6 +398,7 @@ def test_columns_that_the_target_does_not_keep_as_they_were_are_not_compared(pai
 
 
 def test_a_table_that_was_dropped_is_not_verified_and_says_so(pair: Pair) -> None:
+    pair.captured.settings = replace(pair.captured.settings, compare_every_s=0.05)
     with pair.running() as (capture, judge):
         settled(judge, KEYED, capture)
         pair.database.drop_table(KEYED)

@@ -88,7 +88,7 @@ class MemoryVisibility(Visibility):
 
 
 class MemorySource(DeltaSource[MemorySourceConfig], SupportsRehearsal, SupportsSourceVerification):
-    """Reads a `MemoryDatabase`. Operations that `faults` can script: the names of the methods, and `pull`, `acknowledge`, `keep_alive`.
+    """Reads a `MemoryDatabase`. What `faults` can script: the names of the methods, `pull`, `acknowledge`, `keep_alive`, and `same_table`.
 
     `open_log.table` is reached for each table for which the log is opened, `decode` for each of them whose changes a pull hands out.
     """
@@ -275,9 +275,9 @@ class MemorySource(DeltaSource[MemorySourceConfig], SupportsRehearsal, SupportsS
         return held
 
     def _identity_if(self, table: TableId, before: TableIdentity) -> TableIdentity | None:
+        self.faults.hit("same_table", table)
         with self.database.changed:
-            held = self.database.tables.get(table)
-            return before if held is not None and held.identity() == before else None
+            return before if table in self.database.tables and self.database.table(table).identity() == before else None
 
     def _batches(self, schema: TableSchema, rows: Sequence[Row]) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(rows), _WHOLE_READ_ROWS):

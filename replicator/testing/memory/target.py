@@ -49,12 +49,13 @@ class StoredRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """The table after one commit: who made it, the ledger, and the rows that are not deleted."""
+    """The table after one commit: who made it, the ledger, its shape, and the rows that are not deleted."""
 
     incarnation: int
     epoch: int
     ledger: int
     action: str
+    schema: TableSchema | None
     state: State
 
 
@@ -261,15 +262,17 @@ class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held], SupportsTargetVerific
         with self.warehouse.lock:
             stored = self.warehouse.tables[table.table]
             past = [entry for entry in stored.history if entry.incarnation == table.incarnation and entry.ledger <= at]
-            if not past or stored.schema is None:
-                raise TableError("The table was not there.", code="state_not_readable", table=str(table.table))
-            names = [column.name for column in stored.schema.columns]
-            if stored.ledger <= at:
+            then = past[-1].schema if past else None
+            if then is None or not set(columns.values()) <= {column.name for column in then.held}:
+                raise TableError("The table was not there then.", code="state_not_readable", table=str(table.table))
+            if stored.ledger <= at and stored.schema is not None:
                 # With what others have done to it since.
                 rows = stored.live()
             else:
+                names = [column.name for column in then.columns]
                 rows = [dict(zip(names, values, strict=True)) for values, n in past[-1].state.items() for _ in range(n)]
             found = [{name: row[other] for name, other in columns.items()} for row in rows]
+        self.faults.hit("open_state.after", table.table)
         yield RowsState.of(schema, list(columns), found)
 
     def audit(self, table: TargetTable, since: str | None) -> Audit:
@@ -342,6 +345,7 @@ class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held], SupportsTargetVerific
                     epoch=table.epoch,
                     ledger=sequence_num,
                     action=action,
+                    schema=stored.schema if stored.shown is None else stored.shown[0],
                     state=stored.state(),
                 )
             )
