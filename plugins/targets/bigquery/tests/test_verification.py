@@ -353,31 +353,35 @@ def test_decimals_in_text_and_numbers_in_lists_that_somebody_wrote(making: Makin
 
 def test_lists_that_somebody_wrote(making: Making, warehouse: Warehouse) -> None:
     """What is no list of the column's type is equal to nothing."""
-    types = {"days": pa.date32(), "names": pa.string(), "singles": pa.float32()}
+    types = {"days": pa.date32(), "names": pa.string(), "singles": pa.float32(), "parts": pa.binary()}
     schema = schema_of({"id": pa.int64(), **{name: pa.list_(type_) for name, type_ in types.items()}})
     copy = making(schema)
     path = warehouse.names.path(schema.table)
     warehouse.query(
-        f"""INSERT INTO `{path}` (id, days, names, singles, _sequence_num) VALUES
-        (1, '["later",null]', '["a", null]', '[1e308,"x"]', 0),
-        (2, 'soon', '{{"a": 1}}', '', 0),
-        (3, '["2024-01-01 ","2024-01-01"]', NULL, '["nan ","NaN"," 1",1,"nan","-inf",-0,2]', 0)"""
+        f"""INSERT INTO `{path}` (id, days, names, singles, parts, _sequence_num) VALUES
+        (1, '["later",null]', '["a", null]', '[1e308,"x"]', '["AP9=","A",null]', 0),
+        (2, 'soon', '{{"a": 1}}', '', '', 0),
+        (3, '["2024-01-01 ","2024-01-01"]', NULL, '["nan ","NaN"," 1",1,"nan","-inf",-0,2]', '["AP8=","AP8= ",""]', 0)"""
     )
     with state_of(copy) as state:
         texts = state.texts([canonical.digest_of(f"{n},") for n in (1, 2, 3)])
+    part, nothing = (canonical.value_text(held, pa.binary(), is_key=False) for held in (b"\x00\xff", b""))
     assert texts[canonical.digest_of("3,")] == {
         "id": "3",
         "days": '[?"2024-01-01 ",19723,]',
         "names": None,
         "singles": '[?"nan ",?"NaN",?" 1",1e0,nan,-inf,0,2e0,]',
+        "parts": f'[{part},?"AP8= ",{nothing},]',
     }
     assert texts[canonical.digest_of("1,")] == {
         "id": "1",
         "days": '[?"later",,]',
         "names": "[1:a,,]",
         "singles": '[1e308,?"x",]',
+        # A reader of base64 takes the first for the bytes 00 and FF, which are written as AP8=.
+        "parts": '[?"AP9=",?"A",,]',
     }
-    names = {"days": "?soon", "names": '?{"a": 1}', "singles": "?"}
+    names = {"days": "?soon", "names": '?{"a": 1}', "singles": "?", "parts": "?"}
     assert texts[canonical.digest_of("2,")] == {"id": "2", **names}
 
 
