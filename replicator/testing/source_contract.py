@@ -23,16 +23,9 @@ import pytest
 
 from replicator.model.deletion import Deletion
 from replicator.model.errors import Severity, TableError
-from replicator.model.events import (
-    DDLOperation,
-)
+from replicator.model.events import DDLOperation
 from replicator.model.schema import TableId
-from replicator.plugins.source import (
-    ChunkRequest,
-    Cursor,
-    PullLimits,
-    Seen,
-)
+from replicator.plugins.source import ChunkRequest, Cursor, PullLimits, Seen
 from replicator.testing.defaults import chunk_request
 from replicator.testing.source_harness import (
     _PULLS_MAX,

@@ -32,7 +32,7 @@ from replicator.state import table_life
 from replicator.state.records import AppliedRecord, TableRecord, TargetCopy
 from replicator.state.store import StateStore
 from replicator.verify.barriers import Barriers, NotVerifiedError
-from replicator.verify.rounds import CHANGES_TOO_MUCH, IS_FOLLOWED_SOON, AgainError, Compared, Round, Sides
+from replicator.verify.rounds import CHANGES_TOO_MUCH, AGAIN_SOON, AgainError, Compared, Round, Sides
 from replicator.verify.scope import Chosen, OfIds, Scope, TableJournal, Whole
 from replicator.verify.verdicts import DIFFERENCES_MAX, Counts, Verdict
 from replicator.verify.walk import AGAIN, KEPT_CHANGING, ROUNDS_MAX, Visit, Walk, Walked, given_up
@@ -111,7 +111,7 @@ class Judge:
     def _verify(self, table: TableId, scope: Scope, visit: Visit) -> Verdict:
         compared: Compared | None = None
         found, again, chosen = list[Round](), None, Chosen()
-        why = NotVerifiedError(KEPT_CHANGING, IS_FOLLOWED_SOON)
+        why = NotVerifiedError(KEPT_CHANGING, AGAIN_SOON)
         for _ in range(ROUNDS_MAX):
             before, compared = compared, self._compared(table)
             if before is not None and not compared.is_as(before):

@@ -49,15 +49,13 @@ _DIGITS_OF_IDS: Final = 4
 
 
 CHANGES_TOO_MUCH: Final = "Verify it again when fewer of its rows change."
-IS_FOLLOWED_SOON: Final = (
-    "Verify it again in a minute or two: by then the replicator has followed what became of the table."
-)
+AGAIN_SOON: Final = "Verify it again in a minute or two: by then the replicator knows what became of the table."
 
 
 class AgainError(Exception):
     """The round is void: something changed during it. `action` is what a person can do if that does not end."""
 
-    def __init__(self, reason: str, action: str = IS_FOLLOWED_SOON) -> None:
+    def __init__(self, reason: str, action: str = AGAIN_SOON) -> None:
         super().__init__(reason)
         self.reason, self.action = reason, action
 

@@ -29,7 +29,7 @@ from replicator.verify.moving import TableChangedError
 from replicator.verify.pace import Pace
 from replicator.verify.rounds import (
     CHANGES_TOO_MUCH,
-    IS_FOLLOWED_SOON,
+    AGAIN_SOON,
     AgainError,
     Compared,
     Round,
@@ -57,11 +57,11 @@ def given_up(error: Exception) -> NotVerifiedError:
         case AgainError():
             return NotVerifiedError(error.reason, error.action)
         case SchemaConflictError():
-            return NotVerifiedError(error.message, IS_FOLLOWED_SOON)
+            return NotVerifiedError(error.message, AGAIN_SOON)
         case TransientError():
             return NotVerifiedError(error.message, error.action)
         case _:
-            return NotVerifiedError(KEPT_CHANGING, IS_FOLLOWED_SOON)
+            return NotVerifiedError(KEPT_CHANGING, AGAIN_SOON)
 
 
 def _nothing(_record: RangeRecord, _begun_at: datetime, _counts: Counts) -> None:
@@ -147,7 +147,7 @@ class Walk:
             NotVerifiedError: Some range could not be compared. Those before it were noted.
             ReplicatorError: Source, target or state store cannot be asked.
         """
-        failures, why = 0, NotVerifiedError(KEPT_CHANGING, IS_FOLLOWED_SOON)
+        failures, why = 0, NotVerifiedError(KEPT_CHANGING, AGAIN_SOON)
         while True:
             compared = self._look()
             if self._todo is not None and not self._todo and not self._moved:

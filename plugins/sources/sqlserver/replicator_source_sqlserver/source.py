@@ -9,6 +9,7 @@ import itertools
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
@@ -98,7 +99,9 @@ class SqlServerSource(DeltaSource[SqlServerConfig]):
     @override
     def list_tables(self) -> Sequence[TableSummary]:
         with self._control.use("reading the catalogue") as connection:
-            return discovery.list_tables(connection)
+            found = discovery.list_tables(connection)
+        signal = self.config.signal
+        return [replace(summary, left_out="signal table") if summary.table == signal else summary for summary in found]
 
     @override
     def describe(self, tables: Sequence[TableId]) -> Mapping[TableId, TableDescription]:
