@@ -5,9 +5,11 @@ After a change of the model that is meant: `python -m replicator_testbed.sqlserv
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -135,6 +137,12 @@ def test_the_help_says_that_no_real_server_was_used() -> None:
     command = [sys.executable, "-m", conformance_command.__name__, "conformance", "--help"]
     text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
     assert "never ran this on a real SQL Server" in text
+
+
+def test_it_is_a_command() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    module, _, function = project["scripts"]["replicator-source-sqlserver"].partition(":")
+    assert getattr(importlib.import_module(module), function) is conformance_command.main
 
 
 def test_an_error_without_a_number_is_no_answer(model: SqlServerModel) -> None:
