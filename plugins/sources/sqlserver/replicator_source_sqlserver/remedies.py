@@ -12,6 +12,8 @@ from replicator_source_sqlserver.server import Account, ServerFacts
 
 INSTANCE_NAME_MAX: Final = 100
 """Characters of a capture instance's name."""
+ALLOW_SNAPSHOTS: Final = "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON;"
+"""Let transactions read versions of rows. It waits for the transactions that run."""
 
 
 def enable_database(facts: ServerFacts) -> str:

@@ -41,7 +41,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: SqlServerConfi
         *_instances(table, facts, config, known),
         *_code_pages(table, facts, known),
         *_large_values(table, facts),
-        *_key(table),
+        *_key(table, facts),
         *_digits(table),
     ]
 
@@ -184,7 +184,7 @@ def _digits(table: CatalogTable) -> list[Problem]:
     ]
 
 
-def _key(table: CatalogTable) -> list[Problem]:
+def _key(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
     if table.key:
         return []
     large = [name for name, spec in table.specs.items() if spec.is_lob]
@@ -204,7 +204,7 @@ def _key(table: CatalogTable) -> list[Problem]:
                 action=f"{give} -- or exclude the table",
             )
         ]
-    return [
+    problems = [
         Problem(
             code="no_key",
             table=str(table.table),
@@ -213,6 +213,16 @@ def _key(table: CatalogTable) -> list[Problem]:
             severity=Severity.WARNING,
         )
     ]
+    if not facts.is_snapshot_allowed:
+        problems.append(
+            Problem(
+                code="snapshot_isolation_off",
+                table=str(table.table),
+                message="without a key it is read in a SNAPSHOT transaction, which the database does not allow",
+                sql=(remedies.ALLOW_SNAPSHOTS,),
+            )
+        )
+    return problems
 
 
 # -- capture -----------------------------------------------------------------------------------------------------------

@@ -285,7 +285,9 @@ def test_large_values_that_the_server_would_refuse(check: Checked, admin: Run, k
 
 
 def test_a_table_without_a_key(check: Checked, admin: Run) -> None:
-    assert check.codes(table(admin, "id int NOT NULL, v nvarchar(20)")) == ["no_key"]
+    named = table(admin, "id int NOT NULL, v nvarchar(20)")
+    assert check.fixed_by_its_sql("snapshot_isolation_off", named).severity is Severity.BLOCKING
+    assert check.codes(named) == ["no_key"]
     assert check.codes(table(admin, "id float NOT NULL PRIMARY KEY, v nvarchar(20)", of="u")) == ["no_key"]
 
 
