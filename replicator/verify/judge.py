@@ -32,7 +32,7 @@ from replicator.state import table_life
 from replicator.state.records import AppliedRecord, TableRecord, TargetCopy
 from replicator.state.store import StateStore
 from replicator.verify.barriers import Barriers, NotVerifiedError
-from replicator.verify.rounds import CHANGES_TOO_MUCH, AGAIN_SOON, AgainError, Compared, Round, Sides
+from replicator.verify.rounds import AGAIN_SOON, CHANGES_TOO_MUCH, AgainError, Compared, Round, Sides
 from replicator.verify.scope import Chosen, OfIds, Scope, TableJournal, Whole
 from replicator.verify.verdicts import DIFFERENCES_MAX, Counts, Verdict
 from replicator.verify.walk import AGAIN, KEPT_CHANGING, ROUNDS_MAX, Visit, Walk, Walked, given_up

@@ -28,8 +28,8 @@ from replicator.verify.barriers import NotVerifiedError
 from replicator.verify.moving import TableChangedError
 from replicator.verify.pace import Pace
 from replicator.verify.rounds import (
-    CHANGES_TOO_MUCH,
     AGAIN_SOON,
+    CHANGES_TOO_MUCH,
     AgainError,
     Compared,
     Round,

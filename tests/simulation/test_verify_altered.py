@@ -150,7 +150,7 @@ def test_what_capture_does_not_know_yet_is_told(
         sample = judge.verify(table, Sample(Decimal(50)))
     assert [(one.result, one.reason) for one in (verdict, sample)] == [(Result.NOT_VERIFIED, reason)] * 2
     assert {one.action for one in (verdict, sample)} == {
-        "Verify it again in a minute or two: by then the replicator has followed what became of the table."
+        "Verify it again in a minute or two: by then the replicator knows what became of the table."
     }
 
 

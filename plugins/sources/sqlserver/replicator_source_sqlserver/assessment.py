@@ -23,6 +23,8 @@ _DAY: Final = timedelta(days=1)
 _WEEK: Final = timedelta(days=7)
 _SIGNAL_COLUMNS: Final = (("id", "int"), ("token", "varchar(64)"))
 _WITHOUT_CDC: Final = frozenset({Engine.EXPRESS, Engine.AZURE_SQL_EDGE})
+BARS_ALL: Final = frozenset({"server_too_old", "capture_not_supported", "edition_without_cdc"})
+"""Codes with which nothing that could be said of tables would help."""
 _EXAMPLE: Final = TableId("dbo", "replicator_signal")
 
 

@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import pyodbc
+
 from replicator.model.errors import SourceUnavailableError
 from replicator_source_sqlserver.connection import Connection
+from replicator_source_sqlserver.errors import is_unknowable
 
 HEARTBEAT_S: Final = 10.0
 """How often the signal table is written, if there is one."""
@@ -16,7 +19,8 @@ SIGNAL_S: Final = 60.0
 IDLE_S: Final = 610.0
 """Twice the time after which the job makes an entry for a database where nothing is written."""
 
-_ERRORS: Final = "SELECT TOP (1) error_number, error_message FROM sys.dm_cdc_errors ORDER BY entry_time DESC"
+# Its message may have values of rows.
+_ERRORS: Final = "SELECT TOP (1) error_number FROM sys.dm_cdc_errors ORDER BY entry_time DESC"
 
 
 class CaptureHealth:
@@ -49,11 +53,22 @@ class CaptureHealth:
 
 
 def _stalled(connection: Connection, seconds: float) -> SourceUnavailableError:
-    rows = connection.rows(_ERRORS)
-    reason = f" Its last error: {rows[0][1]} ({rows[0][0]})." if rows else ""
+    number = _last_error(connection)
+    reason = f" Its last error has the number {number} (sys.dm_cdc_errors)." if number is not None else ""
     return SourceUnavailableError(
         f"the capture job has captured nothing for {seconds:.0f} s.{reason}",
         code="capture_stalled",
         action="See that SQL Server Agent runs and the job exists (it does not after a failover): EXEC sys.sp_cdc_add_job @job_type ="
         " N'capture'; EXEC sys.sp_cdc_start_job @job_type = N'capture'.",
     )
+
+
+def _last_error(connection: Connection) -> int | None:
+    """The number of the job's last error; None if there is none, or if the account may not know."""
+    try:
+        rows = connection.rows(_ERRORS)
+    except pyodbc.Error as error:
+        if not is_unknowable(error):
+            raise
+        return None
+    return int(rows[0][0]) if rows else None

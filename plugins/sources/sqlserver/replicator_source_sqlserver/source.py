@@ -125,6 +125,8 @@ class SqlServerSource(DeltaSource[SqlServerConfig]):
             found = discovery.read_tables(connection, tables)
             facts = read_facts(connection, self.config, list(found.values()))
         problems = assessment.assess_server(facts, self.config)
+        if any(problem.code in assessment.BARS_ALL for problem in problems):
+            return problems
         for table in tables:
             problems += (
                 table_assessment.assess_table(found[table], facts, self.config)
