@@ -118,7 +118,8 @@ SELECT c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relpersistence::tex
   c.relispartition,
   c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
   NOT c.relispartition AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = c.oid),
-  row_security_active(c.oid), has_schema_privilege(n.oid, 'USAGE'), pg_has_role(c.relowner, 'USAGE'), pg_get_userbyid(c.relowner),
+  row_security_active(c.oid), has_schema_privilege(n.oid, 'USAGE') IS NOT FALSE,
+  pg_has_role(c.relowner, 'USAGE'), pg_get_userbyid(c.relowner),
   c.reltuples::float8, obj_description(c.oid, 'pg_class'), {_fingerprint("%(publication)s")},
   {_SCHEMA_SINCE}, {_COLUMNS_SINCE}, c.xmin::text::int8,
   pg_snapshot_xmax(pg_current_snapshot())::text::int8, c.cmin::text = '0' AND c.xmax::text = '0',
@@ -130,11 +131,12 @@ FROM wanted w JOIN pg_namespace n ON n.nspname = w.nspname::name JOIN pg_class c
 WHERE c.relkind IN ('r', 'p')
 """  # noqa: S608 our own text
 
+# Of a column that is dropped while this is read the server says NULL: whether it may be read is no question any more.
 # A default is spelled without its table, which the server would lock for it: no column is in it, unless the column is generated.
 COLUMNS_QUERY: Final = """
 SELECT a.attrelid::int8, a.attname, a.attnum, format_type(a.atttypid, a.atttypmod), a.atttypid::int8, a.atttypmod, a.attnotnull,
   a.attgenerated <> '',
-  has_column_privilege(a.attrelid, a.attnum, 'SELECT'), col_description(a.attrelid, a.attnum), a.attstorage <> 'p',
+  has_column_privilege(a.attrelid, a.attnum, 'SELECT') IS NOT FALSE, col_description(a.attrelid, a.attnum), a.attstorage <> 'p',
   CASE WHEN a.atthasmissing THEN array_to_string(a.attmissingval, '') END, d.oid::text, pg_get_expr(d.adbin, 0)
 FROM pg_attribute a
 LEFT JOIN pg_attrdef d ON a.attgenerated = '' AND d.adrelid = a.attrelid AND d.adnum = a.attnum

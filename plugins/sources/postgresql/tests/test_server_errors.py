@@ -317,3 +317,16 @@ def test_a_read_that_one_tables_privileges_forbid_is_an_error_of_that_table(
         source.close()
     finally:
         tables.execute(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+def test_a_column_that_is_dropped_while_the_catalogue_is_read_is_not_one_that_we_may_not_read(
+    any_database: ScratchDatabase,
+) -> None:
+    """The server answers questions about privileges from the catalogue as it is, not as the transaction sees it."""
+    any_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
+    with any_database.connect(autocommit=False) as connection:
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        ((oid,),) = connection.execute("SELECT 't'::regclass::oid::int8").fetchall()
+        any_database.execute("ALTER TABLE t DROP COLUMN a")
+        rows = connection.execute(COLUMNS_QUERY, ([oid],)).fetchall()
+        assert [(row[1], row[8]) for row in rows] == [("id", True), ("a", True)]
