@@ -162,8 +162,7 @@ class SqlServerHarness(SourceHarness):
 
 class TestSqlServerSource(SourceContract):
     has_truncate: ClassVar[bool] = False
-    begins_at_the_end: ClassVar[bool] = False
-    may_not_know: ClassVar[bool] = True
+    log_lags: ClassVar[bool] = True
 
     @pytest.fixture
     def harness(self, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[SourceHarness]:
@@ -176,8 +175,7 @@ class TestSqlServerSource(SourceContract):
 @pytest.mark.slow
 class TestSqlServerSourceWithLocks(SourceContract):
     has_truncate: ClassVar[bool] = False
-    begins_at_the_end: ClassVar[bool] = False
-    may_not_know: ClassVar[bool] = True
+    log_lags: ClassVar[bool] = True
 
     @pytest.fixture
     def harness(self, postgres: PostgresServer) -> Iterator[SourceHarness]:
