@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from replicator_testbed.sqlserver.databases import SqlServers
+
 pytest_plugins = ("replicator.testing.plugin",)
 
 
@@ -88,6 +90,14 @@ def replicator_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("REPLICATOR_HOME", str(home))
     monkeypatch.delenv("REPLICATOR_STATE_URL", raising=False)
     return home
+
+
+@pytest.fixture
+def sqlserver(postgres: PostgresServer) -> SqlServers:
+    """Models of a SQL Server, whose rows are in the machine's own PostgreSQL."""
+    from replicator_testbed.sqlserver.databases import SqlServers  # with packages of an extra
+
+    return SqlServers(postgres=postgres)
 
 
 @pytest.fixture(scope="session")

@@ -175,7 +175,9 @@ class Rig:
         )
 
     def verify(self) -> None:
-        """`verify`: all tables were compared, and are equal."""
+        """`verify`: all tables were compared, and are equal. It does not know a SQL Server: only the test's own comparison judges there."""
+        if self.database.source["type"] == "sqlserver":
+            return
         self.command("verify", self.name, timeout=900)
 
     def catch_up(self, check: int = 0) -> None:

@@ -62,7 +62,7 @@ def _put_to_sleep(rig: Rig, worker: list[psutil.Process]) -> bool:
     ("kind", "target"),
     [
         ("postgresql", "delta"),
-        *(pytest.param(kind, "delta", marks=pytest.mark.slow) for kind in ("mariadb", "mysql")),
+        *(pytest.param(kind, "delta", marks=pytest.mark.slow) for kind in ("mariadb", "mysql", "sqlserver")),
         *(pytest.param(kind, "spark", marks=pytest.mark.slow) for kind in ("postgresql", "mysql")),
     ],
 )
@@ -76,7 +76,11 @@ def test_random_kills_under_load_lose_and_double_nothing(
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("kind", "seed"),
-    [(kind, seed) for kind, seeds in (("postgresql", 20), ("mariadb", 5), ("mysql", 5)) for seed in range(seeds)],
+    [
+        (kind, seed)
+        for kind, seeds in (("postgresql", 20), ("mariadb", 5), ("mysql", 5), ("sqlserver", 20))
+        for seed in range(seeds)
+    ],
 )
 def test_many_random_kills_under_load_lose_and_double_nothing(
     rig: Rig, writer: ShopWriter, target_tables: TargetTables, seed: int
