@@ -21,7 +21,7 @@ Open = Callable[..., pyodbc.Connection]
 """Takes a model, a driver, and settings of the source that differ from the usual ones."""
 
 
-def config_of(model: SqlServerModel, driver: Driver, **changed: Any) -> SqlServerConfig:
+def config_of(model: SqlServerModel, driver: Driver, /, **changed: Any) -> SqlServerConfig:
     """The settings of a source that reads from a model."""
     address = model.address
     usual: dict[str, Any] = {

@@ -19,6 +19,7 @@ from replicator.model.errors import (
     SourceUnavailableError,
 )
 from replicator_source_sqlserver.config import SqlServerConfig
+from replicator_source_sqlserver.connection import Session
 from replicator_source_sqlserver.driver import settings_of
 from replicator_source_sqlserver.errors import number_of, translate
 from replicator_testbed.servers import PostgresServer
@@ -213,3 +214,28 @@ def test_a_driver_that_is_missing(model: SqlServerModel, open_: Open, tmp_path: 
     with pytest.raises(pyodbc.Error) as failed:
         open_(model, Driver.FREETDS, driver=str(tmp_path / "libtdsodbc.so"))
     assert told(failed.value, table=None)[1:] == (FatalError, "driver_missing")
+
+
+# -- cancellation ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("driver", Driver)
+def test_what_was_cancelled_does_not_end_as_if_it_were_complete(
+    model: SqlServerModel, open_session: Callable[..., Session], driver: Driver
+) -> None:
+    session = open_session(model, driver)
+
+    def cancelled(fetched_before: int) -> None:
+        with session.use("reading") as connection:
+            blocks = connection.blocks("SELECT n FROM (VALUES (1), (2), (3)) v (n)", (), rows_max=2)
+            for _ in range(fetched_before):
+                next(blocks)
+            connection.cancel()
+            list(blocks)
+
+    for fetched_before in range(3):
+        with pytest.raises(SourceUnavailableError) as caught:
+            cancelled(fetched_before)
+        assert caught.value.code == "statement_interrupted"
+    # The session has another connection by now.
+    assert session.rows("reading", "SELECT 1")[0][0] == 1

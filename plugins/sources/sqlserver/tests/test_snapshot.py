@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -22,11 +23,11 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen, Visibility
 from replicator_source_sqlserver.catalogue import CatalogTable
-from replicator_source_sqlserver.chunksql import ReadPlan
+from replicator_source_sqlserver.chunksql import ReadPlan, chunk_query
 from replicator_source_sqlserver.connection import Connection, Session
 from replicator_source_sqlserver.discovery import read_tables
 from replicator_source_sqlserver.lsn import ZERO, lsn_to_text
-from replicator_source_sqlserver.snapshot import TableReader
+from replicator_source_sqlserver.snapshot import TableReader, _Run
 from replicator_source_sqlserver.wholereads import WholeReads
 from replicator_testbed.sqlserver.drivers import Driver
 from replicator_testbed.sqlserver.model import SqlServerModel
@@ -206,6 +207,18 @@ def test_a_chunk_ends_where_it_grows_too_large(make: Callable[..., TableReader],
     assert (cut.rows.num_rows, cut.is_cut) == (0, True)
 
 
+def test_blocks_are_as_large_as_the_rows_allow(make: Callable[..., TableReader], writer: pyodbc.Connection) -> None:
+    fill(writer, 120, "REPLICATE(N'ż', 20000)")
+    reader = make()
+    schema = schema_of(reader)
+    with reader.reading(schema, "reading") as (connection, table, plan):
+        run = _Run(connection, table, plan, block_bytes=MIB)
+        blocks = list(run.batches(*chunk_query(plan, ChunkRequest(schema=schema, limit=120))))
+    assert sum(block.num_rows for block in blocks) == 120
+    assert all(block.nbytes <= MIB + MIB // 8 for block in blocks)
+    assert len(blocks) <= 7
+
+
 @pytest.mark.parametrize("key", [("x", "a"), ("99999999999", "a")])
 def test_a_key_that_is_no_value_of_its_type(
     make: Callable[..., TableReader], writer: pyodbc.Connection, key: Cursor
@@ -224,16 +237,26 @@ def test_a_key_that_is_no_value_of_its_type(
 def test_what_a_chunk_calls_seen_is_in_its_rows(
     make: Callable[..., TableReader], model: SqlServerModel, writer: pyodbc.Connection, *, is_locking: bool
 ) -> None:
-    """What is committed and captured while the visibility is asked for counts as seen: the SELECT has to come behind it."""
+    """What is committed and captured while the visibility is asked for counts as seen: the SELECT has to come behind that, once."""
+    writer.execute("EXEC sys.sp_cdc_enable_db")
+    writer.execute("EXEC sys.sp_cdc_enable_table @source_schema = N'dbo', @source_name = N'orders', @role_name = NULL")
     fill(writer, 5)
+    notes = itertools.count()
 
     def late(connection: Connection) -> Visibility:
-        writer.execute("UPDATE dbo.orders SET note = N'late'")
+        writer.execute(f"UPDATE dbo.orders SET note = N'{next(notes)}'")
+        model.capture.scan_all()
         return captured(connection)
 
     reader = make(visibility=late, is_locking=is_locking)
     chunk = reader.read_chunk(ChunkRequest(schema=schema_of(reader), limit=10))
-    assert set(chunk.rows.column("note").to_pylist()) == {"late"}
+    query = "SELECT DISTINCT [__$start_lsn], note FROM cdc.dbo_orders_CT WHERE [__$operation] IN (2, 4)"
+    changes = [(lsn_to_text(bytes(lsn)), note) for lsn, note in writer.execute(query).fetchall()]
+    writer.execute("EXEC sys.sp_cdc_disable_db")
+    seen = chunk.visibility.classify(pa.array([lsn for lsn, _ in changes])).to_pylist()
+    newest = max(change for change, one in zip(changes, seen, strict=True) if one == Seen.SEEN)
+    assert set(chunk.rows.column("note").to_pylist()) == {newest[1]}
+    assert len(changes) == 2
 
 
 def test_locking_waits_for_who_writes_and_row_versions_do_not(
@@ -307,7 +330,7 @@ def test_a_table_that_changes_while_it_is_read_is_read_again(
     make: Callable[..., TableReader], writer: pyodbc.Connection, statement: str
 ) -> None:
     """Its rows are of no use, even those that could not be decoded; and what was remembered of it is forgotten."""
-    writer.execute("INSERT INTO dbo.orders (id, n) VALUES ('a', 1)")
+    writer.execute("INSERT INTO dbo.orders (id, n, note) VALUES ('a', 1, N'abc')")
     changes = [statement]
 
     def changing(connection: Connection) -> Visibility:
@@ -370,6 +393,9 @@ def test_a_chunk_gives_way_to_a_session_that_alters_the_table(
     with pytest.raises(SourceUnavailableError) as caught:
         reader.read_chunk(ChunkRequest(schema=schema, limit=10))
     assert caught.value.code == "gave_way"
+    # By being cancelled: the end of the wait by lock_timeout would come too late.
+    assert isinstance(caught.value.__cause__, SourceUnavailableError)
+    assert caught.value.__cause__.code == "statement_interrupted"
     writer.execute("ROLLBACK")
     statement.join()
     reader.visibility = captured

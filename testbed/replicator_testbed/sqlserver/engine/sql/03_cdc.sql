@@ -127,7 +127,7 @@ CREATE VIEW sys.dm_cdc_log_scan_sessions AS
     sys.fn_varbintohexstr(end_lsn)::sqlserver."nvarchar(60)" AS end_lsn, tran_count::bigint AS tran_count,
     command_count::bigint AS command_count, (tran_count = 0)::int AS empty_scan_count
   FROM sqlserver.cdc_sessions;
--- Statements that run. Of who waits for a lock it has one of those in the way, the kind of lock, and the table.
+-- Statements that run. Of who waits for a lock it has one of those that keep it, the kind of lock, and the table.
 CREATE VIEW sys.dm_exec_requests AS
   SELECT a.pid AS session_id, 5::int2 AS database_id, (CASE WHEN l.pid IS NULL THEN 'running' ELSE 'suspended' END)::sqlserver."nvarchar(60)" AS status,
     coalesce((pg_catalog.pg_blocking_pids(a.pid))[1], 0) AS blocking_session_id,
