@@ -7,6 +7,7 @@ it sees a difference in the same rows.
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,9 @@ retry: {{backoff_initial: 20ms, backoff_max: 500ms, give_up_after: 30m}}
 spark:
   settings: {json.dumps({"spark.driver.memory": "1g", **short_lived_options()})}
 """
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +172,13 @@ def check_matrix(pair: Pair, tables: Sequence[SpoiledTable]) -> None:
         assert described(table, set(wanted.expected) - got) == [], f"{table.name}: not found"
         assert described(table, got - set(wanted.expected)) == [], f"{table.name}: nothing is wrong with these"
         assert found[table.name]["counts"] == wanted.counts, table.name
+    _log.info(
+        "%d tables, %d types, %d cases; rows that are wrong, and found: %d",
+        len(tables),
+        len({type_.name for table in tables for type_ in table.types.values()}),
+        sum(len(table.cases) for table in tables),
+        sum(len(expected[table.name].expected) for table in tables),
+    )
 
     by_id = [table for table in tables if table.layout is Layout.BY_ID]
     how = {t.types[c].name: held for t in by_id for c, held in pair.copy_of(t.name).how(t).items()}
