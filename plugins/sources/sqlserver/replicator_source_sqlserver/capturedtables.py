@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from replicator.model.errors import TableError
@@ -14,6 +14,8 @@ from replicator_source_sqlserver.catalogue import CaptureInstance, CatalogTable
 from replicator_source_sqlserver.changetable import ChangeTable, not_captured
 from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.discovery import read_change_columns, read_objects
+from replicator_source_sqlserver.instances import begun_until
+from replicator_source_sqlserver.position import Position
 from replicator_source_sqlserver.types import DeclaredType
 
 
@@ -31,9 +33,16 @@ class CapturedTables:
     Args:
         schemas: The replicated tables in their last known shapes.
         numbers: The `object_id` of each, under which it is followed whatever it is called.
+        renew: Makes an instance with all columns of a table, and says whether it could; None where we may not.
     """
 
-    def __init__(self, schemas: Mapping[TableId, TableSchema], numbers: Mapping[TableId, int]) -> None:
+    def __init__(
+        self,
+        schemas: Mapping[TableId, TableSchema],
+        numbers: Mapping[TableId, int],
+        *,
+        renew: Callable[[Connection, CatalogTable], bool] | None = None,
+    ) -> None:
         self._schemas = {table: schema for table, schema in schemas.items() if table in numbers}
         self._numbers = dict(numbers)
         self._found: dict[TableId, CatalogTable] = {}
@@ -42,6 +51,10 @@ class CapturedTables:
         self._errors: dict[TableId, TableError] = {
             table: _uncaptured_table(table) for table in schemas if table not in numbers
         }
+        self._renew = renew
+        self._renewing: set[TableId] = set()
+        self._durable = b""
+        self._starts: Mapping[int, InstanceStart] = {}
         self._is_read = False
         self._lock = threading.Lock()
         self._accepted: dict[TableId, int] = {}
@@ -50,6 +63,10 @@ class CapturedTables:
         """Follow these tables in the shape that the catalogue has now, also if they had failed. Thread-safe."""
         with self._lock:
             self._accepted |= numbers
+
+    def acknowledge(self, lsn: bytes) -> None:
+        """Everything up to this commit is durable: it is not read again."""
+        self._durable = max(self._durable, lsn)
 
     def take_errors(self) -> Mapping[TableId, TableError]:
         """Errors that were not told yet."""
@@ -69,6 +86,7 @@ class CapturedTables:
             starts: The capture instances that there are now.
             is_altered: Whether a table was altered.
         """
+        self._starts = starts
         with self._lock:
             accepted, self._accepted = self._accepted, {}
         self._numbers |= accepted
@@ -76,15 +94,40 @@ class CapturedTables:
         ours = {number for number, start in starts.items() if start.source in set(self._numbers.values())}
         if self._is_read and not is_altered and not accepted and known == ours:
             return
-        self._found = read_objects(connection, {number: table for table, number in self._numbers.items()})
+        self._found = self._read(connection)
+        if self._renew_instances(connection, self._renew):
+            self._found = self._read(connection)
         self._columns = read_change_columns(
             connection, [i.object_id for table in self._found.values() for i in table.instances]
         )
-        self._is_read = True
+        self._is_read = not self._renewing
         for table in accepted:
             self._failed.discard(table)
             if table in self._found:
                 self._schemas[table] = self._found[table].schema
+
+    def _read(self, connection: Connection) -> dict[TableId, CatalogTable]:
+        return read_objects(connection, {number: table for table, number in self._numbers.items()})
+
+    def _renew_instances(
+        self, connection: Connection, renew: Callable[[Connection, CatalogTable], bool] | None
+    ) -> bool:
+        """Make an instance of each table that has a column which none has; whether one was made.
+
+        The older one of two goes. It is kept until what only it has is durable.
+        """
+        self._renewing.clear()
+        is_any = False
+        for table in self.capturing() if renew is not None else ():
+            found = self._found.get(table)
+            if renew is None or found is None or not found.uncaptured:
+                continue
+            newest = found.instances[-1].start_lsn
+            if len(found.instances) > 1 and (newest is None or self._durable < newest):
+                self._renewing.add(table)
+            elif renew(connection, found):
+                is_any = True
+        return is_any
 
     def capturing(self) -> Iterable[TableId]:
         """The tables whose changes are delivered."""
@@ -97,6 +140,19 @@ class CapturedTables:
             i.started(starts[i.object_id].start_lsn)
             for i in (found.instances if found is not None else ())
             if i.object_id in starts
+        ]
+
+    def position_of(self, lsn: bytes) -> Position:
+        """The position behind a commit, with the instances that have begun by then."""
+        return Position(lsn=lsn, instances_until=begun_until(self._all_instances(), lsn))
+
+    def _all_instances(self) -> list[CaptureInstance]:
+        tables = self._found.values()
+        return [
+            i.started(self._starts[i.object_id].start_lsn)
+            for t in tables
+            for i in t.instances
+            if i.object_id in self._starts
         ]
 
     def turns(self, altered: Iterable[tuple[bytes, int]], starts: Mapping[int, InstanceStart]) -> list[Turn]:
@@ -115,11 +171,14 @@ class CapturedTables:
         found, known = self._found.get(table), self._schemas.get(table)
         if found is None or known is None or table in self._failed:
             return None
-        instances = self.instances(table, starts)
+        if table in self._renewing:
+            return None  # the instance that will be made has another turn
         if found.uncaptured - {column.name for column in known.columns}:
             self.fail(table, not_captured(table, found.uncaptured))
             return None
-        if instances and (start := instances[-1].start_lsn) is not None and start > turn.lsn:
+        # The newest one may have been made since it was asked which there are.
+        newest = starts.get(found.instances[-1].object_id) if found.instances else None
+        if found.instances and (newest is None or newest.start_lsn is None or newest.start_lsn > turn.lsn):
             return None  # the newer instance has another turn
         if found.schema.columns == known.columns and found.schema.key == known.key:
             return None

@@ -15,6 +15,7 @@ from replicator_source_sqlserver.lsn import previous_lsn
 from replicator_source_sqlserver.marks import TOKEN
 from replicator_source_sqlserver.names import quoted
 from replicator_source_sqlserver.pages import Commit
+from replicator_source_sqlserver.position import NEVER, Position
 
 _COUNTED_AT_ONCE: Final = 100
 
@@ -27,11 +28,12 @@ _SETTLED: Final = """
 SELECT TOP (1) m.start_lsn, m.tran_end_time FROM cdc.lsn_time_mapping m
 WHERE m.tran_end_time < DATEADD(MILLISECOND, ?, GETDATE()) ORDER BY m.start_lsn DESC
 """
-_FIRST: Final = """
-SELECT TOP (1) m.start_lsn, DATEADD(MILLISECOND, ?, GETDATE()) FROM cdc.lsn_time_mapping m ORDER BY m.start_lsn
-"""
+_FIRST: Final = "SELECT TOP (1) m.start_lsn FROM cdc.lsn_time_mapping m ORDER BY m.start_lsn"
 _NEWEST_START: Final = """
-SELECT TOP (1) t.start_lsn, GETDATE() FROM cdc.change_tables t WHERE t.start_lsn IS NOT NULL ORDER BY t.start_lsn DESC
+SELECT TOP (1) t.start_lsn FROM cdc.change_tables t WHERE t.start_lsn IS NOT NULL ORDER BY t.start_lsn DESC
+"""
+_BEGUN: Final = """
+SELECT TOP (1) t.create_date FROM cdc.change_tables t WHERE t.start_lsn <= ? ORDER BY t.create_date DESC
 """
 _STARTS: Final = "SELECT t.object_id, t.source_object_id, t.start_lsn FROM cdc.change_tables t"
 # Rows of instances that were disabled stay behind.
@@ -74,18 +76,18 @@ def settled(connection: Connection, seconds: float) -> Commit | None:
     return Commit(lsn=bytes(rows[0][0]), moment=rows[0][1]) if rows else None
 
 
-def beginning(connection: Connection, seconds: float) -> Commit | None:
-    """In front of everything that was captured; None if no instance has begun.
-
-    Args:
-        connection: Any.
-        seconds: How old everything in front of it is.
-    """
-    rows = connection.rows(_FIRST, [-round(seconds * 1000)])
-    if rows:
-        return Commit(lsn=previous_lsn(bytes(rows[0][0])), moment=rows[0][1])
+def beginning(connection: Connection) -> bytes | None:
+    """In front of everything that was captured; None if no instance has begun."""
+    if rows := connection.rows(_FIRST):
+        return previous_lsn(bytes(rows[0][0]))
     rows = connection.rows(_NEWEST_START)
-    return Commit(lsn=bytes(rows[0][0]), moment=rows[0][1]) if rows else None
+    return bytes(rows[0][0]) if rows else None
+
+
+def position_at(connection: Connection, lsn: bytes) -> Position:
+    """The position behind a commit, with the instances that have begun by then."""
+    rows = connection.rows(_BEGUN, [lsn])
+    return Position(lsn=lsn, instances_until=rows[0][0] if rows else NEVER)
 
 
 def starts(connection: Connection) -> Mapping[int, InstanceStart]:

@@ -6,13 +6,14 @@ the newer one from there on. Cleanup raises the start of an instance before it d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import zip_longest
 
 from replicator_source_sqlserver.catalogue import CaptureInstance
 from replicator_source_sqlserver.lsn import next_lsn, previous_lsn
-from replicator_source_sqlserver.position import Position
+from replicator_source_sqlserver.position import NEVER, Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,4 +48,10 @@ def has_lost(instances: Sequence[CaptureInstance], position: Position) -> bool:
     lowest = min((instance.start_lsn for instance in begun if instance.start_lsn is not None), default=None)
     if lowest is None or lowest <= next_lsn(position.lsn):
         return False
-    return min(instance.created_at for instance in begun) <= position.moment
+    return min(instance.created_at for instance in begun) <= position.instances_until
+
+
+def begun_until(instances: Iterable[CaptureInstance], lsn: bytes) -> datetime:
+    """When the newest of the instances was made that begin at or in front of a position."""
+    begun = (i.created_at for i in instances if i.start_lsn is not None and i.start_lsn <= lsn)
+    return max(begun, default=NEVER)

@@ -92,6 +92,7 @@ class ChangeReader(LogReader):
         self._session, self._position, self._tables = session, position, tables
         self._board, self._signal, self._health = board, signal, health
         self._zone, self._clock = zone, clock
+        self._moment = datetime.now(UTC).replace(tzinfo=None) + zone
         self._page: Page | None = None
         self._large: _LargeCommit | None = None
         self._turned: tuple[bytes, set[TableId]] = (b"", set())
@@ -114,6 +115,7 @@ class ChangeReader(LogReader):
     @override
     def acknowledge(self, offset: Offset) -> None:
         """Nothing is told to the server: it keeps changes by its own rules."""
+        self._tables.acknowledge(Position.of(offset).lsn)
 
     @override
     def keep_alive(self) -> None:
@@ -148,7 +150,7 @@ class ChangeReader(LogReader):
         self._tables.refresh(connection, starts, is_altered=bool(altered))
         self._check_kept(starts)
         if dropped := self._tables.missing(starts):
-            return self._event(dropped, self._position.lsn, self._position.moment)
+            return self._event(dropped, self._position.lsn, self._moment)
         commits, turn, event = self._up_to_turn(commits, altered, starts)
         if event is not None:
             return self._event([event], turn, commits[0].moment)
@@ -165,7 +167,7 @@ class ChangeReader(LogReader):
         self._tables.refresh(connection, starts, is_altered=False)
         self._check_kept(starts)
         if dropped := self._tables.missing(starts):
-            return self._event(dropped, self._position.lsn, self._position.moment)
+            return self._event(dropped, self._position.lsn, self._moment)
         errors = self._tables.take_errors()
         return LogBatch(open_transaction=None, table_errors=errors) if errors else None
 
@@ -237,10 +239,11 @@ class ChangeReader(LogReader):
         return self._page_of(_joined(decoded), fitting, tokens)
 
     def _page_of(self, tables: Sequence[Decoded], commits: Sequence[Commit], tokens: Sequence[str]) -> Page:
-        end = commits[-1].position
-        page = Page(tables, commits, zone=self._zone, end=end, marks=self._board.reached(tokens, end.moment))
+        end = commits[-1]
+        marks = self._board.reached(tokens, end.moment)
+        page = Page(tables, commits, zone=self._zone, position_of=self._tables.position_of, marks=marks)
         self._count_bytes(page)
-        self._position = end
+        self._position, self._moment = self._tables.position_of(end.lsn), end.moment
         return page
 
     def _parts(self, upto: bytes, starts: Starts) -> list[Part]:
@@ -294,12 +297,20 @@ class ChangeReader(LogReader):
             large.parts.pop(0)
             large.last = None
         is_whole = not large.parts
-        end = large.commit.position
+        end = large.commit
         marks = self._board.reached(large.marks, end.moment) if is_whole else ()
-        page = Page(decoded, [large.commit], zone=self._zone, end=end, is_whole=is_whole, is_rest=is_rest, marks=marks)
+        page = Page(
+            decoded,
+            [large.commit],
+            zone=self._zone,
+            position_of=self._tables.position_of,
+            is_whole=is_whole,
+            is_rest=is_rest,
+            marks=marks,
+        )
         self._count_bytes(page)
         if is_whole:
-            self._large, self._position = None, end
+            self._large, self._position, self._moment = None, self._tables.position_of(end.lsn), end.moment
         return page
 
     def _decoded(self, table: TableId, change_table: ChangeTable, rows: Sequence[Any]) -> list[Decoded]:

@@ -8,7 +8,7 @@ of one table round.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -34,11 +34,6 @@ class Commit:
     lsn: bytes
     moment: datetime
 
-    @property
-    def position(self) -> Position:
-        """Behind it."""
-        return Position(lsn=self.lsn, moment=self.moment)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
@@ -58,7 +53,7 @@ class Page:
         zone: How far the server's clock is in front of UTC.
         is_whole: Whether the last commit ends in the page; if not, the page has only one.
         is_rest: Whether an earlier page had a part of the only commit.
-        end: Behind what everything is delivered when the page is, if it is whole.
+        position_of: The position behind a commit.
         marks: Reached at the end of the page.
     """
 
@@ -68,7 +63,7 @@ class Page:
         commits: Sequence[Commit],
         *,
         zone: timedelta,
-        end: Position,
+        position_of: Callable[[bytes], Position],
         is_whole: bool = True,
         is_rest: bool = False,
         marks: Sequence[str] = (),
@@ -98,7 +93,8 @@ class Page:
         self._ends = np.cumsum(np.bincount(owner, minlength=len(used))).astype(np.int64)
         if not self._used and is_rest:
             self._used, self._ends = list(commits), np.zeros(1, np.int64)
-        self._zone, self._is_whole, self._end, self._marks = zone, is_whole, end, marks
+        self._zone, self._is_whole, self._position_of, self._marks = zone, is_whole, position_of, marks
+        self._end = commits[-1]
         self._at = 0
         self._is_over = False
         self.events = len(starts)
@@ -118,14 +114,14 @@ class Page:
         if self._is_over and not self._is_whole and ended:
             ended.pop()
         is_end = self._is_over and self._is_whole
-        behind = self._end if is_end else self._used[ended[-1]].position if ended else None
+        behind = self._end if is_end else self._used[ended[-1]] if ended else None
         return LogBatch(
             open_transaction=None if is_end else self._open_at(last),
             changes=[changes for table in self._tables if (changes := self._piece(table, first, last)) is not None],
             events=last - first,
             transactions=self._transactions(ended, first),
             marks=self._marks if is_end else (),
-            offset=behind.offset if behind is not None else None,
+            offset=self._position_of(behind.lsn).offset if behind is not None else None,
             source_time=self.utc(behind.moment) if behind is not None else None,
         )
 

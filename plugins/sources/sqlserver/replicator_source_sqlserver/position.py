@@ -1,14 +1,17 @@
-"""Offsets: up to which commit everything is durable, and when that was."""
+"""Offsets: up to which commit everything is durable, and which capture instances had begun by then."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Self
+from typing import Final, Self
 
 from replicator.model.errors import CorruptStreamError
 from replicator.model.offset import Offset
 from replicator_source_sqlserver.lsn import lsn_from_text, lsn_to_text
+
+NEVER: Final = datetime.fromisoformat("0001-01-01T00:00:00")
+"""In front of every time: no instance had begun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,12 +20,12 @@ class Position:
 
     Attributes:
         lsn: Of a commit, or of an entry without a transaction.
-        moment: Its time on the server's own clock, without a zone, as the tables of change data capture have it. An instance that was made
-            later has lost nothing of what lies in front of it.
+        instances_until: When the newest capture instance was made that had begun by then, on the server's own clock, without a zone. One
+            that was made later has lost nothing of what lies in front of it.
     """
 
     lsn: bytes
-    moment: datetime
+    instances_until: datetime
 
     @classmethod
     def of(cls, offset: Offset) -> Self:
@@ -32,7 +35,8 @@ class Position:
             CorruptStreamError: It is none.
         """
         try:
-            return cls(lsn=lsn_from_text(offset.value["lsn"]), moment=datetime.fromisoformat(offset.value["time"]))
+            lsn, until = lsn_from_text(offset.value["lsn"]), datetime.fromisoformat(offset.value["instances_until"])
+            return cls(lsn=lsn, instances_until=until)
         except (KeyError, ValueError, TypeError) as error:
             raise CorruptStreamError(
                 f"{offset} is not an offset of a SQL Server source.", code="corrupt_offset"
@@ -41,4 +45,4 @@ class Position:
     @property
     def offset(self) -> Offset:
         """As an offset."""
-        return Offset.of({"lsn": lsn_to_text(self.lsn), "time": self.moment.isoformat()})
+        return Offset.of({"lsn": lsn_to_text(self.lsn), "instances_until": self.instances_until.isoformat()})

@@ -43,6 +43,7 @@ from replicator_source_sqlserver.connection import Connection, Connector, Sessio
 from replicator_source_sqlserver.health import HEARTBEAT_S, CaptureHealth
 from replicator_source_sqlserver.log import ChangeReader
 from replicator_source_sqlserver.lsn import lsn_to_text
+from replicator_source_sqlserver.managing import ManagedInstances
 from replicator_source_sqlserver.marks import AwaitedMarks, server_moment, write_token
 from replicator_source_sqlserver.position import Position
 from replicator_source_sqlserver.server import read_facts
@@ -75,6 +76,7 @@ class SqlServerSource(DeltaSource[SqlServerConfig]):
         self._prefix = secrets.token_hex(8)
         self._board = AwaitedMarks(self._prefix)
         self._beats = itertools.count()
+        self._managed = ManagedInstances(context.uuid)
         self._numbers: dict[TableId, int] = {}
         self._tables: CapturedTables | None = None
         self._reader = TableReader(
@@ -140,16 +142,21 @@ class SqlServerSource(DeltaSource[SqlServerConfig]):
     @override
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
         """See `SourceLog.prepare`. The log begins where no read can miss what lies in front."""
+        if self.config.manage_capture:
+            with self._control.use("enabling change data capture of tables") as connection:
+                self._managed.capture(connection, discovery.read_tables(connection, tables).values())
         with self._control.use("reading where the log ends") as connection:
             settled_s = UNSETTLED_S if self._has_versions(connection) else 0.0
-            begin = capturelog.settled(connection, settled_s) or capturelog.beginning(connection, settled_s)
-        if begin is None:
+            settled = capturelog.settled(connection, settled_s)
+            begin = settled.lsn if settled is not None else capturelog.beginning(connection)
+            position = capturelog.position_at(connection, begin) if begin is not None else None
+        if position is None:
             raise SourceUnavailableError(
                 "no capture instance has begun: the capture job has not run since it was made.",
                 code="capture_not_begun",
                 action="See that SQL Server Agent runs, and the capture job: EXEC sys.sp_cdc_start_job @job_type = N'capture'.",
             )
-        return begin.position.offset
+        return position.offset
 
     @override
     def status(self, since: Visibility | None = None) -> LogStatus:
@@ -167,12 +174,19 @@ class SqlServerSource(DeltaSource[SqlServerConfig]):
 
     @override
     def remove(self) -> Deletion:
-        """See `SourceLog.remove`: nothing was made."""
-        return Deletion()
+        """See `SourceLog.remove`: instances that were made go, with what they have captured."""
+        if not self.config.manage_capture:
+            return Deletion()
+        with self._control.use("disabling capture instances") as connection:
+            removed = self._managed.drop(connection)
+        return Deletion(removed=tuple(f"the capture instance {name}" for name in removed))
 
     @override
     def leftovers(self) -> Sequence[str]:
-        return ("-- Nothing was created on the server.",)
+        if not self.config.manage_capture:
+            return ("-- Nothing was created on the server.",)
+        statement = "EXEC sys.sp_cdc_disable_table @source_schema = …, @source_name = …, @capture_instance = …;"
+        return (f"-- For each instance whose name begins with {self._managed.prefix}: {statement}",)
 
     @override
     def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:
@@ -196,7 +210,10 @@ class SqlServerSource(DeltaSource[SqlServerConfig]):
             found = discovery.read_tables(connection, [t for t in schemas if t not in self._numbers])
             zone = capturelog.zone(connection)
         self._numbers |= {table: description.object_id for table, description in found.items()}
-        self._tables = CapturedTables(schemas, {t: self._numbers[t] for t in schemas if t in self._numbers})
+        numbers = {t: self._numbers[t] for t in schemas if t in self._numbers}
+        self._tables = CapturedTables(
+            schemas, numbers, renew=self._managed.renew if self.config.manage_capture else None
+        )
         return ChangeReader(
             Session(self._connector),
             position=position,

@@ -120,17 +120,19 @@ def opened(connector: Connector) -> ChangeReader:
     session = Session(connector)
     with session.use("asking") as connection:
         found = discovery.read_tables(connection, TABLES)
-        begin = capturelog.settled(connection, 0.0) or capturelog.beginning(connection, 0.0)
+        settled = capturelog.settled(connection, 0.0)
+        begin = settled.lsn if settled is not None else capturelog.beginning(connection)
+        assert begin is not None
+        position, zone = capturelog.position_at(connection, begin), capturelog.zone(connection)
     session.close()
-    assert begin is not None
     return ChangeReader(
         Session(connector),
-        position=begin.position,
+        position=position,
         tables=CapturedTables({t: d.schema for t, d in found.items()}, {t: d.object_id for t, d in found.items()}),
         board=AwaitedMarks("test"),
         signal=lambda _: (),
         health=CaptureHealth(None),
-        zone=begin.moment - begin.moment,
+        zone=zone,
     )
 
 

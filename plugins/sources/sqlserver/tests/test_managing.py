@@ -1,0 +1,89 @@
+"""`manage_capture: true`: capture instances come, are replaced and go by themselves, and only those that are ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from replicator.config import Secret
+from replicator.model.events import DDLOperation
+from replicator.model.schema import TableId
+from replicator.plugins.source import PullLimits, SourceContext
+from replicator.testing.source_harness import Change, Delivered
+from replicator_source_sqlserver.config import SqlServerConfig
+from replicator_source_sqlserver.source import SqlServerSource
+from replicator_testbed.servers import PostgresServer
+from replicator_testbed.sqlserver.databases import SIGNAL, SqlServerDatabase, SqlServers, enable
+
+T = TableId("dbo", "t")
+WIDE = PullLimits(rows=1000, bytes=64 << 20, wait_s=0.2)
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Iterator[SqlServerDatabase]:
+    with SqlServers(postgres=postgres).database() as database:
+        database.execute("CREATE TABLE dbo.t (id int NOT NULL PRIMARY KEY, name nvarchar(20) NULL)")
+        yield database
+
+
+@pytest.fixture
+def source(database: SqlServerDatabase) -> Iterator[SqlServerSource]:
+    block = {name: value for name, value in database.source.items() if name != "type"}
+    config = SqlServerConfig(**block, password=Secret(database.server.password), manage_capture=True)
+    source = SqlServerSource(config, SourceContext(replicator="shop", uuid="u1", epoch=1))
+    yield source
+    source.close()
+
+
+def instances(database: SqlServerDatabase) -> list[str]:
+    rows = database.execute("SELECT capture_instance FROM cdc.change_tables ORDER BY create_date, capture_instance")
+    return [row[0] for row in rows if row[0] != SIGNAL.replace(".", "_")]
+
+
+def test_a_table_without_an_instance_gets_one_and_a_new_column_another_one(
+    database: SqlServerDatabase, source: SqlServerSource
+) -> None:
+    start = source.prepare([T], is_first=True)
+    source.prepare([T], is_first=False)
+    (first,) = instances(database)
+    assert first.startswith("replicator_")
+    reader = source.open_log(start, {T: source.describe([T])[T].schema})
+    delivered = Delivered()
+
+    def drain() -> None:
+        mark = source.mark()
+        while mark not in delivered.marks:
+            batch = reader.pull(WIDE)
+            assert not batch.table_errors
+            delivered.add(batch)
+            if batch.offset is not None:
+                reader.acknowledge(batch.offset)
+
+    database.execute("INSERT INTO dbo.t (id) VALUES (1)")
+    drain()
+    for number, column in enumerate(("one", "two", "three"), start=2):
+        before = instances(database)
+        database.execute(f"ALTER TABLE dbo.t ADD {column} int NULL")
+        while instances(database) == before:
+            drain()
+        database.execute(f"INSERT INTO dbo.t (id, {column}) VALUES ({number}, 7)")
+        drain()
+    events = [e.row and e.row["id"] if isinstance(e, Change) else e.operation for e in delivered.events]
+    altered = DDLOperation.ALTER_TABLE
+    assert events == [1, altered, 2, altered, 3, altered, 4]
+    last = delivered.changes[-1].row
+    assert last is not None
+    assert last["three"] == 7
+    assert len(instances(database)) == 2
+    reader.close()
+
+
+def test_only_our_instances_are_dropped(database: SqlServerDatabase, source: SqlServerSource) -> None:
+    """Another replicator's are not: its UUID is in their names."""
+    database.execute("CREATE TABLE dbo.other (id int NOT NULL PRIMARY KEY)", enable("other", "replicator_u2_7_1"))
+    source.prepare([T, TableId("dbo", "other")], is_first=True)
+    (ours,) = [name for name in instances(database) if name.startswith("replicator_u1_")]
+    assert source.remove().removed == (f"the capture instance {ours}",)
+    assert instances(database) == ["replicator_u2_7_1"]
+    assert source.remove().removed == ()
