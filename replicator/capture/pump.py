@@ -471,6 +471,7 @@ class _Session:
             log_bytes_per_s=measures.log_bytes_per_s,
             silent_s=None if heard_at is None else round(self._parts.clock() - heard_at, 1),
             heartbeat_s=None if heartbeat is None else heartbeat.total_seconds(),
+            guarantee=None if measures.source is None else source.guarantee,
             oldest_open=OpenTransactionReport(name=oldest.name, since=oldest.since) if oldest is not None else None,
             source_time=self._sealer.unsealed.source_time,
             waiting_for=tuple(source.waiting_for) if self._tracker.since is not None else (),

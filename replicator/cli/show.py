@@ -16,6 +16,7 @@ from rich.text import Text
 
 from replicator.model.deletion import Deletion
 from replicator.model.errors import ReplicatorError, with_names
+from replicator.model.guarantee import Guarantee
 from replicator.model.reports import SnapshotStep
 from replicator.model.status import (
     ReplicatorState,
@@ -202,8 +203,14 @@ def _head(one: ReplicatorStatus) -> Text:
     return Text.assemble(
         (one.name, "bold"), "  ", _styled(one.state), f"  freshness {_age(one.freshness_s)}",
         f"  journal {size(one.journal.bytes)}",
-        f"  source retains {size(one.source.retained_bytes)}{time_left(one)}{_verified(one)}",
+        f"  source retains {size(one.source.retained_bytes)}{time_left(one)}{_guarantee(one)}{_verified(one)}",
     )  # fmt: skip
+
+
+def _guarantee(one: ReplicatorStatus) -> str:
+    """What the source promises, if that is less than everything."""
+    found = one.source.guarantee
+    return "" if found is None or found is Guarantee.FULL else f"  guarantee {found}"
 
 
 def _verified(one: ReplicatorStatus) -> str:

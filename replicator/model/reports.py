@@ -12,6 +12,8 @@ from typing import Any, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from replicator.model.guarantee import Guarantee
+
 
 class ReportModel(BaseModel):
     """Base of every part of a report: immutable, unknown keys refused."""
@@ -136,6 +138,7 @@ class CaptureReport(Report):
         None, description="Seconds since the log last delivered a change or told a newer time."
     )
     heartbeat_s: float | None = Field(None, description="How often it does so at least while the source is idle.")
+    guarantee: Guarantee | None = Field(None, description="What the source promises; None while it was not asked.")
     oldest_open: OpenTransactionReport | None = Field(
         None, description="The oldest transaction whose changes are held back; None if there is none."
     )

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from replicator.model.alerts import AlertKind
+from replicator.model.guarantee import Guarantee
 from replicator.model.reports import RunningStep, SnapshotStep
 from replicator.model.verdict import Result
 
@@ -316,6 +317,10 @@ class SourceStatus(StatusModel):
     )
     is_alive: bool | None = Field(
         description="Whether the log told anything within three heartbeats; null while capture does not report, or if it has no heartbeats."
+    )
+    guarantee: Guarantee | None = Field(
+        description="full: every committed change; bounded_wait: the same, but that nothing is missing between a snapshot and the log "
+        "rests on times of the server's clock; net_changes: the last state of each row that changed. Null until capture has asked."
     )
     headroom: HeadroomStatus | None = Field(
         description="How far the source is from giving up the log that is still needed; null if it has no limit, or if it is unknown."

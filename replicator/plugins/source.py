@@ -27,6 +27,7 @@ from pydantic import BaseModel
 from replicator.model.deletion import Deletion
 from replicator.model.errors import Problem, TableError
 from replicator.model.events import DDLEvent
+from replicator.model.guarantee import Guarantee
 from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
@@ -208,6 +209,7 @@ class LogStatus:
         retention: How long it keeps the log.
         waiting_for: The transactions that `prepare`, or a snapshot, waits for: one line each, with what identifies it (a pid).
         heartbeat: How often the open log tells a newer `source_time` while nothing is written to the source; None if it does not.
+        guarantee: What it promises, as it is set up.
     """
 
     now: datetime
@@ -215,6 +217,7 @@ class LogStatus:
     retention: LogRetention = field(default_factory=LogRetention)
     waiting_for: Sequence[str] = ()
     heartbeat: timedelta | None = None
+    guarantee: Guarantee = Guarantee.FULL
 
 
 class Seen(IntEnum):

@@ -141,6 +141,7 @@ def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
             time_left_s=time_left_s,
             lag_s=None if sealed_to is None else _seconds(clock - sealed_to),
             is_alive=source_status.is_alive(capture, now),
+            guarantee=last_report.guarantee,
             headroom=source_status.headroom(reports.capture, time_left_s, now),
         ),
         journal=JournalStatus(

@@ -15,7 +15,6 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError
 
 from replicator.model.errors import ConfigError
-from replicator.observability import get_logger
 from replicator.state.errors import translated
 from replicator.state.local_files import prepared_file
 from replicator.state.migrations import POSTGRESQL_SCHEMA, is_current, migrate
@@ -32,8 +31,6 @@ _END_SLEEPERS: Final = text(
     " AND clock_timestamp() - state_change > make_interval(secs => :seconds)"
 )
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-
-_log = get_logger(__name__)
 
 
 def parse_state_url(text: str) -> URL:
@@ -140,7 +137,9 @@ class Database:
                 _END_SLEEPERS, {"application": _APPLICATION, "seconds": self._busy_timeout_s}
             ).all()
         if ended:
-            _log.warning("sleeping_transactions_ended", sessions=len(ended))
+            from replicator.observability import get_logger  # what only looks does without it
+
+            get_logger(__name__).warning("sleeping_transactions_ended", sessions=len(ended))
 
     def _open(self) -> None:
         try:

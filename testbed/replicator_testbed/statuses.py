@@ -58,7 +58,7 @@ def replicator_status(name: str, *, tables: tuple[TableStatus, ...] = (), **chan
         version=2, name=name, uuid=name, desired=DesiredState.RUNNING, state=ReplicatorState.RUNNING, worker=None, freshness_s=None,
         source=SourceStatus(
             retained_bytes=None, position=None, waiting_for=(), oldest_open=None, time_left_s=None, lag_s=None, is_alive=None,
-            headroom=None, findings=(),
+            guarantee=None, headroom=None, findings=(),
         ),
         journal=JournalStatus(bytes=0, last_sequence_num=-1), retry=None, error=None,
         verify=verified_status.of_tables(tables, None), alerts=None, tables=tables,

@@ -199,6 +199,14 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
     )
 
 
+def read_retention(connection: Connection) -> timedelta | None:
+    """How long changes are kept; None if the account may not know, or if nothing removes them."""
+    for job, minutes in _rows_if_allowed(connection, _JOBS) or ():
+        if job == "cleanup" and minutes:
+            return timedelta(minutes=int(minutes))
+    return None
+
+
 def _lineage(connection: Connection, created: Any) -> Mapping[str, str]:
     rows = _rows_if_allowed(connection, _LINEAGE)
     if not rows or rows[0][0] is None:

@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from replicator.model.deletion import Deletion
 from replicator.model.errors import OffsetExpiredError, Problem, SourceUnavailableError
+from replicator.model.guarantee import Guarantee
 from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
@@ -28,6 +29,7 @@ from replicator.plugins.source import (
     ChunkRequest,
     DeltaSource,
     LogReader,
+    LogRetention,
     LogStatus,
     SourceContext,
     TableDescription,
@@ -46,7 +48,7 @@ from replicator_source_sqlserver.lsn import lsn_to_text
 from replicator_source_sqlserver.managing import ManagedInstances
 from replicator_source_sqlserver.marks import AwaitedMarks, server_moment, write_token
 from replicator_source_sqlserver.position import Position
-from replicator_source_sqlserver.server import read_facts
+from replicator_source_sqlserver.server import read_facts, read_retention
 from replicator_source_sqlserver.snapshot import TableReader
 from replicator_source_sqlserver.visibility import UNSETTLED_S, LsnVisibility, read_visibility
 from replicator_source_sqlserver.wholereads import WholeReads
@@ -161,7 +163,10 @@ class SqlServerSource(DeltaSource[SqlServerConfig]):
     @override
     def status(self, since: Visibility | None = None) -> LogStatus:
         """See `SourceLog.status`. The server keeps changes by its own rules, not for us."""
-        moment = self._watch.rows("reading the server's clock", "SELECT SYSUTCDATETIME()")[0][0]
+        with self._watch.use("reading the server's clock") as connection:
+            moment = connection.rows("SELECT SYSUTCDATETIME()")[0][0]
+            is_proven = self.config.signal is not None and not self._has_versions(connection)
+            retention = read_retention(connection)
         assert isinstance(moment, datetime)
         waiting = (
             (f"commits up to {lsn_to_text(since.captured)}, for a minute",) if isinstance(since, LsnVisibility) else ()
@@ -169,6 +174,8 @@ class SqlServerSource(DeltaSource[SqlServerConfig]):
         return LogStatus(
             now=moment.replace(tzinfo=UTC),
             waiting_for=waiting,
+            guarantee=Guarantee.FULL if is_proven else Guarantee.BOUNDED_WAIT,
+            retention=LogRetention(keeps_log=retention),
             heartbeat=timedelta(seconds=HEARTBEAT_S) if self.config.signal is not None else None,
         )
 
