@@ -343,6 +343,21 @@ def test_a_dropped_column_is_null_and_stays_listed(cdc: SqlServerModel, sql: Cli
     assert sql.value("SELECT COUNT(*) FROM cdc.captured_columns WHERE column_name = 'name'") == 1
 
 
+def test_a_column_with_the_name_of_a_dropped_one_is_not_captured(cdc: SqlServerModel, sql: Client) -> None:
+    # [LAB: rule 7, of both; DOC: column_id is that of the table]
+    sql("ALTER TABLE dbo.t DROP COLUMN name")
+    sql("ALTER TABLE dbo.t ADD name nvarchar(50) NULL")
+    sql("INSERT INTO dbo.t (id, name) VALUES (1, N'a')")
+    cdc.capture.scan_all()
+    sql("INSERT INTO dbo.t (id, name) VALUES (2, N'b')")
+    sql("UPDATE dbo.t SET name = N'c'")
+    cdc.capture.scan_all()
+    assert sql(CHANGES.format("dbo_t")) == [(2, 1, None), (2, 2, None)]
+    ids = "SELECT column_id FROM {} WHERE {} AND object_id = OBJECT_ID(N'{}')"
+    captured = sql.value("SELECT column_id FROM cdc.captured_columns WHERE column_name = 'name'")
+    assert captured != sql.value(ids.format("sys.columns", "name = 'name'", "dbo.t"))
+
+
 def test_an_altered_type_alters_the_change_table(cdc: SqlServerModel, sql: Client) -> None:
     # [LAB: rule 7: old rows are converted, required_column_update = 1]
     sql("INSERT INTO dbo.t VALUES (1, N'5')")

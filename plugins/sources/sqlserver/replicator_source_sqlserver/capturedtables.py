@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from replicator.model.errors import TableError
@@ -129,6 +129,11 @@ class CapturedTables:
                 is_any = True
         return is_any
 
+    def has_other_columns(self, connection: Connection, instance: CaptureInstance) -> bool:
+        """Whether its change table has other columns now than when the catalogue was read."""
+        number = instance.object_id
+        return read_change_columns(connection, [number]).get(number) != self._columns.get(number)
+
     def capturing(self) -> Iterable[TableId]:
         """The tables whose changes are delivered."""
         return [table for table in self._schemas if table not in self._failed]
@@ -156,13 +161,16 @@ class CapturedTables:
         ]
 
     def turns(self, altered: Iterable[tuple[bytes, int]], starts: Mapping[int, InstanceStart]) -> list[Turn]:
-        """Where tables may have got another shape: where they were altered, and where their newest instance begins."""
+        """Where tables may have got another shape: where they were altered, and where an instance begins."""
         by_number = {number: table for table, number in self._numbers.items()}
         found = [Turn(lsn=lsn, table=by_number[number]) for lsn, number in altered if number in by_number]
         for table in self.capturing():
-            instances = self.instances(table, starts)
-            if len(instances) > 1 and (start := instances[-1].start_lsn) is not None:
-                found.append(Turn(lsn=start, table=table))
+            # An older instance, with what it says of altered tables, may have been disabled meanwhile.
+            found += [
+                Turn(lsn=instance.start_lsn, table=table)
+                for instance in self.instances(table, starts)
+                if instance.start_lsn is not None
+            ]
         return sorted(found, key=lambda turn: turn.lsn)
 
     def event(self, turn: Turn, starts: Mapping[int, InstanceStart]) -> DDLEvent | None:
@@ -173,21 +181,38 @@ class CapturedTables:
             return None
         if table in self._renewing:
             return None  # the instance that will be made has another turn
-        if found.uncaptured - {column.name for column in known.columns}:
-            self.fail(table, not_captured(table, found.uncaptured))
+        if not found.instances:
             return None
         # The newest one may have been made since it was asked which there are.
-        newest = starts.get(found.instances[-1].object_id) if found.instances else None
-        if found.instances and (newest is None or newest.start_lsn is None or newest.start_lsn > turn.lsn):
-            return None  # the newer instance has another turn
-        if found.schema.columns == known.columns and found.schema.key == known.key:
+        begun = {
+            i.object_id for i in self.instances(table, starts) if i.start_lsn is not None and i.start_lsn <= turn.lsn
+        }
+        last = max((n for n, i in enumerate(found.instances) if i.object_id in begun), default=0)
+        current, *later = found.instances[last:]
+        shape = found.captured_by(current)
+        # What a newer instance has comes with that one, which has a turn of its own.
+        if lost := frozenset.intersection(shape.uncaptured, *(found.captured_by(i).uncaptured for i in later)):
+            self.fail(table, not_captured(table, lost))
             return None
-        self._schemas[table] = found.schema
-        return DDLEvent(
-            operation=DDLOperation.ALTER_TABLE,
-            table=table,
-            schema=found.schema,
-            before=known,
+        if self._is_ahead(table, current, later) or (shape.schema.columns, shape.schema.key) == (
+            known.columns,
+            known.key,
+        ):
+            return None
+        self._schemas[table] = shape.schema
+        return DDLEvent(operation=DDLOperation.ALTER_TABLE, table=table, schema=shape.schema, before=known)
+
+    def is_left_out(self, table: TableId, instance: CaptureInstance, position: Position) -> bool:
+        """Whether what an instance has is not needed: the table was accepted in the shape of a later one, and is read again."""
+        found = self._found.get(table)
+        later = [i for i in (found.instances if found is not None else ()) if i.created_at > position.instances_until]
+        return self._is_ahead(table, instance, later)
+
+    def _is_ahead(self, table: TableId, instance: CaptureInstance, later: Sequence[CaptureInstance]) -> bool:
+        """Whether the table is known in the shape of a later instance already: it was accepted when that one had been made."""
+        return any(
+            not instance.has(column.name, column.id) and any(i.has(column.name, column.id) for i in later)
+            for column in self._schemas[table].columns
         )
 
     def missing(self, starts: Mapping[int, InstanceStart]) -> list[DDLEvent]:

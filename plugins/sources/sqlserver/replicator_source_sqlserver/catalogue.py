@@ -46,6 +46,7 @@ class CaptureInstance:
         start_lsn: From which commit on it has changes; None until the capture job has met the statement that enabled it.
         created_at: On the server's clock, without a zone.
         ordinals: `column_ordinal` by the name that a column had when it was enabled; its bit in `__$update_mask`.
+        ids: `column_id` by the same name: another column that got the name of a dropped one is not captured.
         is_switch_allowed: Partitions may be switched in and out, and are not captured then.
     """
 
@@ -54,11 +55,16 @@ class CaptureInstance:
     start_lsn: bytes | None
     created_at: datetime
     ordinals: dict[str, int]
+    ids: dict[str, int]
     is_switch_allowed: bool = False
 
     def started(self, start_lsn: bytes | None) -> CaptureInstance:
         """The instance, with its start as it is now."""
         return replace(self, start_lsn=start_lsn)
+
+    def has(self, name: str, id_: int | None) -> bool:
+        """Whether it captures the column of this name and `column_id`; None stands for any."""
+        return name in self.ordinals and id_ in (None, self.ids[name])
 
     @property
     def is_ours(self) -> bool:
@@ -91,8 +97,12 @@ class CatalogTable:
         """Columns that could be replicated, and that the newest capture instance does not have: they were added after it was made."""
         if not self.instances:
             return frozenset()
-        ordinals = self.instances[-1].ordinals
-        return frozenset(c.name for c in self.columns if c.spec is not None and c.name not in ordinals)
+        newest = self.instances[-1]
+        return frozenset(c.name for c in self.columns if c.spec is not None and not newest.has(c.name, c.id))
+
+    def captured_by(self, instance: CaptureInstance) -> CatalogTable:
+        """The table as one of its instances has it."""
+        return replace(self, instances=(instance,))
 
     @cached_property
     def key(self) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ class ChangeTable:
         specs = {}
         for column in schema.columns:
             spec = spec_of(columns[column.name]) if column.name in columns else None
-            if spec is None or column.name not in instance.ordinals:
+            if spec is None or not instance.has(column.name, column.id):
                 raise not_captured(schema.table, [column.name])
             specs[column.name] = spec
         return cls(schema=schema, instance=instance, specs=specs)

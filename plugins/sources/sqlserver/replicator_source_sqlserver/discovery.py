@@ -74,7 +74,7 @@ ORDER BY t.source_object_id, t.create_date, t.object_id
 """
 
 _CAPTURED: Final = """
-SELECT c.object_id, c.column_name, c.column_ordinal FROM cdc.captured_columns c
+SELECT c.object_id, c.column_name, c.column_ordinal, c.column_id FROM cdc.captured_columns c
 WHERE c.object_id IN (SELECT t.object_id FROM cdc.change_tables t WHERE t.source_object_id IN ({numbers}))
 """
 
@@ -158,9 +158,10 @@ def _described(
 
 
 def _instances(connection: Connection, listed: str) -> Mapping[int, Sequence[CaptureInstance]]:
-    ordinals = defaultdict[int, dict[str, int]](dict)
-    for number, name, ordinal in connection.rows(_CAPTURED.format(numbers=listed)):
+    ordinals, ids = defaultdict[int, dict[str, int]](dict), defaultdict[int, dict[str, int]](dict)
+    for number, name, ordinal, column in connection.rows(_CAPTURED.format(numbers=listed)):
         ordinals[int(number)][name] = int(ordinal)
+        ids[int(number)][name] = int(column)
     found = defaultdict[int, list[CaptureInstance]](list)
     for source, name, number, start, created_at, is_switch_allowed in connection.rows(
         _INSTANCES.format(numbers=listed)
@@ -172,6 +173,7 @@ def _instances(connection: Connection, listed: str) -> Mapping[int, Sequence[Cap
                 start_lsn=None if start is None else bytes(start),
                 created_at=created_at,
                 ordinals=ordinals[int(number)],
+                ids=ids[int(number)],
                 is_switch_allowed=bool(is_switch_allowed),
             )
         )

@@ -69,8 +69,8 @@ DENIED: Final = frozenset({229, 230, 262, 297, 300, 371, 15247, 22904})
 """A permission is missing."""
 # There is no such object, or no such database, for this account: also said of those that it may not see.
 _UNSEEN: Final = frozenset({208, 911, 916})
-# A table, or one of its columns, is missing or another.
-_TABLE_CHANGED: Final = frozenset({207, 208, 4413, 4502})
+TABLE_CHANGED: Final = frozenset({207, 208, 4413, 4502})
+"""A table, or one of its columns, is missing or another."""
 NO_SUCH_VALUE: Final = frozenset({220, 235, 241, 242, 244, 245, 248, 293, 295, 8114, 8115, 8169})
 """A text is no value of the type that it is cast to."""
 _CHECK_ACCOUNT: Final = "Check source.user, source.password and source.database, and that the account is not locked."
@@ -156,7 +156,7 @@ def _of_number(number: int | None, message: str, table: str | None) -> Replicato
         return AccessDeniedError(message, code="access_denied", action=_CHECK_ACCOUNT)
     if number in DENIED:
         return AccessDeniedError(message, code="access_denied", table=table, action=_GRANT)
-    if number in _TABLE_CHANGED and table is not None:
+    if number in TABLE_CHANGED and table is not None:
         return SchemaConflictError(message, code="table_changed", table=table)
     if number is not None and number in _TRANSIENT:
         return SourceUnavailableError(message, code=_TRANSIENT[number], table=table)

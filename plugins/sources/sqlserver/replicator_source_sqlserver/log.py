@@ -11,7 +11,8 @@ Nothing that must survive is kept here. After a lost connection a new reader sta
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -20,9 +21,9 @@ import pyarrow as pa
 import pyodbc
 from typing_extensions import override
 
-from replicator.model.errors import OffsetExpiredError, SchemaConflictError, SourceUnavailableError, TableError
+from replicator.model.errors import OffsetExpiredError, SourceUnavailableError, TableError
 from replicator.model.events import DDLEvent
-from replicator.model.isolation import of_table
+from replicator.model.isolation import TableFailedError, of_table
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, LogReader, PullLimits
@@ -32,7 +33,7 @@ from replicator_source_sqlserver.capturelog import InstanceStart
 from replicator_source_sqlserver.catalogue import CaptureInstance
 from replicator_source_sqlserver.changetable import ChangeTable, Decoded, Last, last_of
 from replicator_source_sqlserver.connection import Connection, Session
-from replicator_source_sqlserver.errors import translate
+from replicator_source_sqlserver.errors import TABLE_CHANGED, facts_of, number_of
 from replicator_source_sqlserver.health import CaptureHealth
 from replicator_source_sqlserver.instances import Reading, has_lost, readings
 from replicator_source_sqlserver.lsn import lsn_to_text, next_lsn, previous_lsn
@@ -146,7 +147,8 @@ class ChangeReader(LogReader):
         if not commits:
             raise self._expired()
         starts = capturelog.starts(connection)
-        altered = capturelog.definitions(connection, self._position.lsn, commits[-1].lsn)
+        # Also those behind the page: the capture job has altered change tables as far as it has come, with all their rows.
+        altered = capturelog.definitions(connection, self._position.lsn, head)
         self._tables.refresh(connection, starts, is_altered=bool(altered))
         self._check_kept(starts)
         if dropped := self._tables.missing(starts):
@@ -207,7 +209,8 @@ class ChangeReader(LogReader):
         awaited, found = self._board.tokens, list[tuple[bytes, str]]()
         if awaited:
             for reading in readings(self._signal(connection), self._position.lsn, commits[-1].lsn):
-                found += capturelog.tokens(connection, reading)
+                with _instances_kept():
+                    found += capturelog.tokens(connection, reading)
         at = min((lsn for lsn, token in found if token in awaited), default=None)
         if at is None:
             return commits, []
@@ -219,7 +222,8 @@ class ChangeReader(LogReader):
         self, connection: Connection, commits: list[Commit], tokens: Sequence[str], starts: Starts, limits: PullLimits
     ) -> Page:
         parts = self._parts(commits[-1].lsn, starts)
-        counts = capturelog.counts(connection, [reading for *_, reading in parts])
+        with _instances_kept():
+            counts = capturelog.counts(connection, [reading for *_, reading in parts])
         per_commit: dict[bytes, int] = {}
         for (_, lsn), count in counts.items():
             per_commit[lsn] = per_commit.get(lsn, 0) + count
@@ -234,7 +238,7 @@ class ChangeReader(LogReader):
             return self._part(connection, limits)
         moved = {n for (n, lsn) in counts if lsn <= end.lsn}
         wanted = [part for n, part in enumerate(parts) if n in moved]
-        decoded = [found for part in wanted for found in self._table(connection, part, end.lsn)]
+        decoded = [self._table(connection, part, end.lsn) for part in wanted]
         self._check_kept(capturelog.starts(connection), [reading for *_, reading in wanted])
         return self._page_of(_joined(decoded), fitting, tokens)
 
@@ -249,10 +253,12 @@ class ChangeReader(LogReader):
     def _parts(self, upto: bytes, starts: Starts) -> list[Part]:
         found: list[Part] = []
         for table in self._tables.capturing():
+            instances = self._tables.instances(table, starts)
             try:
                 found += [
                     (table, self._tables.change_table(table, reading.instance), reading)
-                    for reading in readings(self._tables.instances(table, starts), self._position.lsn, upto)
+                    for reading in readings(instances, self._position.lsn, upto)
+                    if not self._tables.is_left_out(table, reading.instance, self._position)
                 ]
             except TableError as error:
                 self._tables.fail(table, error)
@@ -270,11 +276,11 @@ class ChangeReader(LogReader):
                 return commits[: max(1, number)]
         return commits
 
-    def _table(self, connection: Connection, part: Part, upto: bytes) -> list[Decoded]:
-        """The changes of one table; none if they cannot be read, and the table fails."""
+    def _table(self, connection: Connection, part: Part, upto: bytes) -> Decoded:
+        """The changes of one table."""
         table, change_table, reading = part
         query = change_table.commits(reading.after, min(reading.upto, upto))
-        return self._decoded(table, change_table, self._rows(connection, table, *query))
+        return self._decoded(connection, table, change_table, self._rows(connection, *query))
 
     def _part(self, connection: Connection, limits: PullLimits) -> Page:
         """The next part of a large commit."""
@@ -285,22 +291,22 @@ class ChangeReader(LogReader):
         table, change_table, reading = large.parts[0]
         limit = min(self._rows_max(limits), large.left[table] + 1)
         query = change_table.part(large.commit.lsn, large.last, max(2, limit))
-        rows: Sequence[Any] = self._rows(connection, table, *query)
+        rows: Sequence[Any] = self._rows(connection, *query)
         self._check_kept(capturelog.starts(connection), [reading])
         if len(rows) >= large.left[table] or not rows:
             large.last = None
         else:
             rows, large.last = last_of(rows)
         large.left[table] -= len(rows)
-        decoded = self._decoded(table, change_table, rows)
-        if large.last is None or not decoded:
+        decoded = self._decoded(connection, table, change_table, rows)
+        if large.last is None:
             large.parts.pop(0)
             large.last = None
         is_whole = not large.parts
         end = large.commit
         marks = self._board.reached(large.marks, end.moment) if is_whole else ()
         page = Page(
-            decoded,
+            [decoded],
             [large.commit],
             zone=self._zone,
             position_of=self._tables.position_of,
@@ -313,23 +319,23 @@ class ChangeReader(LogReader):
             self._large, self._position, self._moment = None, self._tables.position_of(end.lsn), end.moment
         return page
 
-    def _decoded(self, table: TableId, change_table: ChangeTable, rows: Sequence[Any]) -> list[Decoded]:
+    def _decoded(
+        self, connection: Connection, table: TableId, change_table: ChangeTable, rows: Sequence[Any]
+    ) -> Decoded:
         try:
             with of_table(table, "decoding its changes"):
-                return [change_table.decode(rows)]
-        except TableError as error:
-            self._tables.fail(table, error)
-            return []
-
-    def _rows(self, connection: Connection, table: TableId, query: str, parameters: Sequence[Any]) -> Sequence[Any]:
-        try:
-            return connection.rows(query, parameters)
-        except pyodbc.Error as error:
-            translated = translate(error, doing="reading changes", table=str(table))
-            if not isinstance(translated, SchemaConflictError):
+                return change_table.decode(rows)
+        except TableFailedError as failed:
+            if not self._tables.has_other_columns(connection, change_table.instance):
                 raise
-            # The instance was disabled, or the table dropped, since the catalogue was read: a new reader will see.
-            raise SourceUnavailableError(translated.message, code="instance_changed", table=None) from error
+            raise SourceUnavailableError(
+                f"the capture job altered the change table of {change_table.instance.name} while it was read.",
+                code="instance_changed",
+            ) from failed
+
+    def _rows(self, connection: Connection, query: str, parameters: Sequence[Any]) -> Sequence[Any]:
+        with _instances_kept():
+            return connection.rows(query, parameters)
 
     def _count_bytes(self, page: Page) -> None:
         if page.events:
@@ -358,6 +364,17 @@ class ChangeReader(LogReader):
             action="Run `replicator snapshot NAME --changed-only` or `--restart`. To keep changes for longer: EXEC "
             "sys.sp_cdc_change_job @job_type = N'cleanup', @retention = minutes.",
         )
+
+
+@contextmanager
+def _instances_kept() -> Iterator[None]:
+    """If an instance was disabled, or its table dropped, since the catalogue was read, a new reader will see it."""
+    try:
+        yield
+    except pyodbc.Error as error:
+        if number_of(error) not in TABLE_CHANGED:
+            raise
+        raise SourceUnavailableError(f"reading changes: {facts_of(error)}", code="instance_changed") from error
 
 
 def _joined(decoded: Sequence[Decoded]) -> Sequence[Decoded]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -46,7 +46,7 @@ _PEEK: Final = (
 )
 _INSTANCES: Final = """
 SELECT i.capture_instance, i.object_id, i.source_object_id, i.start_lsn,
-  (SELECT json_agg(json_build_array(c.column_name, c.column_type, c.is_computed) ORDER BY c.column_ordinal)
+  (SELECT json_agg(json_build_array(c.column_name, c.column_type, c.is_computed, c.is_dropped) ORDER BY c.column_ordinal)
    FROM sqlserver.cdc_captured c WHERE c.object_id = i.object_id),
   coalesce((SELECT json_agg(k.column_name) FROM sqlserver.cdc_keys k WHERE k.object_id = i.object_id), '[]')
 FROM sqlserver.cdc_instances i ORDER BY i.create_date FOR SHARE OF i
@@ -76,6 +76,11 @@ class _Active:
 def utc_now() -> dt.datetime:
     """The time, in UTC, without a zone: as the model's server writes it."""
     return dt.datetime.now(dt.UTC).replace(tzinfo=None)
+
+
+def _with(instance: Instance, old: CapturedColumn, new: CapturedColumn) -> Instance:
+    """The instance with one column in place of another."""
+    return replace(instance, columns=tuple(new if column is old else column for column in instance.columns))
 
 
 class CaptureJob:
@@ -225,8 +230,10 @@ class CaptureJob:
                 instance=Instance(
                     name=name,
                     columns=tuple(
-                        CapturedColumn(name=column, type=parse(kind), is_computed=bool(computed))
-                        for column, kind, computed in columns
+                        CapturedColumn(
+                            name=column, type=parse(kind), is_computed=bool(computed), is_dropped=bool(dropped)
+                        )
+                        for column, kind, computed, dropped in columns
                     ),
                     key=frozenset(keys),
                 ),
@@ -267,7 +274,7 @@ class CaptureJob:
         for index, active in enumerate(instances):
             if active.source != int(event["source_object_id"]) or active.start_lsn is None:
                 continue
-            named = [c for c in active.instance.columns if c.name == event["column_name"]]
+            named = [c for c in active.instance.columns if c.name == event["column_name"] and not c.is_dropped]
             changes_type = event["kind"] == "alter" and bool(named)
             if changes_type:
                 kind = from_domain(event["column_type"])
@@ -280,13 +287,13 @@ class CaptureJob:
                     "UPDATE sqlserver.cdc_captured SET column_type = %s WHERE object_id = %s AND column_name = %s",
                     *(str(kind), active.object_id, named[0].name),
                 )
-                columns = tuple(
-                    CapturedColumn(name=c.name, type=kind, is_computed=c.is_computed) if c is named[0] else c
-                    for c in active.instance.columns
+                instances[index].instance = _with(active.instance, named[0], replace(named[0], type=kind))
+            if event["kind"] == "drop" and named:
+                self._execute(
+                    "UPDATE sqlserver.cdc_captured SET is_dropped = 1 WHERE object_id = %s AND column_name = %s",
+                    *(active.object_id, named[0].name),
                 )
-                instances[index].instance = Instance(
-                    name=active.instance.name, columns=columns, key=active.instance.key
-                )
+                instances[index].instance = _with(active.instance, named[0], replace(named[0], is_dropped=True))
             self._execute(
                 "INSERT INTO sqlserver.cdc_ddl VALUES (%s, %s, %s, %s, %s, date_trunc('minute', %s::timestamp))",
                 *(active.source, active.object_id, int(changes_type), event["command"], lsn, transaction.committed_at),

@@ -29,11 +29,15 @@ class Operation(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedColumn:
-    """A column of an instance; its ordinal is its position in the instance's columns, from 1."""
+    """A column of an instance; its ordinal is its position in the instance's columns, from 1.
+
+    Another column that gets the name of one that was dropped is not captured.
+    """
 
     name: str
     type: SqlType
     is_computed: bool = False
+    is_dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +156,9 @@ def _plain_rows(change: Change, instance: Instance, hazards: Hazards, command: i
     changed = {
         column.name
         for column in instance.columns
-        if not column.is_computed and column.name in new and old.get(column.name) != new.get(column.name)
+        if not (column.is_computed or column.is_dropped)
+        and column.name in new
+        and old.get(column.name) != new.get(column.name)
     }
     if not changed:
         # Nothing that is captured has changed [LAB: rule 7].
@@ -171,7 +177,9 @@ def _plain_rows(change: Change, instance: Instance, hazards: Hazards, command: i
 
 def _values(row: Row, instance: Instance) -> tuple[str | None, ...]:
     """Computed columns are always NULL [DOC: rule 8]; what the table has no longer is NULL [LAB: rule 7]."""
-    return tuple([None if column.is_computed else row.get(column.name) for column in instance.columns])
+    return tuple(
+        [None if column.is_computed or column.is_dropped else row.get(column.name) for column in instance.columns]
+    )
 
 
 def _deleted(row: Row, instance: Instance, hazards: Hazards) -> tuple[str | None, ...]:

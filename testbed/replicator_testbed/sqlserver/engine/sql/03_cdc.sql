@@ -12,7 +12,7 @@ CREATE TABLE sqlserver.cdc_instances (
 );
 CREATE TABLE sqlserver.cdc_captured (
   object_id int NOT NULL, column_name text NOT NULL, column_id int, column_type text NOT NULL, column_ordinal int NOT NULL,
-  is_computed int NOT NULL, PRIMARY KEY (object_id, column_ordinal)
+  is_computed int NOT NULL, is_dropped int NOT NULL DEFAULT 0, PRIMARY KEY (object_id, column_ordinal)
 );
 CREATE TABLE sqlserver.cdc_keys (object_id int NOT NULL, column_name text NOT NULL, index_ordinal int NOT NULL, column_id int NOT NULL);
 CREATE TABLE sqlserver.cdc_ddl (

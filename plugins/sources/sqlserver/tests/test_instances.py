@@ -1,0 +1,301 @@
+"""The log's reader and capture instances: columns that are altered, and instances that come, go and begin late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyodbc
+import pytest
+
+from replicator.config import Secret
+from replicator.model.errors import SourceUnavailableError, TableError
+from replicator.model.schema import TableId
+from replicator.plugins.source import PullLimits
+from replicator.testing.source_harness import Change, Delivered
+from replicator_source_sqlserver import capturelog, discovery
+from replicator_source_sqlserver.capturedtables import CapturedTables
+from replicator_source_sqlserver.config import SqlServerConfig
+from replicator_source_sqlserver.connection import Connector, Session
+from replicator_source_sqlserver.health import CaptureHealth
+from replicator_source_sqlserver.log import ChangeReader
+from replicator_source_sqlserver.marks import AwaitedMarks
+from replicator_source_sqlserver.position import Position
+from replicator_testbed.servers import PostgresServer
+from replicator_testbed.sqlserver.drivers import Driver, connect, library
+from replicator_testbed.sqlserver.model import SqlServerModel
+
+T, U = TableId("dbo", "t"), TableId("dbo", "u")
+SECOND = (
+    "EXEC sys.sp_cdc_enable_table @source_schema = N'dbo', @source_name = N't', @capture_instance = N'dbo_t_2',"
+    " @role_name = NULL, @supports_net_changes = 0"
+)
+DISABLE = "EXEC sys.sp_cdc_disable_table @source_schema = N'dbo', @source_name = N't', @capture_instance = N'dbo_t'"
+
+
+@dataclass(kw_only=True)
+class World:
+    """A model with two captured tables, t and u, whose capture job runs when it is told to, and readers of its log."""
+
+    model: SqlServerModel
+    sql: pyodbc.Connection
+    connector: Connector
+    board: AwaitedMarks
+
+    def execute(self, *statements: str) -> None:
+        for statement in statements:
+            self.sql.execute(statement)
+
+    def capture(self) -> None:
+        self.model.capture.scan_all()
+
+    def position(self) -> Position:
+        session = Session(self.connector)
+        with session.use("asking") as connection:
+            settled = capturelog.settled(connection, 0.0)
+            begin = settled.lsn if settled is not None else capturelog.beginning(connection)
+            assert begin is not None
+            position = capturelog.position_at(connection, begin)
+        session.close()
+        return position
+
+    def open(self, position: Position) -> ChangeReader:
+        session = Session(self.connector)
+        with session.use("asking") as connection:
+            found = discovery.read_tables(connection, [T, U])
+            zone = capturelog.zone(connection)
+        session.close()
+        return ChangeReader(
+            Session(self.connector),
+            position=position,
+            tables=CapturedTables({t: d.schema for t, d in found.items()}, {t: d.object_id for t, d in found.items()}),
+            board=self.board,
+            signal=lambda _: (),
+            health=CaptureHealth(None),
+            zone=zone,
+        )
+
+
+@pytest.fixture
+def two(postgres: PostgresServer) -> Iterator[World]:
+    with SqlServerModel(postgres) as model:
+        address = model.address
+        config = SqlServerConfig(
+            host=address.host, port=address.port, user=address.user, password=Secret(address.password),
+            database=address.database, driver=str(library(Driver.FREETDS)), tls="disable",
+        )  # fmt: skip
+        sql = connect(Driver.FREETDS, address)
+        world = World(model=model, sql=sql, connector=Connector(config), board=AwaitedMarks("test"))
+        world.execute("EXEC sys.sp_cdc_enable_db")
+        for table in (T, U):
+            world.execute(
+                f"CREATE TABLE {table} (id int NOT NULL PRIMARY KEY, name nvarchar(50) NULL, note nvarchar(max) NULL)",
+                f"EXEC sys.sp_cdc_enable_table @source_schema = N'dbo', @source_name = N'{table.name}', @role_name = NULL,"
+                " @supports_net_changes = 0",
+            )
+        world.capture()
+        yield world
+        sql.close()
+        world.connector.close()
+
+
+@dataclass
+class Drained(Delivered):
+    table_errors: dict[TableId, TableError] = field(default_factory=dict)
+
+
+def drained(reader: ChangeReader) -> Drained:
+    """Everything that has been captured."""
+    delivered = Drained()
+    while True:
+        batch = reader.pull(PullLimits(rows=10_000, bytes=64 << 20, wait_s=0.0))
+        delivered.add(batch)
+        delivered.table_errors |= batch.table_errors
+        if not batch.events and batch.offset is None and batch.open_transaction is None:
+            return delivered
+
+
+def shown(delivered: Delivered) -> list[tuple[str, str, Any]]:
+    return [(change.table.name, change.operation, id_of(change)) for change in delivered.changes]
+
+
+def id_of(change: Change) -> Any:
+    row = change.row or change.before
+    assert row is not None
+    return row["id"]
+
+
+def labels(delivered: Delivered) -> list[Any]:
+    """Numbers of rows, and names of events."""
+    return [id_of(e) if isinstance(e, Change) else str(e.operation) for e in delivered.events]
+
+
+def codes(delivered: Drained) -> dict[str, str]:
+    return {str(table): error.code for table, error in delivered.table_errors.items()}
+
+
+@pytest.mark.parametrize("is_one_transaction", [False, True])
+def test_a_column_with_the_name_of_a_dropped_one_is_not_captured(two: World, *, is_one_transaction: bool) -> None:
+    """Its values would be NULL from then on, whatever they are."""
+    reader = two.open(two.position())
+    two.execute("INSERT INTO dbo.t (id, name) VALUES (1, N'a')")
+    altered = ("ALTER TABLE dbo.t DROP COLUMN name", "ALTER TABLE dbo.t ADD name nvarchar(50) NULL")
+    two.execute(*([f"BEGIN TRANSACTION; {'; '.join(altered)}; COMMIT"] if is_one_transaction else altered))
+    two.execute("INSERT INTO dbo.t (id, name) VALUES (2, N'b')")
+    two.capture()
+    delivered = drained(reader)
+    assert labels(delivered) == [1]
+    assert codes(delivered) == {"dbo.t": "column_not_captured"}
+    two.execute(SECOND, "INSERT INTO dbo.t (id, name) VALUES (3, N'c')")
+    reader._tables.accept({T: reader._tables._numbers[T]})
+    two.capture()
+    assert [(c.row["id"], c.row["name"]) for c in drained(reader).changes if c.row] == [(3, "c")]
+    reader.close()
+
+
+def test_a_column_that_the_newer_instance_lacks_fails_its_table(two: World) -> None:
+    """It is not a column that was dropped."""
+    reader = two.open(two.position())
+    two.execute(f"{SECOND}, @captured_column_list = N'id, note'")
+    two.execute("INSERT INTO dbo.t (id, name) VALUES (1, N'a')")
+    two.capture()
+    delivered = drained(reader)
+    assert labels(delivered) == []
+    assert codes(delivered) == {"dbo.t": "column_not_captured"}
+    reader.close()
+
+
+def test_a_second_instance_that_has_not_begun_brings_its_columns_when_it_begins(two: World) -> None:
+    reader = two.open(two.position())
+    two.execute(
+        "INSERT INTO dbo.t (id) VALUES (1)", "ALTER TABLE dbo.t ADD more int NULL", "INSERT INTO dbo.u (id) VALUES (1)"
+    )
+    two.capture()
+    two.execute(SECOND)
+    assert labels(drained(reader)) == [1, 1]
+    two.execute("INSERT INTO dbo.t (id, more) VALUES (2, 7)")
+    two.capture()
+    delivered = drained(reader)
+    assert labels(delivered) == ["ALTER_TABLE", 2]
+    assert delivered.changes[-1].row == {"id": 2, "name": None, "note": None, "more": 7}
+    assert not delivered.table_errors
+    reader.close()
+
+
+def test_a_column_that_is_altered_in_front_of_a_second_instance_is_altered_there(two: World) -> None:
+    """Otherwise what comes between would have to be in the type before."""
+    reader = two.open(two.position())
+    two.execute(
+        "ALTER TABLE dbo.t ALTER COLUMN name nvarchar(100) NULL",
+        "INSERT INTO dbo.t (id) VALUES (1)",
+        "ALTER TABLE dbo.t ADD more int NULL",
+        "INSERT INTO dbo.t (id) VALUES (2)",
+        SECOND,
+        "INSERT INTO dbo.t (id) VALUES (3)",
+    )
+    two.capture()
+    assert labels(drained(reader)) == ["ALTER_TABLE", 1, 2, "ALTER_TABLE", 3]
+    reader.close()
+
+
+def test_a_second_instance_brings_its_columns_though_the_first_was_disabled(two: World) -> None:
+    """With the first goes what it said of altered tables."""
+    reader = two.open(two.position())
+    assert labels(drained(reader)) == []
+    two.execute("ALTER TABLE dbo.t ADD more int NULL", SECOND, DISABLE, "INSERT INTO dbo.t (id, more) VALUES (2, 7)")
+    two.capture()
+    delivered = drained(reader)
+    assert labels(delivered) == ["ALTER_TABLE", 2]
+    assert delivered.changes[-1].row == {"id": 2, "name": None, "note": None, "more": 7}
+    reader.close()
+
+
+def test_a_table_that_is_accepted_in_front_of_its_second_instance_is_read_from_there(two: World) -> None:
+    """It is read again, and that read sees what only the first instance has."""
+    reader = two.open(two.position())
+    two.execute("ALTER TABLE dbo.t ADD more int NULL", "INSERT INTO dbo.u (id) VALUES (0)")
+    two.capture()
+    assert codes(drained(reader)) == {"dbo.t": "column_not_captured"}
+    two.execute("INSERT INTO dbo.t (id) VALUES (1)", "INSERT INTO dbo.u (id) VALUES (1)")
+    two.capture()
+    two.execute(SECOND)
+    reader._tables.accept({T: reader._tables._numbers[T]})
+    delivered = drained(reader)
+    assert shown(delivered) == [("u", "INSERT", 1)]
+    assert not delivered.table_errors
+    two.execute("INSERT INTO dbo.t (id, more) VALUES (2, 7)")
+    two.capture()
+    delivered = drained(reader)
+    assert [c.row for c in delivered.changes] == [{"id": 2, "name": None, "note": None, "more": 7}]
+    assert not delivered.table_errors
+    reader.close()
+
+
+def test_a_change_table_that_was_altered_far_behind_the_page_is_read_as_it_is(
+    two: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replicator_source_sqlserver.log._COMMITS_MAX", 2)
+    reader = two.open(two.position())
+    drained(reader)
+    two.execute(*(f"INSERT INTO dbo.t (id, name) VALUES ({n}, N'{n}')" for n in range(5)))
+    two.execute("ALTER TABLE dbo.t ALTER COLUMN name int NULL", "INSERT INTO dbo.t (id, name) VALUES (5, 5)")
+    two.capture()
+    delivered = drained(reader)
+    assert labels(delivered) == [0, 1, 2, 3, 4, "ALTER_TABLE", 5]
+    assert [c.row["name"] for c in delivered.changes if c.row] == ["0", "1", "2", "3", "4", 5]
+    reader.close()
+
+
+def after_counting(monkeypatch: pytest.MonkeyPatch, do: Any) -> None:
+    counts = capturelog.counts
+
+    def count_then_do(*arguments: Any) -> Mapping[tuple[int, bytes], int]:
+        found = counts(*arguments)
+        do()
+        return found
+
+    monkeypatch.setattr(capturelog, "counts", count_then_do)
+
+
+def test_a_change_table_that_is_altered_while_it_is_read_is_read_again(
+    two: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    position = two.position()
+    two.execute("INSERT INTO dbo.t (id, name) VALUES (1, N'5')")
+    two.capture()
+    reader = two.open(position)
+
+    def alter() -> None:
+        two.execute("ALTER TABLE dbo.t ALTER COLUMN name int NULL")
+        two.capture()
+
+    with monkeypatch.context() as patch:
+        after_counting(patch, alter)
+        with pytest.raises(SourceUnavailableError) as raised:
+            drained(reader)
+    assert raised.value.code == "instance_changed"
+    reader.close()
+    again = two.open(position)
+    assert [c.row["name"] for c in drained(again).changes if c.row] == [5]
+    again.close()
+
+
+def test_an_instance_that_is_disabled_before_its_changes_are_counted_is_noticed(
+    two: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = two.open(two.position())
+    two.execute("INSERT INTO dbo.t (id) VALUES (1)", "INSERT INTO dbo.u (id) VALUES (1)")
+    two.capture()
+    counts = capturelog.counts
+
+    def disable_then_count(*arguments: Any) -> Any:
+        two.execute(DISABLE)
+        return counts(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(capturelog, "counts", disable_then_count)
+        with pytest.raises(SourceUnavailableError) as raised:
+            drained(reader)
+    assert raised.value.code == "instance_changed"
+    reader.close()
