@@ -10,6 +10,7 @@ Nothing that must survive is kept here. After a lost connection a new reader sta
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -98,6 +99,7 @@ class ChangeReader(LogReader):
         self._large: _LargeCommit | None = None
         self._turned: tuple[bytes, set[TableId]] = (b"", set())
         self._row_bytes = _ROW_BYTES
+        self._event_numbers = itertools.count()
         self._looked_at: float | None = None
 
     @override
@@ -175,7 +177,8 @@ class ChangeReader(LogReader):
 
     def _event(self, events: Sequence[DDLEvent], lsn: bytes, moment: datetime) -> LogBatch:
         """Events at a position, as a transaction of their own."""
-        at, id_ = (moment - self._zone).replace(tzinfo=UTC), lsn_to_text(lsn)
+        # A transaction may both alter a table and change rows, and another event may have this position.
+        at, id_ = (moment - self._zone).replace(tzinfo=UTC), f"{lsn_to_text(lsn)}:{next(self._event_numbers)}"
         ended = {"id": id_, "end_ordinal": len(events), "committed_at": at}
         return LogBatch(
             open_transaction=None,
@@ -208,7 +211,14 @@ class ChangeReader(LogReader):
         """The commits up to and including the first with an awaited token, and the marks that are reached there."""
         awaited, found = self._board.tokens, list[tuple[bytes, str]]()
         if awaited:
-            for reading in readings(self._signal(connection), self._position.lsn, commits[-1].lsn):
+            instances = self._signal(connection)
+            if not instances:
+                raise SourceUnavailableError(
+                    "nobody captures the signal table: what waits for a write into it would wait without end.",
+                    code="signal_not_captured",
+                    action="EXEC sys.sp_cdc_enable_table for `source.signal_table`, as `replicator validate` prints it.",
+                )
+            for reading in readings(instances, self._position.lsn, commits[-1].lsn):
                 with _instances_kept():
                     found += capturelog.tokens(connection, reading)
         at = min((lsn for lsn, token in found if token in awaited), default=None)

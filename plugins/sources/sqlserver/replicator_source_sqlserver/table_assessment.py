@@ -204,6 +204,17 @@ def _key(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
                 action=f"{give} -- or exclude the table",
             )
         ]
+    bits = [c.name for c in table.columns if c.name in table.specs and c.declared.name == "bit" and c.is_nullable]
+    if bits:
+        return [
+            Problem(
+                code="key_needed",
+                table=str(table.table),
+                message=f"{reason}, and the log may have NULL for a bit ({', '.join(bits)}) of a deleted row: which row that was"
+                " would be unknown",
+                action=f"{give} -- or make it NOT NULL, or exclude the table",
+            )
+        ]
     problems = [
         Problem(
             code="no_key",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from replicator.config import Secret
 from replicator.model.errors import SourceUnavailableError, TableError
+from replicator.model.isolation import TableFailedError
 from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits
 from replicator.testing.source_harness import Change, Delivered
@@ -60,10 +61,10 @@ class World:
         session.close()
         return position
 
-    def open(self, position: Position) -> ChangeReader:
+    def open(self, position: Position, tables: Sequence[TableId] = (T, U)) -> ChangeReader:
         session = Session(self.connector)
         with session.use("asking") as connection:
-            found = discovery.read_tables(connection, [T, U])
+            found = discovery.read_tables(connection, tables)
             zone = capturelog.zone(connection)
         session.close()
         return ChangeReader(
@@ -244,6 +245,52 @@ def test_a_change_table_that_was_altered_far_behind_the_page_is_read_as_it_is(
     delivered = drained(reader)
     assert labels(delivered) == [0, 1, 2, 3, 4, "ALTER_TABLE", 5]
     assert [c.row["name"] for c in delivered.changes if c.row] == ["0", "1", "2", "3", "4", 5]
+    reader.close()
+
+
+def test_a_transaction_that_alters_a_table_and_changes_rows_is_two(two: World) -> None:
+    reader = two.open(two.position())
+    two.execute(
+        "BEGIN TRANSACTION; INSERT INTO dbo.t (id) VALUES (1); ALTER TABLE dbo.t DROP COLUMN name; INSERT INTO dbo.t (id)"
+        " VALUES (2); COMMIT"
+    )
+    two.capture()
+    delivered = drained(reader)
+    assert labels(delivered) == ["ALTER_TABLE", 1, 2]
+    assert len(delivered.transactions) == 2
+    reader.close()
+
+
+def test_a_deleted_row_without_its_bit_fails_a_table_without_a_key(two: World) -> None:
+    two.execute(
+        "CREATE TABLE dbo.bits (id int NOT NULL, flag bit NOT NULL)",
+        "EXEC sys.sp_cdc_enable_table @source_schema = N'dbo', @source_name = N'bits', @role_name = NULL,"
+        " @supports_net_changes = 0",
+    )
+    two.capture()
+    reader = two.open(two.position(), [TableId("dbo", "bits")])
+    two.execute("INSERT INTO dbo.bits VALUES (1, 0), (2, 1)")
+    two.capture()
+    assert labels(drained(reader)) == [1, 2]
+    two.execute("DELETE FROM dbo.bits WHERE id = 2")
+    two.capture()
+    with pytest.raises(TableFailedError) as raised:
+        drained(reader)
+    assert raised.value.error.code == "corrupt_rows"
+    reader.close()
+
+
+def test_a_signal_table_that_nobody_captures_is_told_when_a_mark_waits(two: World) -> None:
+    reader = two.open(two.position())
+    two.execute("INSERT INTO dbo.u (id) VALUES (1)")
+    two.capture()
+    assert shown(drained(reader)) == [("u", "INSERT", 1)]
+    two.board.add()
+    two.execute("INSERT INTO dbo.u (id) VALUES (2)")
+    two.capture()
+    with pytest.raises(SourceUnavailableError) as raised:
+        drained(reader)
+    assert raised.value.code == "signal_not_captured"
     reader.close()
 
 
