@@ -35,6 +35,7 @@ class CaptureHealth:
         self._head: bytes | None = None
         self._moved_at = clock()
         self._beaten_at: float | None = None
+        self._unanswered_since: float | None = None
 
     def see(self, connection: Connection, head: bytes | None) -> None:
         """Take note of the position.
@@ -44,12 +45,16 @@ class CaptureHealth:
         """
         now = self._clock()
         if head != self._head:
-            self._head, self._moved_at = head, now
+            self._head, self._moved_at, self._unanswered_since = head, now, None
         if self._beat is not None and (self._beaten_at is None or now - self._beaten_at >= HEARTBEAT_S):
             self._beat()
             self._beaten_at = now
-        if now - self._moved_at > (IDLE_S if self._beat is None else SIGNAL_S):
-            raise _stalled(connection, now - self._moved_at)
+            if self._unanswered_since is None:
+                self._unanswered_since = now
+        # While nobody looks, nothing is written, and nothing has to be captured.
+        since = self._moved_at if self._beat is None else self._unanswered_since
+        if since is not None and now - since > (IDLE_S if self._beat is None else SIGNAL_S):
+            raise _stalled(connection, now - since)
 
 
 def _stalled(connection: Connection, seconds: float) -> SourceUnavailableError:

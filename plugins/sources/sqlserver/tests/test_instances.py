@@ -280,6 +280,26 @@ def test_a_deleted_row_without_its_bit_fails_a_table_without_a_key(two: World) -
     reader.close()
 
 
+def test_a_pause_of_the_reader_is_none_of_the_capture_job(two: World) -> None:
+    now, beats = [0.0], list[float]()
+    health, session = CaptureHealth(lambda: beats.append(now[0]), clock=lambda: now[0]), Session(two.connector)
+
+    def look(at: float, head: bytes) -> None:
+        now[0] = at
+        with session.use("looking") as connection:
+            health.see(connection, head)
+
+    look(0.0, b"1")
+    look(1.0, b"2")
+    look(300.0, b"2")
+    assert beats == [0.0, 300.0]
+    look(359.0, b"2")
+    with pytest.raises(SourceUnavailableError) as raised:
+        look(361.0, b"2")
+    assert raised.value.code == "capture_stalled"
+    session.close()
+
+
 def test_a_signal_table_that_nobody_captures_is_told_when_a_mark_waits(two: World) -> None:
     reader = two.open(two.position())
     two.execute("INSERT INTO dbo.u (id) VALUES (1)")
