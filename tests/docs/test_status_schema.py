@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from replicator.capture.starting import Step
 from replicator.cli.entry import main
 from replicator.model.events import SnapshotKind
+from replicator.model.guarantee import Guarantee
 from replicator.model.offset import Offset
 from replicator.model.reports import (
     AppliedTable,
@@ -259,6 +260,7 @@ def fill(store: StateStore) -> None:
             keeps_log_s=3600.0,
             silent_s=29.0,
             heartbeat_s=10.0,
+            guarantee=Guarantee.BOUNDED_WAIT,
             tables={
                 "public.pending": CapturedTable(step=SnapshotStep.SETTLING),
                 "public.snapshot": CapturedTable(snapshot_step=RunningStep.READING),
@@ -317,6 +319,7 @@ def test_a_replicator_at_work_with_tables_in_every_stage(store: StateStore) -> N
         "time_left_s": 3539.5,
         "lag_s": 0.5,
         "is_alive": True,
+        "guarantee": "bounded_wait",
         "headroom": {"seconds": 3539.5, "bytes": None, "share": 0.9832},
         "findings": (FINDING.model_dump(),),
     }

@@ -13,11 +13,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+import pyodbc
+
 from replicator.model.schema import TableId
 from replicator_source_sqlserver.connection import Connection
+from replicator_source_sqlserver.errors import number_of
 from replicator_source_sqlserver.names import quoted_table
 
 TOKEN: Final = "token"  # noqa: S105 - a column's name
+_DUPLICATE: Final = frozenset({2601, 2627})
 _MARGIN: Final = timedelta(seconds=1)
 """Times of commits are rounded, and a moment may lie between that of a commit and its position in the log."""
 
@@ -72,8 +76,16 @@ class AwaitedMarks:
 def write_token(connection: Connection, signal: TableId, token: str) -> None:
     """Write a token into the signal table: into its one row, which is made if it is missing."""
     table = quoted_table(signal)
-    if not connection.changed(f"UPDATE {table} SET {TOKEN} = ? WHERE id = 1", [token]):
+    update = f"UPDATE {table} SET {TOKEN} = ? WHERE id = 1"
+    if connection.changed(update, [token]):
+        return
+    try:
         connection.execute(f"INSERT INTO {table} (id, {TOKEN}) VALUES (1, ?)", [token])
+    except pyodbc.Error as error:
+        if number_of(error) not in _DUPLICATE:
+            raise
+        # Another session made it in between.
+        connection.changed(update, [token])
 
 
 def server_moment(connection: Connection) -> datetime:

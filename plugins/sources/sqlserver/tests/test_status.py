@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -10,11 +11,15 @@ import pytest
 
 from replicator.config import Secret
 from replicator.model.guarantee import Guarantee
+from replicator.model.schema import TableId
 from replicator.plugins.source import LogStatus, SourceContext
+from replicator.testing.waiting import wait_until
 from replicator_source_sqlserver.config import SqlServerConfig
+from replicator_source_sqlserver.connection import Connection
+from replicator_source_sqlserver.marks import write_token
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
-from replicator_testbed.sqlserver.databases import SqlServerDatabase, SqlServers
+from replicator_testbed.sqlserver.databases import SIGNAL, SqlServerDatabase, SqlServers
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +59,22 @@ def test_changes_are_kept_as_long_as_the_cleanup_job_says(database: SqlServerDat
     assert status(database).retention.keeps_log == timedelta(days=7)
     database.execute("EXEC sys.sp_cdc_drop_job @job_type = N'cleanup'")
     assert status(database).retention.keeps_log is None
+
+
+def test_two_sessions_that_both_make_the_row_of_the_signal_table_both_write_into_it(
+    database: SqlServerDatabase,
+) -> None:
+    """Between the UPDATE that finds no row and the INSERT another session inserts it, and commits while the INSERT waits."""
+    database.execute(f"DELETE FROM {SIGNAL}")
+    other = database.connect(autocommit=False)
+    other.execute(f"INSERT INTO {SIGNAL} (id, token) VALUES (1, 'theirs')")
+    raw = database.connect()
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(write_token, Connection(raw), TableId.parse(SIGNAL), "ours")
+        waiting = "SELECT COUNT(*) FROM sys.dm_exec_requests WHERE wait_type LIKE N'LCK%'"
+        wait_until(lambda: written.done() or database.execute(waiting)[0][0], "the INSERT waits for the other one")
+        other.commit()
+        written.result(timeout=30)
+    assert database.execute(f"SELECT id, token FROM {SIGNAL}") == [(1, "ours")]
+    other.close()
+    raw.close()
