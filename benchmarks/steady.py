@@ -219,7 +219,7 @@ def _write(
 
 def _writer(database: ScratchDatabase, load: Load) -> threading.Thread:
     def write() -> None:
-        with contextlib.suppress(psycopg.errors.QueryCanceled):
+        with contextlib.suppress(psycopg.errors.QueryCanceled):  # the measurement is over, and ends it
             database.execute(f"CALL write_events({load.rate}, {load.warm_s + load.measured_s})")
 
     return threading.Thread(target=write, name="writer")

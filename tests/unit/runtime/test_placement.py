@@ -43,7 +43,7 @@ def settled(held: dict[str, list[str]], free: list[str], capacities: Mapping[str
                 has_acted = True
         if not has_acted:
             return given
-    raise AssertionError(f"it goes on for ever: {held}")
+    raise AssertionError(f"it does not end: {held}")
 
 
 def test_what_is_free_goes_to_the_worker_with_the_lowest_load() -> None:

@@ -246,9 +246,12 @@ class ChangeReader(LogReader):
             wanted = [part for n, part in enumerate(parts) if (n, end.lsn) in counts]
             self._large = _LargeCommit(commit=end, parts=wanted, left=left, marks=tokens)
             return self._part(connection, limits)
-        moved = {n for (n, lsn) in counts if lsn <= end.lsn}
-        wanted = [part for n, part in enumerate(parts) if n in moved]
-        decoded = [self._table(connection, part, end.lsn) for part in wanted]
+        moved: dict[int, int] = {}
+        for (n, lsn), count in counts.items():
+            if lsn <= end.lsn:
+                moved[n] = moved.get(n, 0) + count
+        wanted = [parts[n] for n in sorted(moved)]
+        decoded = [self._table(connection, parts[n], end.lsn, moved[n]) for n in sorted(moved)]
         self._check_kept(capturelog.starts(connection), [reading for *_, reading in wanted])
         return self._page_of(_joined(decoded), fitting, tokens)
 
@@ -286,11 +289,14 @@ class ChangeReader(LogReader):
                 return commits[: max(1, number)]
         return commits
 
-    def _table(self, connection: Connection, part: Part, upto: bytes) -> Decoded:
-        """The changes of one table."""
+    def _table(self, connection: Connection, part: Part, upto: bytes, count: int) -> Decoded:
+        """The changes of one table, which has so many rows."""
         table, change_table, reading = part
         query = change_table.commits(reading.after, min(reading.upto, upto))
-        return self._decoded(connection, table, change_table, self._rows(connection, *query))
+        rows = self._rows(connection, *query)
+        if len(rows) < count:
+            raise _rows_missing(reading)
+        return self._decoded(connection, table, change_table, rows)
 
     def _part(self, connection: Connection, limits: PullLimits) -> Page:
         """The next part of a large commit."""
@@ -303,7 +309,9 @@ class ChangeReader(LogReader):
         query = change_table.part(large.commit.lsn, large.last, max(2, limit))
         rows: Sequence[Any] = self._rows(connection, *query)
         self._check_kept(capturelog.starts(connection), [reading])
-        if len(rows) >= large.left[table] or not rows:
+        if not rows:
+            raise _rows_missing(reading)
+        if len(rows) >= large.left[table]:
             large.last = None
         else:
             rows, large.last = last_of(rows)
@@ -374,6 +382,13 @@ class ChangeReader(LogReader):
             action="Run `replicator snapshot NAME --changed-only` or `--restart`. To keep changes for longer: EXEC "
             "sys.sp_cdc_change_job @job_type = N'cleanup', @retention = minutes.",
         )
+
+
+def _rows_missing(reading: Reading) -> SourceUnavailableError:
+    return SourceUnavailableError(
+        f"rows of the change table of {reading.instance.name} that were counted are not there any more.",
+        code="instance_changed",
+    )
 
 
 @contextmanager

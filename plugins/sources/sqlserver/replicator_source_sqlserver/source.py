@@ -242,6 +242,7 @@ class SqlServerSource(DeltaSource[SqlServerConfig]):
             with self._control.use("writing into the signal table", table=signal) as connection:
                 write_token(connection, signal, token)
         except BaseException:
+            # Whatever ended it, an interrupt too, the log's reader must not wait for a token that nobody wrote.
             self._board.discard(token)
             raise
         return token

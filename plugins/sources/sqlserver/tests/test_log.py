@@ -252,6 +252,21 @@ def test_what_cleanup_deletes_while_it_is_read_is_noticed(two: World, monkeypatc
     reader.close()
 
 
+def test_rows_of_a_large_transaction_that_vanish_between_two_parts_are_noticed(
+    two: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replicator_source_sqlserver.log.PAGE_ROWS", 5)
+    reader = two.open(two.position())
+    two.execute(f"INSERT INTO dbo.t (id) VALUES {', '.join(f'({n})' for n in range(20))}")
+    two.capture()
+    assert reader.pull(PullLimits(rows=5, bytes=64 << 20, wait_s=0.0)).events == 5
+    two.model.database.execute('DELETE FROM cdc."dbo_t_CT"')
+    with pytest.raises(SourceUnavailableError) as raised:
+        drained(reader, PullLimits(rows=5, bytes=64 << 20, wait_s=0.0))
+    assert raised.value.code == "instance_changed"
+    reader.close()
+
+
 def test_an_idle_table_is_not_lost_by_cleanup(two: World) -> None:
     reader = two.open(two.position(), [T])
     for n in range(3):
