@@ -193,13 +193,23 @@ class Sealed:
         """The rows of a table after everything sealed, columns in order."""
         return self.replay(table).rows
 
+    def _record_and_items(
+        self, table: TableId
+    ) -> tuple[TableRecord, list[tuple[int, TableSchema | None, JournalEvent | Change]]]:
+        """Both as of one commit, though a capture may run: a record of one incarnation says nothing about the changes of another."""
+        record = self.record(table)
+        while True:
+            items = self.items(table)
+            if (now := self.record(table)) == record:
+                return record, items
+            record = now
+
     def _check_plain(self, table: TableId) -> None:
         """Rows below `first_change` may be appended to an empty target without looking: they must be inserts of distinct keys.
 
         It speaks of the last incarnation.
         """
-        record = self.record(table)
-        items = self.items(table)
+        record, items = self._record_and_items(table)
         created = [
             number
             for number, _, item in items
