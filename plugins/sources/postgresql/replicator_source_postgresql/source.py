@@ -40,6 +40,7 @@ from replicator_source_postgresql import (
     assessment,
     continuity,
     discovery,
+    fencing,
     planning,
     publication,
     rehearsal,
@@ -61,7 +62,6 @@ from replicator_source_postgresql.verification import STATE_SETTINGS, StateReade
 VERSION_WITH_MESSAGES = 140000
 VERSION_EARLY_KEEPALIVES = 150000
 _IDLE_MOVE_S: Final = 10.0
-_NAME_BYTES_MAX = 63
 _PREPARATIONS_MAX: Final = 20
 """So often the publication is brought in line with a catalogue that changes meanwhile."""
 
@@ -277,6 +277,9 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
         self._replication.release()
         with self._control.use("reading the replication slot") as connection:
             state = slot.read_slot(connection, self._slot_name)
+            if state is not None and state.active_pid is not None:
+                fencing.end_fenced_reader(connection, state.active_pid, self.context)
+                state = slot.read_slot(connection, self._slot_name)
             has_no_encoding = is_raw(connection)
             row = connection.execute(
                 "SELECT pg_snapshot_xmax(pg_current_snapshot())::text,"
@@ -292,7 +295,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
         )
         with ExitStack() as unless_returned:
             feed = Feed.open(
-                self._parameters(),
+                {**self._parameters(), "application_name": fencing.reader_name(self.context)},
                 self._same,
                 slot=self._slot_name,
                 publication=self._publication_name,
@@ -470,11 +473,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
         return Session({**self._parameters(), **parameters}, self._same, settings=settings, server=self.config.server)
 
     def _parameters(self) -> dict[str, str]:
-        name = f"replicator {self.context.replicator}"
-        return {
-            **self.config.libpq_parameters(),
-            "application_name": name.encode()[:_NAME_BYTES_MAX].decode(errors="ignore"),
-        }
+        return {**self.config.libpq_parameters(), "application_name": fencing.application_name(self.context)}
 
 
 def _milliseconds(duration: timedelta) -> str:

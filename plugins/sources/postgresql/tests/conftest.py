@@ -21,10 +21,16 @@ def source_of() -> Iterator[Callable[..., PostgresqlSource]]:
     made: list[PostgresqlSource] = []
 
     def make(
-        server: PostgresServer, database: str = "postgres", *, name: str = "shop", uuid: str = "u1", **settings: Any
+        server: PostgresServer,
+        database: str = "postgres",
+        *,
+        name: str = "shop",
+        uuid: str = "u1",
+        epoch: int = 1,
+        **settings: Any,
     ) -> PostgresqlSource:
         values = {"host": server.host, "port": server.port, "user": server.user, "database": database, **settings}
-        source = PostgresqlSource(PostgresqlConfig(**values), SourceContext(replicator=name, uuid=uuid, epoch=1))
+        source = PostgresqlSource(PostgresqlConfig(**values), SourceContext(replicator=name, uuid=uuid, epoch=epoch))
         made.append(source)
         return source
 

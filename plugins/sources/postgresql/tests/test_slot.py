@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import psycopg
@@ -260,6 +261,42 @@ def test_a_slot_of_ours_that_is_read_is_not_taken_away(
             attempt()
         assert caught.value.code == "slot_active"
     drained(reader, source)
+    reader.close()
+
+
+def test_who_has_a_later_lease_ends_the_reader_of_an_earlier_one(
+    tables: ScratchDatabase, make_source: MakeSource
+) -> None:
+    first = make_source(tables, epoch=7)
+    start = first.prepare([A], is_first=True)
+    reader = open_log(first, start, A)
+    active = "SELECT active_pid FROM pg_replication_slots WHERE database = current_database()"
+    shown = tables.execute(f"SELECT application_name FROM pg_stat_activity WHERE pid = ({active})")
+    assert shown == [(f"replicator {tables.name} u1/7",)]
+    for fenced in (
+        make_source(tables, epoch=7),
+        make_source(tables, epoch=6),
+        make_source(tables, epoch=0),
+        make_source(tables, epoch=8, uuid="u2"),
+        make_source(tables, epoch=8, uuid=""),
+    ):
+        with pytest.raises(TransientError) as caught:
+            open_log(fenced, start, A)
+        assert caught.value.code == "slot_active"
+    later = make_source(tables, epoch=8)
+    opened: list[LogReader] = []
+
+    def is_open() -> bool:
+        # A server before 14 only promises to end the process.
+        with suppress(TransientError):
+            opened.append(open_log(later, start, A))
+        return bool(opened)
+
+    wait_until(is_open, "the slot is free")
+    with pytest.raises(TransientError):
+        drained(reader, first)
+    drained(opened[0], later)
+    opened[0].close()
     reader.close()
 
 
