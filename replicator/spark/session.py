@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -302,10 +303,16 @@ def start_error(output: str, config: SparkConfig, needs: SparkNeeds) -> Replicat
             action="Behind a mirror, set spark.settings.spark.jars.repositories or spark.jars.ivySettings; without a network list "
             "every jar, including dependencies, as a local file in spark.jars.",
         )
+    action = "Check the spark block: master, memory and settings; Spark 4.2 needs Java 17 or later."
+    if nameless := re.search(r"UnknownHostException: ([^\s:]+)", output):
+        action = (
+            f"The name {nameless[1]} has no address. If it is this host's own name, add it to /etc/hosts, or set the variable"
+            " SPARK_LOCAL_IP to an address of this host; otherwise check the names in the spark block."
+        )
     return ConfigError(
         f"Spark with master {config.master} did not start. Its output ends:\n{tail}",
         code="spark_not_started",
-        action="Check the spark block: master, memory and settings; Spark 4.2 needs Java 17 or later.",
+        action=action,
     )
 
 

@@ -82,6 +82,14 @@ def test_unresolved_packages_are_named_with_the_remedy() -> None:
     assert start_error("Java heap", SparkConfig(), SparkNeeds()).code == "spark_not_started"
 
 
+def test_a_name_without_an_address_is_told_with_the_remedy() -> None:
+    output = "Caused by: java.net.UnknownHostException: f4a8: f4a8: Name or service not known\n\tat java.base/…"
+    error = start_error(output, SparkConfig(), SparkNeeds())
+    assert error.code == "spark_not_started"
+    assert "f4a8 has no address" in (error.action or "")
+    assert "SPARK_LOCAL_IP" in (error.action or "")
+
+
 def test_a_master_that_takes_no_application_is_tried_again() -> None:
     output, config = "… ERROR All masters are unresponsive! Giving up.", SparkConfig(master="spark://a:8080")
     error = start_error(output, config, SparkNeeds())
