@@ -8,7 +8,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from replicator.model.errors import ConfigError, Problem, RefusedError, Severity, TableError, TransientError
+from replicator.model.errors import (
+    THEN_BY_ITSELF,
+    ConfigError,
+    CurableError,
+    Problem,
+    RefusedError,
+    Severity,
+    TableError,
+    TransientError,
+)
 from replicator.model.isolation import failed_table, table_error
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
@@ -136,17 +145,16 @@ def blocking(problems: Sequence[Problem], tables: Collection[TableId]) -> Mappin
     return {table: found[str(table)] for table in tables if str(table) in found}
 
 
-def refusal(table: TableId, problem: Problem) -> TableError:
-    """A blocking finding about a table as the reason why it is not tracked."""
+def refusal(table: TableId, problem: Problem, *, is_curable: bool = False) -> TableError:
+    """A blocking finding about a table as the reason why it is not tracked. `is_curable`: the source's check finds it."""
     message = problem.message if problem.message.endswith(".") else f"{problem.message}."
     action = (problem.action or "Fix it with the SQL that `replicator validate` prints").rstrip(".")
+    if is_curable:
+        action = f"{action}{'' if action.endswith(';') else '.'} {THEN_BY_ITSELF}"
+        return CurableError(message, code=problem.code, table=str(table), action=action)
     joined = f"{action} then" if action.endswith(";") else f"{action}. Then"
-    return RefusedError(
-        message,
-        code=problem.code,
-        table=str(table),
-        action=f"{joined} run `replicator snapshot NAME TABLE`; the next start takes one automatically.",
-    )
+    action = f"{joined} run `replicator snapshot NAME TABLE`; the next start takes one automatically."
+    return RefusedError(message, code=problem.code, table=str(table), action=action)
 
 
 def may_be_of_one(error: Exception) -> bool:

@@ -138,10 +138,13 @@ def check(checks: Checks, tables: TrackedTables, found: Descriptions) -> Refusal
     """
     captured = {tracked.table for tracked in tables.all(*table_life.CAPTURED)}
     checked, refused = checks.at_open({table: description.schema for table, description in found.items()}, captured)
+    if checks.findings:
+        # A check of a server that is not in order may not come to its tables.
+        return refused
     for tracked in tables.all(Stage.FAILED):
         error = tracked.record.error
         if error is not None and error.is_finding and tracked.table in checked and tracked.table not in refused:
-            tables.put(table_life.suspended(tracked.record))
+            tables.resume(tracked)
     return refused
 
 

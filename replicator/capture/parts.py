@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from replicator.capture.checks import Checks
+from replicator.capture.cures import Cures
 from replicator.capture.failures import Failures
 from replicator.capture.names import NamedSource, SourceNames
 from replicator.capture.settings import CaptureSettings
@@ -41,6 +42,7 @@ class Parts:
     failures: Failures
     checks: Checks
     target_checks: TargetChecks
+    cures: Cures
 
     def write_mark(self) -> Future[str]:
         """Have a mark written in the control thread."""

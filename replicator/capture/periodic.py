@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,6 +23,7 @@ from replicator.model.errors import TransientError
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import LogStatus, Seen, Visibility
 from replicator.state import table_life
+from replicator.state.records import ErrorRecord, Stage
 
 _ANNOUNCED_EVERY_S: Final = 1.0
 """Every user of the source can announce changes of tables: the catalogue is not compared more often for it."""
@@ -64,7 +65,7 @@ class _Clocks:
 
 @dataclass(slots=True, kw_only=True)
 class PeriodicWork:
-    """Comparisons with the catalogue, new tables, checks, measures and retention. Called by the loop's thread alone.
+    """Comparisons with the catalogue, new tables, checks, failed tables, measures and retention. Called by the loop's thread alone.
 
     Attributes:
         measures: The last that the control thread found out.
@@ -97,6 +98,7 @@ class PeriodicWork:
         self._compare(now)
         self.parts.checks.watch(self.tracker.captured(), self.parts.control.submit, self.tracker.refuse)
         self.parts.target_checks.watch(self._captured, self.tracker.refuse)
+        self.parts.cures.watch(self._curable(), self.parts.control.submit, self._resume)
         self._measure(now)
         if now - self._clocks.swept >= self.parts.settings.retention_every_s:
             self._clocks.swept = now
@@ -126,6 +128,17 @@ class PeriodicWork:
 
     def _captured(self) -> Mapping[TableId, TableSchema]:
         return {tracked.table: tracked.target_schema for tracked in self.tables.all(*table_life.CAPTURED)}
+
+    def _curable(self) -> Mapping[TableId, ErrorRecord]:
+        now = self.parts.now()
+        failed = [f.record for f in self.tables.all(Stage.FAILED) if table_life.resumes_itself(f.record, now)]
+        return {record.table: record.error for record in failed if record.error is not None}
+
+    def _resume(self, tables: Collection[TableId]) -> None:
+        """What failed these tables is found in order in the source: they get new snapshots."""
+        for tracked in filter(None, map(self.tables.get, tables)):
+            self.tables.resume(tracked)
+        self.tracker.start(list(tables))
 
     def _compare(self, now: float) -> None:
         parts, since = self.parts, now - self._clocks.compared

@@ -29,6 +29,7 @@ from replicator.capture.asking import Answer, Prepared, look, prepare
 from replicator.capture.checks import Checks, nothing_found
 from replicator.capture.chunks import ChunkReader, TableRead
 from replicator.capture.comparison import ComparisonMark
+from replicator.capture.cures import Cures
 from replicator.capture.failures import Failures
 from replicator.capture.marks import MarkBoard
 from replicator.capture.names import NamedSource, SourceNames
@@ -126,6 +127,7 @@ class Capture:
             make_window=make_window,
             failures=Failures(store=store, lease=lease, now=now),
             checks=Checks(source=named, assess=assess, clock=clock, every_s=settings.check_every_s),
+            cures=Cures(source=named, clock=clock, every_s=settings.cure_every_s),
             target_checks=TargetChecks(
                 assess=assess, clock=clock, every_s=settings.check_target_every_s, again_s=settings.check_every_s
             ),
@@ -318,6 +320,7 @@ class _Session:
         """End the threads and the log."""
         self._alive.close()
         self._parts.checks.forget()
+        self._parts.cures.forget()
         for tracked in self._tables.all():
             self._snapshots.drop(tracked.table)
         self._chunks.close()

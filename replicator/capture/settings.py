@@ -45,6 +45,7 @@ class CaptureSettings:
         idle_seal_s: How often a position in the log without rows is sealed.
         compare_every_s: How often the source's catalogue is compared with what is tracked.
         check_every_s: How often the source is asked what would keep the tables from being replicated right.
+        cure_every_s: How often the source is asked whether tables that have failed may continue.
         check_target_every_s: How often the target is asked; less often, because a warehouse limits or bills what is asked of each table.
         retention_every_s, measure_every_s, request_every_s, report_every_s: How often the journal is swept, the source
             measured, requests looked for, the status reported.
@@ -76,6 +77,7 @@ class CaptureSettings:
     idle_seal_s: float
     compare_every_s: float
     check_every_s: float
+    cure_every_s: float
     check_target_every_s: float
     retention_every_s: float
     measure_every_s: float
@@ -112,6 +114,7 @@ class CaptureSettings:
             idle_seal_s=2.0,
             compare_every_s=60.0,
             check_every_s=60.0,
+            cure_every_s=15.0,
             check_target_every_s=600.0,
             retention_every_s=10.0,
             measure_every_s=10.0,

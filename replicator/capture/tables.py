@@ -218,18 +218,18 @@ class TrackedTables:
     def note(
         self,
         tracked: TrackedTable,
-        event: DDLEvent,
+        event: DDLEvent | None,
         decision: Decision,
         *,
-        changes: Sequence[Change],
+        changes: Sequence[Change] = (),
         reason: str | None = None,
         number: int | None = None,
     ) -> None:
-        """Keep for the history what was decided about a change of the table's definition.
+        """Keep for the history what was decided about a change of the table's definition, or about a table that had failed.
 
         Args:
             tracked: The table.
-            event: The change, with the shapes as the source has them.
+            event: The change, with the shapes as the source has them; None: nothing was done to the table.
             decision: What becomes of it in the target.
             changes: Its kinds.
             reason: Where the decision does not follow from the policy alone.
@@ -240,15 +240,15 @@ class TrackedTables:
                 sequence_num=self._writer.next_sequence_num if number is None else number,
                 table=tracked.table,
                 incarnation=tracked.record.incarnation,
-                operation=event.operation,
+                operation=None if event is None else event.operation,
                 changes=tuple(change.value for change in changes),
                 decision=decision,
                 reason=reason,
-                statement=event.statement,
-                before=event.before,
-                after=event.schema,
-                new_table=event.new_table,
-                at=event.source_timestamp or self._now(),
+                statement=None if event is None else event.statement,
+                before=None if event is None else event.before,
+                after=None if event is None else event.schema,
+                new_table=None if event is None else event.new_table,
+                at=(None if event is None else event.source_timestamp) or self._now(),
             )
         )
 
@@ -256,6 +256,14 @@ class TrackedTables:
         """What the commit must hold of it."""
         taken, self._history = self._history, []
         return taken
+
+    def resume(self, tracked: TrackedTable) -> None:
+        """What failed the table is found in order in the source: it waits for a new snapshot, by itself."""
+        error = tracked.record.error
+        assert error is not None, "it says why"
+        self.note(tracked, None, Decision.SNAPSHOT, reason=f"{error.code}, by which it failed, is found in order.")
+        self.put(table_life.resumed(tracked.record, self._now()))
+        _log.info("table_resumed", table=str(tracked.table), code=error.code, failed_at=error.at.isoformat())
 
     def complete(self, tracked: TrackedTable) -> None:
         """The snapshot is complete, or the rows are read again that were to be."""

@@ -100,7 +100,8 @@ def _cost(rehearsed: Rehearsed, estimated_rows: int | None) -> str:
 
 def _event(event: Happened) -> Sequence[Text]:
     entry = event.entry
-    what = ", ".join(entry.changes) or entry.operation.value.lower()
+    operation = "continues by itself" if entry.operation is None else entry.operation.value.lower()
+    what = ", ".join(entry.changes) or operation
     outcome, style = _OUTCOMES[event.target.state]
     if entry.decision is Decision.STOP:
         style = "red"

@@ -322,6 +322,8 @@ def _of_table(row: TableStatus) -> list[Text]:
     found: list[Text] = []
     if row.error:
         found += _remark(f"{row.table}: [{row.error.code}] {row.error.message}", row.error.action, "red")
+    if row.resumes_by_itself:
+        found.append(Text(f"{row.table}: continues by itself once that is fixed, with a new snapshot", style="yellow"))
     for alarm in row.alarms:
         found += _remark(f"{row.table}: alarm [{alarm.code}] {alarm.message}", alarm.action, "red")
     if row.verify.result is Result.NOT_VERIFIED:

@@ -10,6 +10,11 @@ from typing import Final, Literal
 
 _COMMAND: Final = re.compile(r"\b(replicator [a-z]+(?: [a-z]+)?) NAME\b( TABLE\b)?")
 
+THEN_BY_ITSELF: Final = (
+    "Then a new snapshot begins by itself within a minute, or at once by `replicator snapshot NAME TABLE`."
+)
+"""What follows the fix in the action of a `CurableError`."""
+
 
 class ReplicatorError(Exception):
     """An error with a stable code and, where somebody can act, the next step.
@@ -175,6 +180,13 @@ class KeyMissingError(TableError):
 
 class RefusedError(TableError):
     """A blocking problem of one table. The next start checks it again, and brings the table back if it is fixed."""
+
+
+class CurableError(RefusedError):
+    """The same, by something in the source that `SourceCatalogue.check` finds against the table for as long as it is there.
+
+    Also while the replicator runs it is checked again, and the table gets a new snapshot, in place, once nothing is found.
+    """
 
 
 class FatalError(ReplicatorError):

@@ -12,7 +12,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from replicator.model.errors import FencedError, PluginError, ReplicatorError, TableError, TransientError
+from replicator.model.errors import (
+    THEN_BY_ITSELF,
+    AccessDeniedError,
+    CurableError,
+    FencedError,
+    PluginError,
+    ReplicatorError,
+    TableError,
+    TransientError,
+)
 from replicator.model.schema import TableId
 
 INTERNAL: Final = "internal_error"
@@ -111,9 +120,13 @@ def is_exhausted(error: BaseException) -> bool:
 
 def _confined(error: ReplicatorError, table: TableId) -> TableError:
     action = error.action or "Fix the cause."
+    # A privilege may be granted again, and the source's check sees it.
+    is_curable = isinstance(error, AccessDeniedError)
     if "replicator snapshot" not in action:
-        action = f"{action}{'' if action.endswith(('.', ';', '!')) else '.'} {_AGAIN}"
-    ours = TableError(error.message, code=error.code, table=str(table), action=action)
+        again = THEN_BY_ITSELF if is_curable else _AGAIN
+        action = f"{action}{'' if action.endswith(('.', ';', '!')) else '.'} {again}"
+    kind = CurableError if is_curable else TableError
+    ours = kind(error.message, code=error.code, table=str(table), action=action)
     ours.__cause__ = error
     return ours
 

@@ -254,6 +254,10 @@ class TableStatus(StatusModel):
         description="Upkeep of the table that failed and is postponed; null if the last one did not fail. Changes are still applied."
     )
     error: ErrorStatus | None = Field(description="Why it is `failed` or `dropped`; otherwise null.")
+    resumes_by_itself: bool = Field(
+        description="Whether a table that failed gets a new snapshot by itself once the source no longer has what failed it. False if it "
+        "did not fail, if somebody must ask for a snapshot, and if it has continued by itself too often within a day."
+    )
     merged: MergedStatus = Field(description="What batches found in the target, in rows, since the incarnation began.")
     kept_columns: tuple[str, ...] = Field(
         description="Columns that the source dropped and the target keeps, under their names in the target."

@@ -367,7 +367,9 @@ class SourceCatalogue(ABC):
         """Every problem that prevents these tables from being replicated, all at once; changes nothing.
 
         Server settings, privileges, log resources, and per table: identity, types, row security, … . `location` is the
-        table or the setting, `action` the SQL that fixes it.
+        table or the setting, `action` the SQL that fixes it. Called at starts, once a minute, and every 15 seconds about tables
+        that failed with a `CurableError`, which continue once nothing blocking is found.
+
         Raises TransientError or ConfigError if the server cannot be asked at all.
         """
 

@@ -91,7 +91,9 @@ class EventDocument(StatusModel):
     at: AwareDatetime = Field(
         description="When it was committed in the source; when it was captured, if the log does not say."
     )
-    operation: DDLOperation = Field(description="What was done to the table.")
+    operation: DDLOperation | None = Field(
+        description="What was done to the table; null: nothing, it continues after a failure, as `reason` says."
+    )
     changes: tuple[str, ...] = Field(description=f"Of what kinds it is: keys under `ddl` ({', '.join(Change)}).")
     statement: str | None = Field(description="In the source's words; null if the log does not have it.")
     before: ShapeDocument | None = Field(description="The table's shape before; null if unknown, or if there was none.")
@@ -109,7 +111,7 @@ class EventDocument(StatusModel):
 
 
 class HistoryDocument(StatusModel):
-    """The latest changes of tables' definitions."""
+    """The latest changes of tables' definitions, and failed tables that continued by themselves."""
 
     version: Literal[1] = Field(description="Version of this document.")
     name: str = Field(description="Name of the replicator.")

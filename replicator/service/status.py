@@ -233,6 +233,7 @@ def _table(
         waiting=None if has_failed else waiting,
         upkeep=_upkeep(of_apply.upkeep, apply, replicator, name),
         error=_error(error, replicator, name) if has_failed else None,
+        resumes_by_itself=table_life.resumes_itself(table, now),
         merged=MergedStatus(**asdict(applied.merged if applied else Merged())),
         kept_columns=outline.kept_columns,
         alarms=tuple(

@@ -48,6 +48,7 @@ _LATER: Final = frozenset(
         "scheduled_rows",
         "ranges_proven",
         "ranges_total",
+        "resumed_at",
     }
 )
 """Fields of documents that older versions did not write: what they meant is the default."""
@@ -128,6 +129,7 @@ _TABLES: Final = _Stored(
         "reread",
         "first_change",
         "error",
+        "resumed_at",
     ),
     is_altered="is_altered",
 )

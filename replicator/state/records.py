@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
 from replicator.model.alteration import Change
-from replicator.model.errors import RefusedError, ReplicatorError
+from replicator.model.errors import CurableError, RefusedError, ReplicatorError
 from replicator.model.events import DDLOperation, SnapshotKind, check_start
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
@@ -107,23 +107,21 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRecord:
-    """An error as it is kept and shown. `is_finding`: a check said so, and may say otherwise at the next start."""
+    """An error as it is kept and shown. `is_finding`: the next start may find it fixed; `is_curable`: any check of the source may."""
 
     code: str
     message: str
     action: str | None
     at: datetime
     is_finding: bool = False
+    is_curable: bool = False
 
     @classmethod
     def of(cls, error: ReplicatorError, at: datetime) -> ErrorRecord:
         """Keep what the operator needs of `error`."""
+        finding, curable = isinstance(error, RefusedError), isinstance(error, CurableError)
         return cls(
-            code=error.code,
-            message=error.message,
-            action=error.action,
-            at=at,
-            is_finding=isinstance(error, RefusedError),
+            code=error.code, message=error.message, action=error.action, at=at, is_finding=finding, is_curable=curable
         )
 
 
@@ -265,6 +263,7 @@ class TableRecord:
         first_change: Sequence number of the incarnation's first row that did not come from one plain pass of its first snapshot;
             None while there is none. Rows below it may be appended.
         error: Why it failed.
+        resumed_at: When it last continued by itself after a failure, the oldest first.
     """
 
     table: StoredTableId
@@ -283,6 +282,7 @@ class TableRecord:
     reread: SnapshotProgress | None = None
     first_change: int | None = None
     error: ErrorRecord | None = None
+    resumed_at: tuple[datetime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,6 +376,7 @@ class HistoryEntry:
 
     Attributes:
         sequence_num: Its number in the order; of what the log does not show: of the next change.
+        operation: None: nothing was done to the table, which continues after a failure.
         changes: Of what kinds it is (`model.alteration.Change`).
         reason: In a sentence, where the decision does not follow from the policy alone.
         statement: In the source's words, where the log has it.
@@ -387,7 +388,7 @@ class HistoryEntry:
     sequence_num: int
     table: StoredTableId
     incarnation: int
-    operation: DDLOperation
+    operation: DDLOperation | None
     changes: tuple[str, ...]
     decision: Decision
     reason: str | None = None

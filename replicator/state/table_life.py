@@ -8,6 +8,7 @@ Capture's word (`TableRecord.stage`):
               │ suspended
     PENDING, with `is_changed_only` ── begun_comparing ──▶ COMPARING ── completed ──▶ STREAMING;   from COMPARING as from SNAPSHOT
     every state but REMOVED ── failed, journal_lost ──▶ FAILED;   a snapshot that is asked for begins there, too: begun, begun_in_place
+    FAILED ── resumed, by itself once the source is found in order ──▶ PENDING
     a STREAMING or COMPARING table reads some of its rows again: rereading, until rows_reread
     every state ── removed ──▶ REMOVED ── returned ──▶ PENDING, as the next incarnation
 
@@ -33,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from replicator.model.alteration import Change
@@ -73,6 +74,10 @@ TABLE_MISSING: Final = "table_missing"
 
 TABLE_RENAMED: Final = "table_renamed"
 """Code of the error of a table that has another name in the source, under which it is not followed."""
+
+RESUMES_MAX: Final = 3
+RESUMES_WITHIN: Final = timedelta(days=1)
+"""A table that has continued by itself so often within this time, and failed again, is left to a person: each time costs a snapshot."""
 
 CAPTURED: Final = (Stage.SNAPSHOT, Stage.COMPARING, Stage.STREAMING)
 """The changes of these tables are written."""
@@ -166,6 +171,17 @@ def waits_for_acceptance(record: TableRecord) -> bool:
     return record.stage is Stage.FAILED and record.error is not None and record.error.code in ACCEPTABLE
 
 
+def resumes_itself(record: TableRecord, now: datetime) -> bool:
+    """Whether the table failed by something that may be found in order in the source, and continues by itself then."""
+    is_curable = record.stage is Stage.FAILED and record.error is not None and record.error.is_curable
+    return is_curable and not has_resumed_often(record, now)
+
+
+def has_resumed_often(record: TableRecord, now: datetime) -> bool:
+    """Whether it has continued by itself as often as it may, and is left to a person."""
+    return sum(now - at < RESUMES_WITHIN for at in record.resumed_at) >= RESUMES_MAX
+
+
 def needs_journal(record: TableRecord) -> bool:
     """Whether what apply has not applied yet must stay in the journal: not for a removed table, nor where some of it was dropped."""
     is_given_up = record.stage is Stage.FAILED and record.error is not None and record.error.code == JOURNAL_GIVEN_UP
@@ -210,6 +226,12 @@ def suspended(record: TableRecord) -> TableRecord:
     return replace(record, stage=Stage.PENDING, snapshot=None, reread=None, error=None, stopped_at=None)
 
 
+def resumed(record: TableRecord, at: datetime) -> TableRecord:
+    """What failed the table is found in order: it waits for a snapshot, without that anybody has asked for one."""
+    _assert_in(record, (Stage.FAILED,))
+    return replace(suspended(record), resumed_at=(*record.resumed_at, at)[-RESUMES_MAX:])
+
+
 def compared_next(record: TableRecord) -> TableRecord:
     """Log was lost since the target had the whole table: what it lacks is found by a comparison, and not by a snapshot."""
     _assert_in(record, (Stage.PENDING, Stage.COMPARING, Stage.STREAMING))
@@ -239,6 +261,7 @@ def begun(
         identity=identity,
         source_table=record.source_table,
         snapshot=snapshot,
+        resumed_at=record.resumed_at,
     )
 
 
@@ -254,6 +277,7 @@ def begun_without_snapshot(
         schema=schema,
         identity=identity,
         source_table=record.source_table,
+        resumed_at=record.resumed_at,
     )
 
 

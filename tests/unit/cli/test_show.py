@@ -51,6 +51,7 @@ def document(tmp_path: Path) -> Iterator[ReplicatorStatus]:
         snapshot_rows_applied=0, last_applied=-1, freshness_s=None, last_batch=None, engine=None,
         waiting=None, upkeep=None, error=error, kept_columns=("[bold]old",), alarms=(),
         freshness_objective_s=None, is_objective_met=None,
+        resumes_by_itself=False,
         merged=MergedStatus(matched=0, inserted=0, deleted=0, not_found=0), verify=NEVER_VERIFIED,
     )  # fmt: skip
     yield whole.model_copy(update={"tables": (table,)})

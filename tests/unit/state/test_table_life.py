@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -60,6 +60,7 @@ TRANSITIONS: dict[str, tuple[Transition, Stage]] = {
     ),
     "completed": (lambda r: table_life.completed(r, NOW), Stage.STREAMING),
     "failed": (lambda r: table_life.failed(r, ERROR), Stage.FAILED),
+    "resumed": (lambda r: table_life.resumed(r, NOW), Stage.PENDING),
 }
 BEGINNINGS = {"removed", "suspended", "begun", "begun_without_snapshot", "begun_in_place", "begun_comparing", "failed"}
 ALLOWED = {
@@ -67,7 +68,7 @@ ALLOWED = {
     Stage.SNAPSHOT: BEGINNINGS | {"completed"},
     Stage.COMPARING: BEGINNINGS | {"completed"},
     Stage.STREAMING: BEGINNINGS,
-    Stage.FAILED: BEGINNINGS,
+    Stage.FAILED: BEGINNINGS | {"resumed"},
     Stage.REMOVED: {"removed", "returned"},
 }
 
@@ -230,3 +231,29 @@ def test_rows_that_are_read_again_count_where_a_table_is_compared() -> None:
     assert (done.reread, done.snapshot, done.stage) == (None, replace(COMPARED, rows=5), Stage.COMPARING)
     of_streaming = table_life.rereading(record(Stage.STREAMING), [("1",)], NOW)
     assert table_life.rows_reread(of_streaming).snapshot == PROGRESS
+
+
+def test_a_curable_failure_resumes_itself_three_times_a_day() -> None:
+    failed = record(Stage.FAILED)
+    assert not table_life.resumes_itself(failed, NOW)
+    curable = replace(ERROR, is_curable=True)
+    for hours in (0, 1, 2):
+        failed = replace(failed, stage=Stage.FAILED, error=curable)
+        at = NOW + timedelta(hours=hours)
+        assert table_life.resumes_itself(failed, at)
+        failed = table_life.resumed(failed, at)
+        assert not table_life.resumes_itself(failed, at), "it waits for its snapshot"
+    failed = table_life.failed(failed, curable)
+    assert not table_life.resumes_itself(failed, NOW + timedelta(hours=23))
+    assert table_life.resumes_itself(failed, NOW + timedelta(hours=24)), "the first is a day ago"
+
+
+def test_how_often_a_table_has_resumed_is_kept_when_its_snapshot_begins() -> None:
+    resumed = table_life.resumed(record(Stage.FAILED), NOW)
+    identity = TableIdentity(object="9")
+    for begun in (
+        table_life.begun(resumed, SCHEMA, identity, incarnation=2, snapshot=PROGRESS),
+        table_life.begun_in_place(resumed, identity, snapshot=PROGRESS, number=7),
+        table_life.begun_without_snapshot(resumed, SCHEMA, identity, incarnation=2),
+    ):
+        assert begun.resumed_at == (NOW,)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from replicator.model.errors import TableError
+from replicator.model.errors import THEN_BY_ITSELF, CurableError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema
 from replicator_source_sqlserver.capturelog import InstanceStart
@@ -236,10 +236,10 @@ class CapturedTables:
 
 
 def _uncaptured_table(table: TableId) -> TableError:
-    return TableError(
+    return CurableError(
         "no capture instance has its changes.",
         code="table_not_captured",
         table=str(table),
         action=f"EXEC sys.sp_cdc_enable_table @source_schema = N'{table.namespace}', @source_name = N'{table.name}',"
-        " @role_name = NULL, @supports_net_changes = 0. Then run `replicator snapshot NAME TABLE`.",
+        f" @role_name = NULL, @supports_net_changes = 0. {THEN_BY_ITSELF}",
     )

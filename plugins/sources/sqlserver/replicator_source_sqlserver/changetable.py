@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from replicator.model.errors import TableError
+from replicator.model.errors import THEN_BY_ITSELF, CurableError, TableError
 from replicator.model.schema import TableId, TableSchema
 from replicator_source_sqlserver.catalogue import CaptureInstance
 from replicator_source_sqlserver.changes import NONE, Image, Positions, UnpairedImageError, absent, paired
@@ -226,13 +226,13 @@ def last_of(rows: Sequence[Row]) -> tuple[Sequence[Row], Last]:
 
 def not_captured(table: TableId, columns: Collection[str]) -> TableError:
     """The error of a table that has columns which no capture instance has."""
-    return TableError(
+    return CurableError(
         f"the capture instance lacks {', '.join(sorted(columns))}.",
         code="column_not_captured",
         table=str(table),
         action="Make a second instance, which has all columns: EXEC sys.sp_cdc_enable_table @source_schema = "
         f"N'{table.namespace}', @source_name = N'{table.name}', @role_name = NULL, @supports_net_changes = 0, "
-        "@capture_instance = N'…'. Then run `replicator snapshot NAME TABLE`.",
+        f"@capture_instance = N'…'. {THEN_BY_ITSELF}",
     )
 
 
