@@ -41,6 +41,8 @@ _DEFINITIONS: Final = """
 SELECT h.ddl_lsn, h.source_object_id FROM cdc.ddl_history h JOIN cdc.change_tables t ON t.object_id = h.object_id
 WHERE h.ddl_lsn > ? AND h.ddl_lsn <= ? ORDER BY h.ddl_lsn
 """
+_BETWEEN: Final = "SELECT TOP (1) m.start_lsn FROM cdc.lsn_time_mapping m WHERE m.start_lsn > ? AND m.start_lsn < ?"
+_UP_TO: Final = "SELECT TOP (1) m.start_lsn FROM cdc.lsn_time_mapping m WHERE m.start_lsn <= ?"
 _COUNTS: Final = (
     "SELECT {number}, [__$start_lsn], COUNT(*) FROM {table} WHERE [__$start_lsn] > ? AND [__$start_lsn] <= ?"
     " GROUP BY [__$start_lsn]"
@@ -101,6 +103,16 @@ def starts(connection: Connection) -> Mapping[int, InstanceStart]:
 def definitions(connection: Connection, after: bytes, upto: bytes) -> Sequence[tuple[bytes, int]]:
     """Where tables were altered: positions, and the number of the table, in order."""
     return [(bytes(lsn), int(source)) for lsn, source in connection.rows(_DEFINITIONS, [after, upto])]
+
+
+def has_none_between(connection: Connection, after: bytes, before: bytes) -> bool:
+    """Whether nothing was captured between two positions, and that is certain.
+
+    It is as long as there is an entry at or in front of the first: cleanup deletes entries from the lowest on.
+    """
+    is_empty = not connection.rows(_BETWEEN, [after, before])
+    # Asked afterwards: if it is still there, so was everything behind it.
+    return is_empty and bool(connection.rows(_UP_TO, [after]))
 
 
 def counts(connection: Connection, wanted: Sequence[Reading]) -> Mapping[tuple[int, bytes], int]:

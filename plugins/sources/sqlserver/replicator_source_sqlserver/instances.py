@@ -38,17 +38,20 @@ def readings(instances: Sequence[CaptureInstance], after: bytes, upto: bytes) ->
     return found
 
 
-def has_lost(instances: Sequence[CaptureInstance], position: Position) -> bool:
-    """Whether changes of a table behind the position may have been deleted by cleanup.
+def may_have_lost(instances: Sequence[CaptureInstance], position: Position) -> bytes | None:
+    """From where on a table has all changes, if that is behind the position; None if it has all of them.
+
+    Cleanup has deleted what was captured of the table between the two, if anything was: the answer is in `cdc.lsn_time_mapping`.
 
     What lies in front of an instance that was made later was never captured. Nothing is lost with it: the table is read again because of
-    the new instance (`CatalogTable.identity`), and that read sees it.
+    the new instance (`CatalogTable.identity`), and that read sees it. An instance that had begun at the position is never taken for one
+    that was made later, whatever became of the server's clock: `instances_until` is the latest time of all that had.
     """
     begun = [instance for instance in instances if instance.start_lsn is not None]
     lowest = min((instance.start_lsn for instance in begun if instance.start_lsn is not None), default=None)
     if lowest is None or lowest <= next_lsn(position.lsn):
-        return False
-    return min(instance.created_at for instance in begun) <= position.instances_until
+        return None
+    return lowest if min(instance.created_at for instance in begun) <= position.instances_until else None
 
 
 def begun_until(instances: Iterable[CaptureInstance], lsn: bytes) -> datetime:

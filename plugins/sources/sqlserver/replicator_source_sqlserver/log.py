@@ -29,14 +29,14 @@ from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, LogReader, PullLimits
 from replicator_source_sqlserver import capturelog
-from replicator_source_sqlserver.capturedtables import CapturedTables
+from replicator_source_sqlserver.capturedtables import CapturedTables, Turn
 from replicator_source_sqlserver.capturelog import InstanceStart
 from replicator_source_sqlserver.catalogue import CaptureInstance
 from replicator_source_sqlserver.changetable import ChangeTable, Decoded, Last, last_of
 from replicator_source_sqlserver.connection import Connection, Session
 from replicator_source_sqlserver.errors import TABLE_CHANGED, facts_of, number_of
 from replicator_source_sqlserver.health import CaptureHealth
-from replicator_source_sqlserver.instances import Reading, has_lost, readings
+from replicator_source_sqlserver.instances import Reading, may_have_lost, readings
 from replicator_source_sqlserver.lsn import lsn_to_text, next_lsn, previous_lsn
 from replicator_source_sqlserver.marks import AwaitedMarks
 from replicator_source_sqlserver.pages import Commit, Page
@@ -52,6 +52,32 @@ _ROW_BYTES: Final = 200.0
 
 Starts = Mapping[int, InstanceStart]
 Part = tuple[TableId, ChangeTable, Reading]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turned:
+    """The turns that were made at one position: `tables` had theirs, and so had all in front of `lsn`."""
+
+    lsn: bytes = b""
+    tables: frozenset[TableId] = frozenset()
+
+    def has(self, turn: Turn) -> bool:
+        """Whether it was made."""
+        return turn.lsn < self.lsn or (turn.lsn == self.lsn and turn.table in self.tables)
+
+    def behind(self, turn: Turn) -> _Turned:
+        """With one more."""
+        return _Turned(lsn=turn.lsn, tables=(self.tables if turn.lsn == self.lsn else frozenset()) | {turn.table})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reached:
+    """How far a page may go. `position`: where it begins; `turned`: the turns that were made in front of it; `event`: of the last one."""
+
+    commits: list[Commit]
+    position: Position
+    turned: _Turned
+    event: DDLEvent | None = None
 
 
 @dataclass(slots=True)
@@ -97,7 +123,7 @@ class ChangeReader(LogReader):
         self._moment = datetime.now(UTC).replace(tzinfo=None) + zone
         self._page: Page | None = None
         self._large: _LargeCommit | None = None
-        self._turned: tuple[bytes, set[TableId]] = (b"", set())
+        self._turned = _Turned()
         self._row_bytes = _ROW_BYTES
         self._event_numbers = itertools.count()
         self._looked_at: float | None = None
@@ -152,13 +178,14 @@ class ChangeReader(LogReader):
         # Also those behind the page: the capture job has altered change tables as far as it has come, with all their rows.
         altered = capturelog.definitions(connection, self._position.lsn, head)
         self._tables.refresh(connection, starts, is_altered=bool(altered))
-        self._check_kept(starts)
+        self._check_kept(connection, starts)
         if dropped := self._tables.missing(starts):
             return self._event(dropped, self._position.lsn, self._moment)
-        commits, turn, event = self._up_to_turn(commits, altered, starts)
-        if event is not None:
-            return self._event([event], turn, commits[0].moment)
-        commits, marks = self._up_to_mark(connection, commits)
+        reached = self._up_to_turn(commits, altered, starts)
+        self._position, self._turned = reached.position, reached.turned
+        if reached.event is not None:
+            return self._event([reached.event], reached.turned.lsn, commits[0].moment)
+        commits, marks = self._up_to_mark(connection, reached.commits)
         return self._read(connection, commits, marks, starts, limits)
 
     def _look(self, connection: Connection) -> LogBatch | None:
@@ -169,7 +196,7 @@ class ChangeReader(LogReader):
         self._looked_at = now
         starts = capturelog.starts(connection)
         self._tables.refresh(connection, starts, is_altered=False)
-        self._check_kept(starts)
+        self._check_kept(connection, starts)
         if dropped := self._tables.missing(starts):
             return self._event(dropped, self._position.lsn, self._moment)
         errors = self._tables.take_errors()
@@ -188,24 +215,20 @@ class ChangeReader(LogReader):
             table_errors=self._tables.take_errors(),
         )
 
-    def _up_to_turn(
-        self, commits: list[Commit], altered: Sequence[tuple[bytes, int]], starts: Starts
-    ) -> tuple[list[Commit], bytes, DDLEvent | None]:
-        """The commits in front of the next turn; if there are none, all of them, and what the turn brings."""
+    def _up_to_turn(self, commits: list[Commit], altered: Sequence[tuple[bytes, int]], starts: Starts) -> _Reached:
+        """How far to read: up to the next turn that has commits in front of it, or that brings an event."""
+        position, turned = self._position, self._turned
         for turn in self._tables.turns(altered, starts):
-            at, done = self._turned
-            is_done = turn.lsn <= self._position.lsn or turn.lsn < at or (turn.lsn == at and turn.table in done)
-            if is_done or turn.lsn > commits[-1].lsn:
+            if turn.lsn <= position.lsn or turned.has(turn) or turn.lsn > commits[-1].lsn:
                 continue
             before = [commit for commit in commits if commit.lsn < turn.lsn]
             if before:
-                return before, turn.lsn, None
+                return _Reached(commits=before, position=position, turned=turned)
             # No commit lies between, and in front of it there is nothing to be read any more in an older instance.
-            self._position = replace(self._position, lsn=previous_lsn(turn.lsn))
-            self._turned = (turn.lsn, {*(done if turn.lsn == at else ()), turn.table})
+            position, turned = replace(position, lsn=previous_lsn(turn.lsn)), turned.behind(turn)
             if (event := self._tables.event(turn, starts)) is not None:
-                return commits, turn.lsn, event
-        return commits, b"", None
+                return _Reached(commits=commits, position=position, turned=turned, event=event)
+        return _Reached(commits=commits, position=position, turned=turned)
 
     def _up_to_mark(self, connection: Connection, commits: list[Commit]) -> tuple[list[Commit], list[str]]:
         """The commits up to and including the first with an awaited token, and the marks that are reached there."""
@@ -252,7 +275,7 @@ class ChangeReader(LogReader):
                 moved[n] = moved.get(n, 0) + count
         wanted = [parts[n] for n in sorted(moved)]
         decoded = [self._table(connection, parts[n], end.lsn, moved[n]) for n in sorted(moved)]
-        self._check_kept(capturelog.starts(connection), [reading for *_, reading in wanted])
+        self._check_kept(connection, capturelog.starts(connection), [reading for *_, reading in wanted])
         return self._page_of(_joined(decoded), fitting, tokens)
 
     def _page_of(self, tables: Sequence[Decoded], commits: Sequence[Commit], tokens: Sequence[str]) -> Page:
@@ -308,7 +331,7 @@ class ChangeReader(LogReader):
         limit = min(self._rows_max(limits), large.left[table] + 1)
         query = change_table.part(large.commit.lsn, large.last, max(2, limit))
         rows: Sequence[Any] = self._rows(connection, *query)
-        self._check_kept(capturelog.starts(connection), [reading])
+        self._check_kept(connection, capturelog.starts(connection), [reading])
         if not rows:
             raise _rows_missing(reading)
         if len(rows) >= large.left[table]:
@@ -361,11 +384,13 @@ class ChangeReader(LogReader):
 
     # -- what may be lost ----------------------------------------------------------------------------------------------
 
-    def _check_kept(self, starts: Starts, read: Sequence[Reading] = ()) -> None:
+    def _check_kept(self, connection: Connection, starts: Starts, read: Sequence[Reading] = ()) -> None:
         """See that cleanup has deleted nothing that is needed, or that was being read."""
-        for table in self._tables.capturing():
-            if has_lost(self._tables.instances(table, starts), self._position):
-                raise self._expired()
+        of_tables = (self._tables.instances(table, starts) for table in self._tables.capturing())
+        lows = [low for instances in of_tables if (low := may_have_lost(instances, self._position)) is not None]
+        # Where cleanup has come to the very next commit, nothing is lost.
+        if lows and not capturelog.has_none_between(connection, self._position.lsn, max(lows)):
+            raise self._expired()
         for reading in read:
             start = starts.get(reading.instance.object_id)
             if start is None or (start.start_lsn is not None and start.start_lsn > next_lsn(reading.after)):

@@ -233,6 +233,40 @@ def test_what_cleanup_has_deleted_is_noticed(two: World) -> None:
     reader.close()
 
 
+@pytest.mark.parametrize("cleaned", ["dbo_t", None])
+def test_a_low_watermark_at_the_next_commit_has_lost_nothing(two: World, cleaned: str | None) -> None:
+    """Of one instance, or of all, before the entries in front of it are deleted."""
+    two.execute("INSERT INTO dbo.u (id) VALUES (0)")
+    two.capture()
+    start = two.position()
+    two.execute("INSERT INTO dbo.t (id) VALUES (1)")
+    two.capture()
+    two.model.capture.raise_low_watermark(two.position().lsn, cleaned)
+    if cleaned is not None:
+        two.model.capture.delete_below()
+    reader = two.open(start)
+    assert shown(drained(reader)) == [("t", "INSERT", 1)]
+    reader.close()
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_low_watermark_behind_the_next_commit_has_lost_it(two: World, *, is_deleted: bool) -> None:
+    """Whatever is left of the entries that would tell which commits there were."""
+    two.execute("INSERT INTO dbo.u (id) VALUES (0)")
+    two.capture()
+    start = two.position()
+    for n in (1, 2):
+        two.execute(f"INSERT INTO dbo.t (id) VALUES ({n})")
+        two.capture()
+    two.model.capture.raise_low_watermark(two.position().lsn)
+    if is_deleted:
+        two.model.capture.delete_below()
+    reader = two.open(start)
+    with pytest.raises(OffsetExpiredError):
+        drained(reader)
+    reader.close()
+
+
 def test_what_cleanup_deletes_while_it_is_read_is_noticed(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The low watermark rises between the question for it and the reading: the range reads as empty."""
     reader = two.open(two.position())
