@@ -6,6 +6,7 @@ import contextlib
 import hmac
 import ssl
 from collections.abc import Mapping
+from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self
 
@@ -101,6 +102,10 @@ class SqlServerModel:
         """Change what no statement of T-SQL changes: `edition`, `version`, `is_read_only`, `is_agent_running`."""
         for name, value in facts.items():
             self.database.execute(f"UPDATE sqlserver.database SET {quoted(name)} = %s", [value])
+
+    def set_clock(self, ahead: timedelta) -> None:
+        """Set the server's clock: from now on its times are so far ahead of the true ones, or behind them."""
+        self.database.execute("INSERT INTO sqlserver.clock VALUES (clock_timestamp() AT TIME ZONE 'UTC', %s)", [ahead])
 
     def grant(self, user: str, permission: str, schema: str, name: str) -> None:
         """Grant what a GRANT in this database cannot: something in msdb."""

@@ -510,3 +510,18 @@ def test_everything_is_removed_when_the_database_is_disabled(cdc: SqlServerModel
     enable(sql)
     sql("INSERT INTO dbo.t VALUES (1, N'a')")
     assert cdc.capture.scan_all() == 1
+
+
+def test_the_end_of_the_log_is_behind_everything_that_is_visible(cdc: SqlServerModel, sql: Client) -> None:
+    # [DOC sys.dm_db_log_stats: the last log record, and nothing on a secondary replica; K for its spelling: rule 18]
+    ask = "SELECT log_end_lsn FROM sys.dm_db_log_stats(DB_ID())"
+    ends = []
+    for key in range(5):
+        sql("INSERT INTO dbo.t VALUES (?, N'x')", key)
+        ends.append(bytes.fromhex(sql.value(ask).replace(":", "")))
+    cdc.capture.scan_all()
+    commits = [bytes(row[0]) for row in sql("SELECT [__$start_lsn] FROM cdc.dbo_t_CT ORDER BY [__$start_lsn]")]
+    assert all(commit <= end for commit, end in zip(commits, ends, strict=True))
+    assert all(end < commit for end, commit in zip(ends, commits[1:], strict=False))
+    cdc.change(is_read_only=True)
+    assert sql.value(ask) is None

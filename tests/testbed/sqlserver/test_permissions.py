@@ -91,6 +91,7 @@ def test_change_tables_need_a_grant(owner: Client, reader: Client) -> None:
         ("sys.dm_server_services", "VIEW SERVER STATE", 300),
         ("sys.dm_cdc_errors", "VIEW DATABASE STATE", 262),
         ("sys.dm_cdc_log_scan_sessions", "VIEW DATABASE STATE", 262),
+        ("sys.dm_db_log_stats(DB_ID())", "VIEW SERVER STATE", 300),
     ],
 )
 def test_views_of_state_need_a_permission(

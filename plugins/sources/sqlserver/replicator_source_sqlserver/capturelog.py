@@ -25,7 +25,7 @@ SELECT TOP ({limit}) m.start_lsn, m.tran_end_time FROM cdc.lsn_time_mapping m
 WHERE m.start_lsn > ? AND m.start_lsn <= ? ORDER BY m.start_lsn
 """
 _SETTLED: Final = """
-SELECT TOP (1) m.start_lsn, m.tran_end_time FROM cdc.lsn_time_mapping m
+SELECT TOP (1) m.start_lsn FROM cdc.lsn_time_mapping m
 WHERE m.tran_end_time < DATEADD(MILLISECOND, ?, GETDATE()) ORDER BY m.start_lsn DESC
 """
 _FIRST: Final = "SELECT TOP (1) m.start_lsn FROM cdc.lsn_time_mapping m ORDER BY m.start_lsn"
@@ -72,10 +72,10 @@ def commits(connection: Connection, after: bytes, upto: bytes, limit: int) -> li
     ]
 
 
-def settled(connection: Connection, seconds: float) -> Commit | None:
-    """The last commit, or entry without one, that is older than so many seconds; None if there is none."""
+def settled(connection: Connection, seconds: float) -> bytes | None:
+    """The last commit, or entry without one, that is older than so many seconds by the server's clock; None if there is none."""
     rows = connection.rows(_SETTLED, [-round(seconds * 1000)])
-    return Commit(lsn=bytes(rows[0][0]), moment=rows[0][1]) if rows else None
+    return bytes(rows[0][0]) if rows else None
 
 
 def beginning(connection: Connection) -> bytes | None:

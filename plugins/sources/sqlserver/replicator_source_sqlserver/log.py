@@ -38,9 +38,10 @@ from replicator_source_sqlserver.errors import TABLE_CHANGED, facts_of, number_o
 from replicator_source_sqlserver.health import CaptureHealth
 from replicator_source_sqlserver.instances import Reading, may_have_lost, readings
 from replicator_source_sqlserver.lsn import lsn_to_text, next_lsn, previous_lsn
-from replicator_source_sqlserver.marks import AwaitedMarks
+from replicator_source_sqlserver.marks import AwaitedMarks, server_moment
 from replicator_source_sqlserver.pages import Commit, Page
 from replicator_source_sqlserver.position import Position
+from replicator_source_sqlserver.visibility import NotedHeads
 
 POLL_S: Final = 0.25
 PAGE_ROWS: Final = 2_000
@@ -103,6 +104,7 @@ class ChangeReader(LogReader):
         signal: The instances of the signal table, as they are when it is called; none without such a table.
         health: Says when the capture job stands still.
         zone: How far the server's clock is in front of UTC.
+        heads: Is told how far the capture job has come.
     """
 
     def __init__(
@@ -115,11 +117,12 @@ class ChangeReader(LogReader):
         signal: Callable[[Connection], Sequence[CaptureInstance]],
         health: CaptureHealth,
         zone: timedelta,
+        heads: NotedHeads | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._session, self._position, self._tables = session, position, tables
         self._board, self._signal, self._health = board, signal, health
-        self._zone, self._clock = zone, clock
+        self._zone, self._clock, self._heads = zone, clock, heads or NotedHeads()
         self._moment = datetime.now(UTC).replace(tzinfo=None) + zone
         self._page: Page | None = None
         self._large: _LargeCommit | None = None
@@ -169,6 +172,8 @@ class ChangeReader(LogReader):
         """The next page; a batch with what happened to tables; None if there is nothing."""
         head = capturelog.head(connection)
         self._health.see(connection, head)
+        if head is not None:
+            self._heads.note(head)
         if head is None or head <= self._position.lsn:
             return self._look(connection)
         commits = capturelog.commits(connection, self._position.lsn, head, _COMMITS_MAX)
@@ -276,15 +281,21 @@ class ChangeReader(LogReader):
         wanted = [parts[n] for n in sorted(moved)]
         decoded = [self._table(connection, parts[n], end.lsn, moved[n]) for n in sorted(moved)]
         self._check_kept(connection, capturelog.starts(connection), [reading for *_, reading in wanted])
-        return self._page_of(_joined(decoded), fitting, tokens)
+        return self._page_of(connection, _joined(decoded), fitting, tokens)
 
-    def _page_of(self, tables: Sequence[Decoded], commits: Sequence[Commit], tokens: Sequence[str]) -> Page:
+    def _page_of(
+        self, connection: Connection, tables: Sequence[Decoded], commits: Sequence[Commit], tokens: Sequence[str]
+    ) -> Page:
         end = commits[-1]
-        marks = self._board.reached(tokens, end.moment)
+        marks = self._marks(connection, tokens, end)
         page = Page(tables, commits, zone=self._zone, position_of=self._tables.position_of, marks=marks)
         self._count_bytes(page)
         self._position, self._moment = self._tables.position_of(end.lsn), end.moment
         return page
+
+    def _marks(self, connection: Connection, tokens: Sequence[str], end: Commit) -> Sequence[str]:
+        now = server_moment(connection) if self._board.has_times else None
+        return self._board.reached(tokens, end, now)
 
     def _parts(self, upto: bytes, starts: Starts) -> list[Part]:
         found: list[Part] = []
@@ -345,7 +356,7 @@ class ChangeReader(LogReader):
             large.last = None
         is_whole = not large.parts
         end = large.commit
-        marks = self._board.reached(large.marks, end.moment) if is_whole else ()
+        marks = self._marks(connection, large.marks, end) if is_whole else ()
         page = Page(
             [decoded],
             [large.commit],

@@ -1,8 +1,12 @@
 """Marks: what the log's reader waits for so that everything that a read saw has been delivered.
 
 With a signal table a mark is a token that is written into it, and comes back through its change table, in the order of commits. Without
-one a mark is a time: commits are in the order of their times, so everything that was visible by then has come once a commit, or an entry
-without one, comes that is a second younger. On a database where nothing is written such an entry comes about every five minutes.
+one a mark is where the log ended (`logend`): everything that was visible by then has come once a commit, or an entry without one, comes
+that stands behind it. On a database where nothing is written such an entry comes about every five minutes.
+
+Where the server does not say where its log ends, a mark is a time: it is reached with an entry that is a second younger. That is right as
+long as the order of commits is that of their times, and so while nobody sets the server's clock back. What was committed before it
+was set back has times that are still to come; such an entry reaches no mark. If the clock has caught up with it before it is read, it does.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from replicator.model.schema import TableId
 from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.errors import number_of
 from replicator_source_sqlserver.names import quoted_table
+from replicator_source_sqlserver.pages import Commit
 
 TOKEN: Final = "token"  # noqa: S105 - a column's name
 _DUPLICATE: Final = frozenset({2601, 2627})
@@ -28,8 +33,18 @@ _MARGIN: Final = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Awaited:
+    """A token, unless one of the others is given."""
+
     text: str
+    lsn: bytes | None
     moment: datetime | None
+
+    def is_reached(self, tokens: Collection[str], end: Commit, now: datetime | None) -> bool:
+        if self.lsn is not None:
+            return end.lsn >= self.lsn
+        if self.moment is not None:
+            return now is not None and self.moment + _MARGIN < end.moment <= now
+        return self.text in tokens
 
 
 class AwaitedMarks:
@@ -42,12 +57,12 @@ class AwaitedMarks:
         self._count = 0
         self._waiting: list[_Awaited] = []
 
-    def add(self, moment: datetime | None = None) -> str:
-        """A new mark: a token that is about to be written, or a time of the server's clock."""
+    def add(self, *, lsn: bytes | None = None, moment: datetime | None = None) -> str:
+        """A new mark: a token that is about to be written, an end of the log, or a time of the server's clock."""
         with self._lock:
             self._count += 1
             text = f"{self._prefix}:{self._count}"
-            self._waiting.append(_Awaited(text=text, moment=moment))
+            self._waiting.append(_Awaited(text=text, lsn=lsn, moment=moment))
             return text
 
     def discard(self, text: str) -> None:
@@ -59,16 +74,24 @@ class AwaitedMarks:
     def tokens(self) -> frozenset[str]:
         """The tokens that are awaited."""
         with self._lock:
-            return frozenset(mark.text for mark in self._waiting if mark.moment is None)
+            return frozenset(mark.text for mark in self._waiting if mark.moment is None and mark.lsn is None)
 
-    def reached(self, tokens: Collection[str], moment: datetime) -> list[str]:
-        """Take the marks that are reached with these tokens, and at a commit of this time; in the order in which they were made."""
+    @property
+    def has_times(self) -> bool:
+        """Whether a mark is a time."""
         with self._lock:
-            taken = [
-                mark
-                for mark in self._waiting
-                if (mark.text in tokens if mark.moment is None else moment - mark.moment > _MARGIN)
-            ]
+            return any(mark.moment is not None for mark in self._waiting)
+
+    def reached(self, tokens: Collection[str], end: Commit, now: datetime | None) -> list[str]:
+        """Take the marks that are reached, in the order in which they were made.
+
+        Args:
+            tokens: What was written into the signal table.
+            end: Up to where everything was read.
+            now: The server's clock, for marks that are times.
+        """
+        with self._lock:
+            taken = [mark for mark in self._waiting if mark.is_reached(tokens, end, now)]
             self._waiting = [mark for mark in self._waiting if mark not in taken]
             return [mark.text for mark in taken]
 

@@ -44,13 +44,14 @@ from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connection, Connector, Session
 from replicator_source_sqlserver.health import HEARTBEAT_S, CaptureHealth
 from replicator_source_sqlserver.log import ChangeReader
+from replicator_source_sqlserver.logend import log_end
 from replicator_source_sqlserver.lsn import lsn_to_text
 from replicator_source_sqlserver.managing import ManagedInstances
 from replicator_source_sqlserver.marks import AwaitedMarks, server_moment, write_token
 from replicator_source_sqlserver.position import Position
 from replicator_source_sqlserver.server import read_facts, read_retention
 from replicator_source_sqlserver.snapshot import TableReader
-from replicator_source_sqlserver.visibility import UNSETTLED_S, LsnVisibility, read_visibility
+from replicator_source_sqlserver.visibility import UNSETTLED_S, LsnVisibility, NotedHeads, read_visibility
 from replicator_source_sqlserver.wholereads import WholeReads
 
 _VERSIONS = "SELECT is_read_committed_snapshot_on FROM sys.databases WHERE name = DB_NAME()"
@@ -77,6 +78,7 @@ class SqlServerSource(DeltaSource[SqlServerConfig]):
         # Marks of two objects are never the same.
         self._prefix = secrets.token_hex(8)
         self._board = AwaitedMarks(self._prefix)
+        self._heads = NotedHeads()
         self._beats = itertools.count()
         self._managed = ManagedInstances(context.uuid)
         self._numbers: dict[TableId, int] = {}
@@ -148,9 +150,12 @@ class SqlServerSource(DeltaSource[SqlServerConfig]):
             with self._control.use("enabling change data capture of tables") as connection:
                 self._managed.capture(connection, discovery.read_tables(connection, tables).values())
         with self._control.use("reading where the log ends") as connection:
-            settled_s = UNSETTLED_S if self._has_versions(connection) else 0.0
-            settled = capturelog.settled(connection, settled_s)
-            begin = settled.lsn if settled is not None else capturelog.beginning(connection)
+            seen = (
+                capturelog.settled(connection, UNSETTLED_S)
+                if self._has_versions(connection)
+                else capturelog.head(connection)
+            )
+            begin = seen or capturelog.beginning(connection)
             position = capturelog.position_at(connection, begin) if begin is not None else None
         if position is None:
             raise SourceUnavailableError(
@@ -165,11 +170,15 @@ class SqlServerSource(DeltaSource[SqlServerConfig]):
         """See `SourceLog.status`. The server keeps changes by its own rules, not for us."""
         with self._watch.use("reading the server's clock") as connection:
             moment = connection.rows("SELECT SYSUTCDATETIME()")[0][0]
-            is_proven = self.config.signal is not None and not self._has_versions(connection)
+            has_mark = self.config.signal is not None or log_end(connection) is not None
+            is_proven = has_mark and not self._has_versions(connection)
             retention = read_retention(connection)
+            is_waiting = isinstance(since, LsnVisibility) and not self._visibility(connection).is_beyond(since)
         assert isinstance(moment, datetime)
         waiting = (
-            (f"commits up to {lsn_to_text(since.captured)}, for a minute",) if isinstance(since, LsnVisibility) else ()
+            (f"commits up to {lsn_to_text(since.captured)}, for a minute",)
+            if is_waiting and isinstance(since, LsnVisibility)
+            else ()
         )
         return LogStatus(
             now=moment.replace(tzinfo=UTC),
@@ -229,14 +238,16 @@ class SqlServerSource(DeltaSource[SqlServerConfig]):
             signal=self._signal_instances,
             health=CaptureHealth(self._beat if self.config.signal is not None else None),
             zone=zone,
+            heads=self._heads,
         )
 
     @override
     def mark(self) -> str:
         signal = self.config.signal
         if signal is None:
-            with self._control.use("reading the server's clock") as connection:
-                return self._board.add(server_moment(connection))
+            with self._control.use("reading where the server's log ends") as connection:
+                end = log_end(connection)
+                return self._board.add(lsn=end) if end else self._board.add(moment=server_moment(connection))
         token = self._board.add()
         try:
             with self._control.use("writing into the signal table", table=signal) as connection:
@@ -274,7 +285,7 @@ class SqlServerSource(DeltaSource[SqlServerConfig]):
         return self.config.chunk_isolation == "default" and bool(connection.rows(_VERSIONS)[0][0])
 
     def _visibility(self, connection: Connection) -> LsnVisibility:
-        return read_visibility(connection, has_versions=self._has_versions(connection))
+        return read_visibility(connection, self._heads, has_versions=self._has_versions(connection))
 
     def _signal_instances(self, connection: Connection) -> Sequence[CaptureInstance]:
         signal = self.config.signal

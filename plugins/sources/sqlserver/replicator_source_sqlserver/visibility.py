@@ -5,10 +5,17 @@ waited for every row that such a transaction held, so it saw it. With row versio
 transaction becomes visible a moment after its commit is in the log. How long that moment is nobody says, so what was committed in the last
 minute is unknown then: a read leaves to the log what such transactions touched. So is, always, what was committed later than the last
 position that was captured when the read began.
+
+A minute is one of our own clock: how far the capture job had come a minute ago was noted then (`NotedHeads`). The times of commits are
+those of the server's local clock, which may be set, and jumps by an hour twice a year. They are asked only in the first minute.
 """
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +30,39 @@ from replicator_source_sqlserver.lsn import ZERO, lsn_to_text
 
 UNSETTLED_S: Final = 60.0
 """How long a transaction is unknown where rows have versions."""
+
+
+_NOTED_EVERY_S: Final = 1.0
+
+
+class NotedHeads:
+    """How far the capture job had come, and when by our own clock. Thread-safe; shared by all that one source object does."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin without any."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._noted: deque[tuple[float, bytes]] = deque()
+
+    def note(self, head: bytes) -> None:
+        """Take note of how far it has come now."""
+        with self._lock:
+            now = self._clock()
+            if not self._noted or now - self._noted[-1][0] >= _NOTED_EVERY_S:
+                self._noted.append((now, head))
+            self._forget(now)
+
+    def settled(self) -> bytes | None:
+        """How far it had come `UNSETTLED_S` ago, at least; None if that was not noted."""
+        with self._lock:
+            now = self._clock()
+            self._forget(now)
+            return self._noted[0][1] if self._noted and now - self._noted[0][0] >= UNSETTLED_S else None
+
+    def _forget(self, now: float) -> None:
+        """Of those that are old enough only the last is needed."""
+        while len(self._noted) > 1 and now - self._noted[1][0] >= UNSETTLED_S:
+            self._noted.popleft()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +88,17 @@ class LsnVisibility(Visibility):
         return self.settled >= earlier.captured
 
 
-def read_visibility(connection: Connection, *, has_versions: bool) -> LsnVisibility:
+def read_visibility(connection: Connection, heads: NotedHeads, *, has_versions: bool) -> LsnVisibility:
     """What a read that begins now sees. Ask before the read: afterwards the position may be behind what the read did not see.
 
     Args:
         connection: Any.
+        heads: How far the capture job had come; this is noted, too.
         has_versions: Whether reads take versions of rows, and no locks.
     """
     captured = capturelog.head(connection) or ZERO
+    heads.note(captured)
     if not has_versions:
         return LsnVisibility(settled=captured, captured=captured)
-    settled = capturelog.settled(connection, UNSETTLED_S)
-    return LsnVisibility(settled=ZERO if settled is None else min(settled.lsn, captured), captured=captured)
+    settled = heads.settled() or capturelog.settled(connection, UNSETTLED_S) or ZERO
+    return LsnVisibility(settled=min(settled, captured), captured=captured)

@@ -6,21 +6,21 @@ COMMITTED sees parts of many. So the table is read in a SNAPSHOT transaction, an
 
 1.  *Low.* What a read surely sees is asked before the transaction begins, as for a chunk.
 2.  The transaction's first read makes the snapshot: BEGIN does not.
-3.  *Moment*: the server's clock, asked behind that read. A commit takes its time from that clock before its record is appended to
-    the log. What the snapshot saw was in the log by then.
-4.  *Boundary*: the lowest commit LSN whose time is later than the moment by more than clocks and their rounding differ (`MARGIN`). Its
-    record was appended behind all that the snapshot saw, and so was every record with a higher LSN: what was seen is below
-    the boundary, and nothing from the boundary on was seen. It is known once the capture job has read so far, for which this waits: a
-    few seconds; up to five minutes on a database where nothing changes. The snapshot is kept meanwhile, and no lock.
+3.  *Boundary*: behind where the log ends (`logend`), asked behind that read. What the snapshot saw was in the log by then, so it is below
+    the boundary, and nothing from the boundary on was seen. Then this waits until the capture job has read so far: a few seconds; up to
+    five minutes on a database where nothing changes. The snapshot is kept meanwhile, and no lock.
+4.  Where the server does not say where its log ends, the boundary is told by its clock, the *moment* behind that read: the lowest commit
+    LSN whose time is later than the moment by more than clocks and their rounding differ (`MARGIN`). A commit takes its time from that
+    clock before its record is appended to the log. This is right as long as nobody sets the clock back meanwhile.
 5.  What touched the table and was captured less than a minute before, or committed between low and boundary, may have been seen or not.
     If the change table has such a transaction, nothing is read: `no_quiet_moment`, and the host tries again. A table without a
     key that is written to every minute needs 6.
 6.  With `chunk_isolation: locking` the snapshot is made while another session of ours has a shared lock on the table (TABLOCK,
-    HOLDLOCK), from before the first read until the clock is past the moment by twice the margin. Who has written to the table has
-    an intent lock on it until its transaction has ended: when ours is granted, all of them have ended and are visible.
-    Nobody commits a change of the table before the lock is let go of, and who does then has a time that makes it a boundary, or is
-    behind one. Writers of this table wait for that time, a fraction of a second, and while the lock is waited for
-    (`lock_timeout`).
+    HOLDLOCK), from before the first read until the end of the log is known, or until the clock is past the moment by twice the margin.
+    Who has written to the table has an intent lock on it until its transaction has ended: when ours is granted, all of them have
+    ended and are visible. Nobody commits a change of the table before the lock is let go of, and who does then is behind the boundary,
+    or has a time that makes it one. Writers of this table wait for that time, a fraction of a second, and while the lock is waited
+    for (`lock_timeout`).
 
 By 5 or by 6, every transaction that touched the table and is below the boundary was seen, and none of the others: the read is exact.
 
@@ -48,7 +48,8 @@ from replicator.plugins.kit.session import Session
 from replicator.plugins.source import Seen, Visibility
 from replicator_source_sqlserver.catalogue import CatalogTable
 from replicator_source_sqlserver.connection import Connection, Row
-from replicator_source_sqlserver.lsn import ZERO, lsn_to_text
+from replicator_source_sqlserver.logend import log_end
+from replicator_source_sqlserver.lsn import ZERO, lsn_to_text, next_lsn
 from replicator_source_sqlserver.names import quoted, quoted_table
 
 MARGIN: Final = timedelta(milliseconds=100)
@@ -61,12 +62,12 @@ _MAX_LSN: Final = "SELECT sys.fn_cdc_get_max_lsn()"
 _CLOCK: Final = "SELECT SYSDATETIME()"
 _TOUCH: Final = "SELECT TOP (1) 1 AS found FROM {table} {hint}"
 _LOCK: Final = "WITH (TABLOCK, HOLDLOCK)"
-_BOUNDARY: Final = """
-SELECT TOP (1) m.start_lsn FROM cdc.lsn_time_mapping m
-WHERE m.start_lsn > CONVERT(binary(10), ?, 1)
-  AND m.tran_end_time > CONVERT(datetime2(6), ?, 121) AND m.tran_end_time < CONVERT(datetime2(6), ?, 121)
-ORDER BY m.start_lsn
+_BEHIND: Final = """
+SELECT TOP (1) m.start_lsn FROM cdc.lsn_time_mapping m WHERE m.start_lsn > CONVERT(binary(10), ?, 1){times} ORDER BY m.start_lsn
 """
+_TIMES: Final = (
+    " AND m.tran_end_time > CONVERT(datetime2(6), ?, 121) AND m.tran_end_time < CONVERT(datetime2(6), ?, 121)"
+)
 _NEWEST: Final = """
 SELECT TOP (1) c.{lsn} FROM {relation} c WHERE c.{lsn} < CONVERT(binary(10), ?, 1) ORDER BY c.{lsn} DESC
 """
@@ -93,6 +94,25 @@ class WholeVisibility(Visibility):
     @override
     def is_beyond(self, earlier: Visibility) -> bool:
         return self.low.is_beyond(earlier)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Behind:
+    """What an entry has to be behind: a position, and a time of the server's clock."""
+
+    lsn: bytes
+    moment: datetime | None
+
+    def query(self) -> tuple[str, Sequence[str]]:
+        """The lowest such entry."""
+        if self.moment is None:
+            return _BEHIND.format(times=""), [lsn_to_text(self.lsn)]
+        times = [str(self.moment + MARGIN), str(self.moment + _LATEST)]
+        return _BEHIND.format(times=_TIMES), [lsn_to_text(self.lsn), *times]
+
+    def __str__(self) -> str:
+        """For messages."""
+        return lsn_to_text(self.lsn) if self.moment is None else f"{self.moment} by the server's clock"
 
 
 @dataclass(slots=True)
@@ -159,10 +179,12 @@ class WholeReads:
         connection.execute("BEGIN TRANSACTION")
         with _locked(other, table.table) if is_locking else nullcontext() as locker:
             connection.rows(_TOUCH.format(table=quoted_table(table.table), hint=""))
+            end = log_end(connection)
             moment: datetime = connection.rows(_CLOCK)[0][0]
-            if locker is not None:
+            if locker is not None and end is None:
                 _wait_past(locker, moment + 2 * MARGIN)
-        visibility = WholeVisibility(low, lsn_to_text(self._boundary(other, table.table, before, moment)))
+        found = self._boundary(other, table.table, _Behind(lsn=end or before, moment=None if end else moment))
+        visibility = WholeVisibility(low, lsn_to_text(next_lsn(end) if end else found))
         captured_at = self.clock()
 
         def settle() -> None:
@@ -174,18 +196,19 @@ class WholeReads:
         is_settled = is_locking or _verify_quiet(other, table, visibility)
         yield Begun(visibility, (lambda: None) if is_settled else settle, connection)
 
-    def _boundary(self, other: Session[Connection], table: TableId, before: bytes, moment: datetime) -> bytes:
-        """The lowest commit that is surely later than the snapshot, once it has been captured."""
-        parameters = [lsn_to_text(before), str(moment + MARGIN), str(moment + _LATEST)]
+    def _boundary(self, other: Session[Connection], table: TableId, behind: _Behind) -> bytes:
+        """The lowest commit, or entry without one, that is surely later than the snapshot, once it has been captured."""
+        query, parameters = behind.query()
         until = self.clock() + self.capture_wait_s
         if self.nudge is not None:
-            with other.use("waiting for the server's clock") as connection:
-                _wait_past(connection, moment + MARGIN)
+            if behind.moment is not None:
+                with other.use("waiting for the server's clock") as connection:
+                    _wait_past(connection, behind.moment + MARGIN)
             self.nudge()
-        while not (found := _rows(other, "waiting for the capture job", _BOUNDARY, parameters)):
+        while not (found := _rows(other, "waiting for the capture job", query, parameters)):
             if self.clock() >= until:
                 raise SourceUnavailableError(
-                    f"the capture job has read nothing of the log that is later than {moment} by the server's clock.",
+                    f"the capture job has read nothing of the log that is later than {behind}.",
                     code="capture_behind",
                     table=str(table),
                     action="See that SQL Server Agent and the capture job run (`EXEC sys.sp_cdc_help_jobs`).",

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import pyodbc
 import pytest
 
-from replicator.config import Secret
-from replicator.model.errors import SourceUnavailableError, TableError
+from replicator.model.errors import SourceUnavailableError
 from replicator.model.isolation import TableFailedError
 from replicator.model.schema import TableId
-from replicator.plugins.source import PullLimits
-from replicator.testing.source_harness import Change, Delivered
-from replicator_source_sqlserver import capturelog, discovery
-from replicator_source_sqlserver.capturedtables import CapturedTables
-from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.connection import Connector, Session
+from replicator_source_sqlserver import capturelog
 from replicator_source_sqlserver.health import CaptureHealth
-from replicator_source_sqlserver.log import ChangeReader
-from replicator_source_sqlserver.marks import AwaitedMarks
-from replicator_source_sqlserver.position import Position
 from replicator_testbed.servers import PostgresServer
-from replicator_testbed.sqlserver.drivers import Driver, connect, library
-from replicator_testbed.sqlserver.model import SqlServerModel
+from replicator_testbed.sqlserver.world import World, codes, drained, labels, shown, world_of_two
 
 T, U = TableId("dbo", "t"), TableId("dbo", "u")
 SECOND = (
@@ -35,105 +23,11 @@ SECOND = (
 DISABLE = "EXEC sys.sp_cdc_disable_table @source_schema = N'dbo', @source_name = N't', @capture_instance = N'dbo_t'"
 
 
-@dataclass(kw_only=True)
-class World:
-    """A model with two captured tables, t and u, whose capture job runs when it is told to, and readers of its log."""
-
-    model: SqlServerModel
-    sql: pyodbc.Connection
-    connector: Connector
-    board: AwaitedMarks
-
-    def execute(self, *statements: str) -> None:
-        for statement in statements:
-            self.sql.execute(statement)
-
-    def capture(self) -> None:
-        self.model.capture.scan_all()
-
-    def position(self) -> Position:
-        session = Session(self.connector)
-        with session.use("asking") as connection:
-            settled = capturelog.settled(connection, 0.0)
-            begin = settled.lsn if settled is not None else capturelog.beginning(connection)
-            assert begin is not None
-            position = capturelog.position_at(connection, begin)
-        session.close()
-        return position
-
-    def open(self, position: Position, tables: Sequence[TableId] = (T, U)) -> ChangeReader:
-        session = Session(self.connector)
-        with session.use("asking") as connection:
-            found = discovery.read_tables(connection, tables)
-            zone = capturelog.zone(connection)
-        session.close()
-        return ChangeReader(
-            Session(self.connector),
-            position=position,
-            tables=CapturedTables({t: d.schema for t, d in found.items()}, {t: d.object_id for t, d in found.items()}),
-            board=self.board,
-            signal=lambda _: (),
-            health=CaptureHealth(None),
-            zone=zone,
-        )
-
-
 @pytest.fixture
 def two(postgres: PostgresServer) -> Iterator[World]:
-    with SqlServerModel(postgres) as model:
-        address = model.address
-        config = SqlServerConfig(
-            host=address.host, port=address.port, user=address.user, password=Secret(address.password),
-            database=address.database, driver=str(library(Driver.FREETDS)), tls="disable",
-        )  # fmt: skip
-        sql = connect(Driver.FREETDS, address)
-        world = World(model=model, sql=sql, connector=Connector(config), board=AwaitedMarks("test"))
-        world.execute("EXEC sys.sp_cdc_enable_db")
-        for table in (T, U):
-            world.execute(
-                f"CREATE TABLE {table} (id int NOT NULL PRIMARY KEY, name nvarchar(50) NULL, note nvarchar(max) NULL)",
-                f"EXEC sys.sp_cdc_enable_table @source_schema = N'dbo', @source_name = N'{table.name}', @role_name = NULL,"
-                " @supports_net_changes = 0",
-            )
-        world.capture()
-        yield world
-        sql.close()
-        world.connector.close()
-
-
-@dataclass
-class Drained(Delivered):
-    table_errors: dict[TableId, TableError] = field(default_factory=dict)
-
-
-def drained(reader: ChangeReader) -> Drained:
-    """Everything that has been captured."""
-    delivered = Drained()
-    while True:
-        batch = reader.pull(PullLimits(rows=10_000, bytes=64 << 20, wait_s=0.0))
-        delivered.add(batch)
-        delivered.table_errors |= batch.table_errors
-        if not batch.events and batch.offset is None and batch.open_transaction is None:
-            return delivered
-
-
-def shown(delivered: Delivered) -> list[tuple[str, str, Any]]:
-    return [(change.table.name, change.operation, id_of(change)) for change in delivered.changes]
-
-
-def id_of(change: Change) -> Any:
-    row = change.row or change.before
-    assert row is not None
-    return row["id"]
-
-
-def labels(delivered: Delivered) -> list[Any]:
-    """Numbers of rows, and names of events."""
-    return [id_of(e) if isinstance(e, Change) else str(e.operation) for e in delivered.events]
-
-
-def codes(delivered: Drained) -> dict[str, str]:
-    return {str(table): error.code for table, error in delivered.table_errors.items()}
+    """Two captured tables, t and u."""
+    with world_of_two(postgres) as two:
+        yield two
 
 
 @pytest.mark.parametrize("is_one_transaction", [False, True])
@@ -282,7 +176,7 @@ def test_a_deleted_row_without_its_bit_fails_a_table_without_a_key(two: World) -
 
 def test_a_pause_of_the_reader_is_none_of_the_capture_job(two: World) -> None:
     now, beats = [0.0], list[float]()
-    health, session = CaptureHealth(lambda: beats.append(now[0]), clock=lambda: now[0]), Session(two.connector)
+    health, session = CaptureHealth(lambda: beats.append(now[0]), clock=lambda: now[0]), two.session()
 
     def look(at: float, head: bytes) -> None:
         now[0] = at

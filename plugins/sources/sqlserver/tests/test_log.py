@@ -2,143 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyodbc
 import pytest
 
-from replicator.config import Secret
-from replicator.model.errors import OffsetExpiredError, SourceUnavailableError, TableError
+from replicator.model.errors import OffsetExpiredError, SourceUnavailableError
 from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits
-from replicator.testing.source_harness import Change, Delivered
-from replicator_source_sqlserver import capturelog, discovery
-from replicator_source_sqlserver.capturedtables import CapturedTables
-from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.connection import Connector, Session
+from replicator.testing.source_harness import Change
+from replicator_source_sqlserver import capturelog
 from replicator_source_sqlserver.health import CaptureHealth
-from replicator_source_sqlserver.log import ChangeReader
-from replicator_source_sqlserver.marks import AwaitedMarks
 from replicator_source_sqlserver.position import Position
 from replicator_testbed.servers import PostgresServer
-from replicator_testbed.sqlserver.drivers import Driver, connect, library
-from replicator_testbed.sqlserver.model import SqlServerModel
+from replicator_testbed.sqlserver.world import WIDE, World, drained, labels, shown, world_of_two
 
-WIDE = PullLimits(rows=10_000, bytes=64 << 20, wait_s=0.0)
 T, U = TableId("dbo", "t"), TableId("dbo", "u")
 
 
-@dataclass(kw_only=True)
-class World:
-    """A model with captured tables, and a reader of its log."""
-
-    model: SqlServerModel
-    sql: pyodbc.Connection
-    connector: Connector
-    tables: Sequence[TableId] = ()
-
-    def execute(self, *statements: str) -> None:
-        for statement in statements:
-            self.sql.execute(statement)
-
-    def capture(self) -> None:
-        self.model.capture.scan_all()
-
-    def enable(self, table: TableId, **more: str) -> None:
-        arguments = {"source_schema": table.namespace, "source_name": table.name, **more}
-        written = ", ".join(f"@{name} = N'{value}'" for name, value in arguments.items())
-        self.execute(f"EXEC sys.sp_cdc_enable_table {written}, @role_name = NULL, @supports_net_changes = 0")
-        self.capture()
-
-    def session(self) -> Session:
-        return Session(self.connector)
-
-    def position(self) -> Position:
-        session = self.session()
-        with session.use("asking") as connection:
-            settled = capturelog.settled(connection, 0.0)
-            begin = settled.lsn if settled is not None else capturelog.beginning(connection)
-            assert begin is not None
-            position = capturelog.position_at(connection, begin)
-        session.close()
-        return position
-
-    def open(self, position: Position, tables: Sequence[TableId] = ()) -> ChangeReader:
-        session = self.session()
-        with session.use("asking") as connection:
-            found = discovery.read_tables(connection, tables or self.tables)
-            zone = capturelog.zone(connection)
-        session.close()
-        return ChangeReader(
-            self.session(),
-            position=position,
-            tables=CapturedTables({t: d.schema for t, d in found.items()}, {t: d.object_id for t, d in found.items()}),
-            board=AwaitedMarks("test"),
-            signal=lambda _: (),
-            health=CaptureHealth(None),
-            zone=zone,
-        )
-
-
 @pytest.fixture
-def world(postgres: PostgresServer) -> Iterator[World]:
-    with SqlServerModel(postgres) as model:
-        address = model.address
-        config = SqlServerConfig(
-            host=address.host, port=address.port, user=address.user, password=Secret(address.password),
-            database=address.database, driver=str(library(Driver.FREETDS)), tls="disable",
-        )  # fmt: skip
-        sql = connect(Driver.FREETDS, address)
-        world = World(model=model, sql=sql, connector=Connector(config))
-        world.execute("EXEC sys.sp_cdc_enable_db")
-        yield world
-        sql.close()
-        world.connector.close()
-
-
-@pytest.fixture
-def two(world: World) -> World:
+def two(postgres: PostgresServer) -> Iterator[World]:
     """Two captured tables, t and u."""
-    world.tables = (T, U)
-    for table in world.tables:
-        world.execute(
-            f"CREATE TABLE {table} (id int NOT NULL PRIMARY KEY, name nvarchar(50) NULL, note nvarchar(max) NULL)"
-        )
-        world.enable(table)
-    return world
-
-
-@dataclass
-class Drained(Delivered):
-    table_errors: dict[TableId, TableError] = field(default_factory=dict)
-
-
-def drained(reader: ChangeReader, limits: PullLimits = WIDE) -> Drained:
-    """Everything that has been captured."""
-    delivered = Drained()
-    while True:
-        batch = reader.pull(limits)
-        delivered.add(batch)
-        delivered.table_errors |= batch.table_errors
-        if not batch.events and batch.offset is None and batch.open_transaction is None:
-            return delivered
-
-
-def shown(delivered: Delivered) -> list[tuple[str, str, Any]]:
-    return [(change.table.name, change.operation, id_of(change)) for change in delivered.changes]
-
-
-def id_of(change: Change) -> Any:
-    row = change.row or change.before
-    assert row is not None
-    return row["id"]
-
-
-def labels(delivered: Delivered) -> list[Any]:
-    """Numbers of rows, and names of events."""
-    return [id_of(e) if isinstance(e, Change) else str(e.operation) for e in delivered.events]
+    with world_of_two(postgres) as two:
+        yield two
 
 
 def test_changes_of_several_tables_come_in_the_order_of_the_log(two: World) -> None:

@@ -13,19 +13,12 @@ from typing import Any
 import pyodbc
 import pytest
 
-from replicator.config import Secret
 from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits
 from replicator.testing.source_harness import Delivered
-from replicator_source_sqlserver import capturelog, discovery
-from replicator_source_sqlserver.capturedtables import CapturedTables
-from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.connection import Connector, Session
-from replicator_source_sqlserver.health import CaptureHealth
-from replicator_source_sqlserver.log import ChangeReader
-from replicator_source_sqlserver.marks import AwaitedMarks
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, SqlServers
+from replicator_testbed.sqlserver.world import world_of
 
 TABLES = tuple(TableId("dbo", name) for name in ("a", "b"))
 KEYS = 12
@@ -108,61 +101,34 @@ class Replay:
                 rows[new["id"]] = new
 
 
-@pytest.fixture
-def connector(database: SqlServerDatabase) -> Iterator[Connector]:
-    block = {name: value for name, value in database.source.items() if name not in {"type", "signal_table"}}
-    connector = Connector(SqlServerConfig(**block, password=Secret(database.server.password)))
-    yield connector
-    connector.close()
-
-
-def opened(connector: Connector) -> ChangeReader:
-    session = Session(connector)
-    with session.use("asking") as connection:
-        found = discovery.read_tables(connection, TABLES)
-        settled = capturelog.settled(connection, 0.0)
-        begin = settled.lsn if settled is not None else capturelog.beginning(connection)
-        assert begin is not None
-        position, zone = capturelog.position_at(connection, begin), capturelog.zone(connection)
-    session.close()
-    return ChangeReader(
-        Session(connector),
-        position=position,
-        tables=CapturedTables({t: d.schema for t, d in found.items()}, {t: d.object_id for t, d in found.items()}),
-        board=AwaitedMarks("test"),
-        signal=lambda _: (),
-        health=CaptureHealth(None),
-        zone=zone,
-    )
-
-
 @pytest.mark.parametrize(
     ("seed", "count"), [(1, 150), *(pytest.param(seed, 1000, marks=pytest.mark.slow) for seed in (2, 3))]
 )
 def test_the_log_replayed_in_its_order_is_the_table(
-    database: SqlServerDatabase, connector: Connector, monkeypatch: pytest.MonkeyPatch, seed: int, count: int
+    database: SqlServerDatabase, monkeypatch: pytest.MonkeyPatch, seed: int, count: int
 ) -> None:
     draw = random.Random(seed)
     monkeypatch.setattr("replicator_source_sqlserver.log.PAGE_ROWS", 20)
     database.execute(*(f"DELETE FROM {table}" for table in TABLES))
     database.server.capture.scan_all()
-    reader, replay = opened(connector), Replay()
-    writer = database.connect(autocommit=False)
-    for number in range(count):
-        write(writer, draw)
-        if number % 25 == 24:
-            database.server.capture.scan_all()
-            delivered = Delivered()
-            while True:
-                batch = reader.pull(PullLimits(rows=draw.randint(1, 40), bytes=64 << 20, wait_s=0.0))
-                assert not batch.table_errors
-                delivered.add(batch)
-                if not batch.events and batch.offset is None and batch.open_transaction is None:
-                    break
-            replay.take(delivered)
-            for table in TABLES:
-                columns = ("id", "n", "name", "note")
-                found = {row[0]: dict(zip(columns, row, strict=True)) for row in database.rows(table.name, columns)}
-                assert replay.rows[table] == found, f"after {number + 1} transactions"
+    replay, writer = Replay(), database.connect(autocommit=False)
+    with world_of(database.server, tables=TABLES) as world:
+        reader = world.open(world.position())
+        for number in range(count):
+            write(writer, draw)
+            if number % 25 == 24:
+                database.server.capture.scan_all()
+                delivered = Delivered()
+                while True:
+                    batch = reader.pull(PullLimits(rows=draw.randint(1, 40), bytes=64 << 20, wait_s=0.0))
+                    assert not batch.table_errors
+                    delivered.add(batch)
+                    if not batch.events and batch.offset is None and batch.open_transaction is None:
+                        break
+                replay.take(delivered)
+                for table in TABLES:
+                    columns = ("id", "n", "name", "note")
+                    found = {row[0]: dict(zip(columns, row, strict=True)) for row in database.rows(table.name, columns)}
+                    assert replay.rows[table] == found, f"after {number + 1} transactions"
+        reader.close()
     writer.close()
-    reader.close()

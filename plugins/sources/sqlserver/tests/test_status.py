@@ -43,10 +43,10 @@ def status(database: SqlServerDatabase, **changed: Any) -> LogStatus:
     [
         ({}, Guarantee.FULL, True),
         ({"chunk_isolation": "default"}, Guarantee.BOUNDED_WAIT, True),
-        ({"signal_table": None}, Guarantee.BOUNDED_WAIT, False),
+        ({"signal_table": None}, Guarantee.FULL, False),
     ],
 )
-def test_the_guarantee_rests_on_the_signal_table_and_on_locks(
+def test_the_guarantee_rests_on_marks_and_on_locks(
     database: SqlServerDatabase, changed: dict[str, Any], guarantee: Guarantee, has_heartbeat: bool
 ) -> None:
     found = status(database, **changed)

@@ -28,6 +28,7 @@ from replicator_source_sqlserver.wholereads import WholeReads, WholeVisibility
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.capture.job import utc_now
 from replicator_testbed.sqlserver.drivers import Driver
+from replicator_testbed.sqlserver.engine.permissions import EVERYWHERE
 from replicator_testbed.sqlserver.model import SqlServerModel
 
 Open = Callable[..., pyodbc.Connection]
@@ -35,7 +36,7 @@ OpenSession = Callable[..., Session]
 Rows = Counter[tuple[int, str | None]]
 TABLE = TableId("dbo", "notes")
 WRITERS = 3
-LATE = dt.timedelta(seconds=306)
+LATE = dt.timedelta(seconds=10)
 CHANGES = (
     "SELECT [__$start_lsn], [__$operation], n, note FROM cdc.dbo_notes_CT"
     " ORDER BY [__$start_lsn], [__$command_id], [__$seqval], [__$operation]"
@@ -87,12 +88,13 @@ class Database:
 
 
 class Clock:
-    """The time, and how far it was set ahead."""
+    """The time, and how far it was set ahead; `step` more with each look."""
 
     def __init__(self) -> None:
-        self.ahead = dt.timedelta(0)
+        self.ahead = self.step = dt.timedelta(0)
 
     def __call__(self) -> dt.datetime:
+        self.ahead += self.step
         return utc_now() + self.ahead
 
 
@@ -214,7 +216,23 @@ def settled(database: Database) -> None:
 # -- exactness -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_locking_read_is_exact_while_others_write(make: Callable[..., TableReader], database: Database) -> None:
+@pytest.fixture
+def silent(model: SqlServerModel) -> Iterator[Callable[[], None]]:
+    """Makes the server say no more where its log ends."""
+
+    def change(*, to: bool | None) -> None:
+        model.database.permissions.change(model.address.user, ["VIEW SERVER STATE"], EVERYWHERE, to=to)
+
+    yield lambda: change(to=False)
+    change(to=None)
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_a_locking_read_is_exact_while_others_write(
+    make: Callable[..., TableReader], database: Database, silent: Callable[[], None], *, is_silent: bool
+) -> None:
+    if is_silent:
+        silent()
     reader = make(is_locking=True)
     schema = schema_of(reader)
     database.model.capture.start()
@@ -224,6 +242,27 @@ def test_a_locking_read_is_exact_while_others_write(make: Callable[..., TableRea
     for rows, visibility in reads:
         assert rows == database.until(visibility.boundary)
     assert len({visibility.boundary for _, visibility in reads}) == len(reads)
+
+
+def test_a_server_whose_clock_was_set_back_is_read_exactly(
+    make: Callable[..., TableReader], database: Database, model: SqlServerModel
+) -> None:
+    """What was committed before it was set back has a later time than the snapshot, and is in it."""
+    database.owner.execute("INSERT INTO dbo.notes VALUES (1, N'a')")
+    model.set_clock(-dt.timedelta(minutes=1))
+
+    def capturing(connection: Connection) -> Visibility:
+        low = captured(connection)
+        model.capture.start()
+        return low
+
+    reader = make(is_locking=True, visibility=capturing)
+    schema = schema_of(reader)
+    with written(database, "others"):
+        rows, visibility = whole(reader, schema)
+    settled(database)
+    model.set_clock(dt.timedelta(0))
+    assert rows == database.until(visibility.boundary) == Counter({(1, "a"): 1})
 
 
 def test_a_read_of_a_quiet_table_is_exact_while_others_are_written(
@@ -302,7 +341,7 @@ def test_a_locking_read_waits_for_who_has_written_and_keeps_nobody_for_long(
 @pytest.fixture
 def ahead(clock: Clock) -> Iterator[Clock]:
     yield clock
-    clock.ahead = dt.timedelta(0)
+    clock.ahead = clock.step = dt.timedelta(0)
 
 
 def test_on_an_idle_database_a_row_without_a_transaction_is_the_boundary(
@@ -312,7 +351,7 @@ def test_on_an_idle_database_a_row_without_a_transaction_is_the_boundary(
     database.model.capture.scan_all()
 
     def idle(connection: Connection) -> Visibility:
-        ahead.ahead = LATE
+        ahead.step = LATE
         return captured(connection)
 
     reader = make(visibility=idle)

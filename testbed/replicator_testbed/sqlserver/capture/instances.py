@@ -278,7 +278,7 @@ class Cdc:
             f'CREATE INDEX ON {change_table} ("__$start_lsn", "__$command_id", "__$seqval", "__$operation")',
             "INSERT INTO sqlserver.cdc_instances VALUES"
             f" ({text(instance)}, {oid}, {table.oid}, NULL, {_optional(role)}, {_optional(_key_name(keys))}, {net}, {switch},"
-            " clock_timestamp() AT TIME ZONE 'UTC')",
+            " sqlserver.server_time(clock_timestamp() AT TIME ZONE 'UTC'))",
         ]
         for ordinal, column in enumerate(captured, 1):
             statements.append(

@@ -333,7 +333,8 @@ class CaptureJob:
         """A row of lsn_time_mapping; its times are datetimes, of 1/300 s."""
         self._execute(
             "INSERT INTO sqlserver.cdc_lsn_time"
-            " VALUES (%s, sqlserver.to_datetime(%s::timestamp), sqlserver.to_datetime(%s::timestamp), %s, %s)",
+            " VALUES (%s, sqlserver.to_datetime(sqlserver.server_time(%s::timestamp)),"
+            " sqlserver.to_datetime(sqlserver.server_time(%s::timestamp)), %s, %s)",
             *(lsn, at, at, tran_id, begin_lsn),
         )
         self._last_entry = self._clock()

@@ -169,10 +169,15 @@ CREATE FUNCTION sqlserver.datalength(value bytea) RETURNS int IMMUTABLE LANGUAGE
 CREATE FUNCTION sqlserver.datalength(value text) RETURNS int IMMUTABLE LANGUAGE sql AS $$
   SELECT 2 * length(value) + 2 * length(regexp_replace(value COLLATE "C", '[\u0001-\uffff]', '', 'g'))
 $$;
-CREATE FUNCTION sqlserver.sysutcdatetime() RETURNS sqlserver."datetime2(7)" VOLATILE LANGUAGE sql AS $$ SELECT (clock_timestamp() AT TIME ZONE 'UTC')::sqlserver."datetime2(7)" $$;
-CREATE FUNCTION sqlserver.sysdatetime() RETURNS sqlserver."datetime2(7)" VOLATILE LANGUAGE sql AS $$ SELECT (clock_timestamp() AT TIME ZONE 'UTC')::sqlserver."datetime2(7)" $$;
-CREATE FUNCTION sqlserver.getdate() RETURNS sqlserver.datetime VOLATILE LANGUAGE sql AS $$ SELECT sqlserver.to_datetime(clock_timestamp() AT TIME ZONE 'UTC')::sqlserver.datetime $$;
-CREATE FUNCTION sqlserver.getutcdate() RETURNS sqlserver.datetime VOLATILE LANGUAGE sql AS $$ SELECT sqlserver.to_datetime(clock_timestamp() AT TIME ZONE 'UTC')::sqlserver.datetime $$;
+-- How far the server's clock is ahead of PostgreSQL's, since when by PostgreSQL's: `SqlServerModel.set_clock`.
+CREATE TABLE sqlserver.clock (since timestamp NOT NULL, ahead interval NOT NULL);
+CREATE FUNCTION sqlserver.server_time(at timestamp) RETURNS timestamp VOLATILE LANGUAGE sql AS $$
+  SELECT at + coalesce((SELECT ahead FROM sqlserver.clock WHERE since <= at ORDER BY since DESC LIMIT 1), '0'::interval)
+$$;
+CREATE FUNCTION sqlserver.sysutcdatetime() RETURNS sqlserver."datetime2(7)" VOLATILE LANGUAGE sql AS $$ SELECT sqlserver.server_time(clock_timestamp() AT TIME ZONE 'UTC')::sqlserver."datetime2(7)" $$;
+CREATE FUNCTION sqlserver.sysdatetime() RETURNS sqlserver."datetime2(7)" VOLATILE LANGUAGE sql AS $$ SELECT sqlserver.server_time(clock_timestamp() AT TIME ZONE 'UTC')::sqlserver."datetime2(7)" $$;
+CREATE FUNCTION sqlserver.getdate() RETURNS sqlserver.datetime VOLATILE LANGUAGE sql AS $$ SELECT sqlserver.to_datetime(sqlserver.server_time(clock_timestamp() AT TIME ZONE 'UTC'))::sqlserver.datetime $$;
+CREATE FUNCTION sqlserver.getutcdate() RETURNS sqlserver.datetime VOLATILE LANGUAGE sql AS $$ SELECT sqlserver.to_datetime(sqlserver.server_time(clock_timestamp() AT TIME ZONE 'UTC'))::sqlserver.datetime $$;
 CREATE FUNCTION sqlserver.newid() RETURNS uuid VOLATILE LANGUAGE sql AS $$ SELECT gen_random_uuid() $$;
 CREATE FUNCTION sqlserver.suser_sname() RETURNS sqlserver.sysname STABLE LANGUAGE sql AS $$ SELECT coalesce(current_setting('sqlserver.login', true), '')::sqlserver.sysname $$;
 CREATE FUNCTION sqlserver.serverproperty(wanted text) RETURNS text STABLE LANGUAGE sql AS $$

@@ -31,6 +31,17 @@ $$;
 CREATE FUNCTION sqlserver.has_perms_by_name(securable text, class text, permission text, sub text, sub_class text) RETURNS int STABLE LANGUAGE sql AS
 $$ SELECT sqlserver.has_perms_by_name(securable, class, permission) $$;
 
+-- Of a secondary replica the server knows no positions [DOC: sys.dm_db_log_stats]. The number of the error: K.
+CREATE FUNCTION sys.dm_db_log_stats(wanted int) RETURNS TABLE (database_id int, log_end_lsn sqlserver."nvarchar(60)") VOLATILE LANGUAGE plpgsql AS $$
+BEGIN
+  IF NOT sqlserver.has_permission('VIEW SERVER STATE', 0) THEN
+    RAISE EXCEPTION 'VIEW SERVER STATE permission was denied on object ''server'', database ''master''.' USING ERRCODE = 'MS000', HINT = '300';
+  END IF;
+  RETURN QUERY SELECT wanted, (CASE WHEN NOT d.is_read_only THEN
+    regexp_replace(lpad(to_hex((pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint - 1), 16, '0'), '^(.{8})', '\1:') || ':0001'
+    END)::sqlserver."nvarchar(60)" FROM sqlserver.database d;
+END $$;
+
 -- SQL Server Agent's own tables. The capture job runs without end, the cleanup at night.
 CREATE VIEW msdb.sysjobs AS
   SELECT job_id, ('cdc.' || d.name || '_' || j.job_type)::sqlserver.sysname AS name, 1::sqlserver.tinyint AS enabled
