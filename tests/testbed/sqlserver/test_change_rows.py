@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +31,9 @@ TYPES = {
 }
 INSTANCE = Instance(
     name="dbo_t",
-    columns=tuple(CapturedColumn(name=n, type=t, is_computed=n == "made") for n, t in TYPES.items()),
+    columns=tuple(
+        CapturedColumn(name=n, type=t, is_computed=n == "made", is_required=n == "flag") for n, t in TYPES.items()
+    ),
     key=frozenset({"id"}),
 )
 BASE: Row = {"id": "1", "name": "a", "flag": "1", "large": "L", "old": "O", "made": "2"}
@@ -145,8 +149,10 @@ def test_an_unchanged_max_value_may_be_null_after_an_update_too() -> None:
 
 
 def test_a_bit_may_be_null_in_a_delete() -> None:
-    # [ISS: Estuary, BitNotNullDeletion]
+    # [ISS: Estuary, BitNotNullDeletion: of a BIT that is NOT NULL]
     assert rows(change(BASE, None))[0].values[2] is None
+    nullable = replace(INSTANCE, columns=tuple(replace(column, is_required=False) for column in INSTANCE.columns))
+    assert change_rows([change(BASE, None)], nullable, Hazards())[0].values[2] == "1"
     assert rows(change(BASE, None), hazards=Hazards(bits_null_in_deletes=False))[0].values[2] == "1"
 
 

@@ -94,6 +94,7 @@ def assess_server(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     return [
         *_replica(facts, config),
         *_account(facts, config),
+        *_sessions(facts, config),
         *_capture(facts),
         *_retention(facts),
         *_signal(facts, config),
@@ -247,6 +248,23 @@ def _account(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
             message=f"the account {account.user} is {excess}, and needs SELECT only",
             location="source.user",
             action="Use a separate account for Replicator.",
+            severity=Severity.WARNING,
+        )
+    ]
+
+
+def _sessions(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
+    """Without VIEW SERVER STATE the server shows an account its own sessions only."""
+    if facts.account.sees_sessions:
+        return []
+    marks = " and marks, without a signal table, go by the server's clock" if config.signal is None else ""
+    return [
+        Problem(
+            code="sessions_hidden",
+            message=f"the account {facts.account.user} is not shown what other sessions wait for: an ALTER TABLE waits until a chunk is"
+            f" read, which would otherwise give way to it{';' if marks else ''}{marks}",
+            location="source.user",
+            sql=(remedies.show_sessions(facts),),
             severity=Severity.WARNING,
         )
     ]

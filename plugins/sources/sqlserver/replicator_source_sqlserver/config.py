@@ -39,6 +39,11 @@ class SqlServerConfig(RelationalConfig):
         description="Whether capture instances are created, and ours are replaced after a change of columns. The account then has to be "
         "db_owner. If not, validate prints the statements.",
     )
+    partition_switch: Literal["refuse", "accept"] = Field(
+        default="refuse",
+        description="Partitioned tables whose partitions may be switched in and out (ALTER TABLE … SWITCH), which change data capture does "
+        "not record: refused, or accepted. Then the tables have to be read again after each switch.",
+    )
     signal_table: str | None = Field(
         default=None,
         pattern=r"^[^.]+\.[^.]+$",

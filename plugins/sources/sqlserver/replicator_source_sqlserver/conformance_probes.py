@@ -12,6 +12,7 @@ from replicator.model.schema import TableId
 from replicator_source_sqlserver.conformance import SCHEMA, Answer, Probe, Scratch
 from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.discovery import read_tables
+from replicator_source_sqlserver.logend import parsed
 
 Answers = Mapping[str, Answer]
 
@@ -254,6 +255,42 @@ def _columns(s: Scratch) -> Answers:
     }
 
 
+def _same_name(s: Scratch) -> Answers:
+    s.table("again", "id int NOT NULL PRIMARY KEY, a int, b int")
+    number = "SELECT column_id FROM sys.columns WHERE object_id = OBJECT_ID(N'{s}.again') AND name = N'b'"
+    of = "SELECT object_id FROM cdc.change_tables WHERE capture_instance = N'{s}_again'"
+    captured = f"SELECT column_id FROM cdc.captured_columns WHERE object_id IN ({of}) AND column_name = N'b'"
+    first = s.value(number)
+    s.run("INSERT INTO {s}.again VALUES (1, 1, 1)", "ALTER TABLE {s}.again DROP COLUMN b")
+    s.run("ALTER TABLE {s}.again ADD b int", "INSERT INTO {s}.again VALUES (2, 2, 2)", "UPDATE {s}.again SET b = 3")
+    s.wait_for_capture()
+    second = s.value(number)
+    return {
+        "another column_id": int(second != first),
+        "a higher column_id": int(second > first),
+        "the instance keeps the first": int(s.value(captured) == first),
+        "changes": s.changes("{s}_again", "id", "a", "b"),
+    }
+
+
+def _end_of_log(s: Scratch) -> Answers:
+    s.table("ends", "id int NOT NULL PRIMARY KEY")
+    ask = "SELECT log_end_lsn FROM sys.dm_db_log_stats(DB_ID())"
+    s.run("INSERT INTO {s}.ends VALUES (1)")
+    outcome = s.outcome(ask)
+    text = s.value(ask) if outcome == "done" else None
+    s.run("INSERT INTO {s}.ends VALUES (2)")
+    s.wait_for_capture()
+    end = parsed(text)
+    first, second = (bytes(row[0]) for row in s.rows("SELECT [__$start_lsn] FROM cdc.{s}_ends_CT ORDER BY id"))
+    return {
+        "ask": outcome,
+        "is understood": int(end is not None),
+        "behind what was committed before": int(end is not None and end >= first),
+        "in front of what was committed later": int(end is not None and end < second),
+    }
+
+
 def _instances(s: Scratch) -> Answers:
     s.table("twice", "id int NOT NULL PRIMARY KEY, a int")
     s.run("INSERT INTO {s}.twice VALUES (1, 1)", "ALTER TABLE {s}.twice ADD b int")
@@ -442,6 +479,8 @@ PROBES: Final = (
     Probe("special columns", 8, _special_columns),
     Probe("without a key", 3, _without_key),
     Probe("columns", 7, _columns),
+    Probe("a name again", 7, _same_name),
+    Probe("end of the log", 18, _end_of_log),
     Probe("instances", 6, _instances),
     Probe("functions", 4, _functions),
     Probe("cleanup", 5, _cleanup),

@@ -22,9 +22,15 @@ ORDER BY c.capture_instance
 
 @dataclass(frozen=True, slots=True)
 class ManagedInstances:
-    """The instances of one replicator. `owner`: its UUID, which is in their names."""
+    """The instances of one replicator.
+
+    Attributes:
+        owner: Its UUID, which is in their names.
+        bars_switch: Whether they keep partitions from being switched.
+    """
 
     owner: str
+    bars_switch: bool = True
 
     @property
     def prefix(self) -> str:
@@ -55,7 +61,7 @@ class ManagedInstances:
         connection.execute(
             f"EXEC sys.sp_cdc_enable_table @source_schema = {literal(table.table.namespace)}, "
             f"@source_name = {literal(table.table.name)}, @role_name = NULL, @capture_instance = {literal(name)}, "
-            "@supports_net_changes = 0, @allow_partition_switch = 0"
+            f"@supports_net_changes = 0, @allow_partition_switch = {0 if self.bars_switch else 1}"
         )
         return True
 

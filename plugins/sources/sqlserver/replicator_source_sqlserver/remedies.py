@@ -12,6 +12,8 @@ from replicator_source_sqlserver.server import Account, ServerFacts
 
 INSTANCE_NAME_MAX: Final = 100
 """Characters of a capture instance's name."""
+_PERFORMANCE: Final = (16,)
+"""SQL Server 2022, in which VIEW SERVER STATE got parts."""
 ALLOW_SNAPSHOTS: Final = "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON;"
 """Let transactions read versions of rows. It waits for the transactions that run."""
 
@@ -71,6 +73,15 @@ def change_table(instance: str) -> str:
 def grant(permissions: str, on: str, account: Account) -> tuple[str, ...]:
     """Grant our account something; nothing where it owns the database: the server refuses to grant to an owner."""
     return () if account.is_owner else (f"GRANT {permissions} ON {on} TO {quoted(account.user)};",)
+
+
+def show_sessions(facts: ServerFacts) -> str:
+    """Let our account see what sessions of others wait for. What concerns the server is granted in master."""
+    account = facts.account
+    if not facts.has_jobs:
+        return f"GRANT VIEW DATABASE STATE TO {quoted(account.user)};"
+    permission = "VIEW SERVER PERFORMANCE STATE" if facts.version >= _PERFORMANCE else "VIEW SERVER STATE"
+    return f"USE master; GRANT {permission} TO {quoted(account.login)}; USE {quoted(facts.database)};"
 
 
 def make_signal_table(table: TableId, account: Account) -> tuple[str, ...]:

@@ -32,6 +32,13 @@ _LINEAGE: Final = (
     "SELECT r.family_guid, r.recovery_fork_guid FROM sys.database_recovery_status r WHERE r.database_id = DB_ID()"
 )
 
+# A permission that this version does not know is NULL.
+_VISIBLE: Final = """
+SELECT ORIGINAL_LOGIN(), HAS_PERMS_BY_NAME(NULL, NULL, N'VIEW SERVER STATE'),
+  HAS_PERMS_BY_NAME(NULL, NULL, N'VIEW SERVER PERFORMANCE STATE'),
+  HAS_PERMS_BY_NAME(DB_NAME(), N'DATABASE', N'VIEW DATABASE STATE')
+"""
+
 _AGENT: Final = "SELECT s.status FROM sys.dm_server_services s WHERE s.servicename LIKE N'SQL Server Agent%'"
 
 _JOBS: Final = "SELECT j.job_type, j.retention FROM msdb.dbo.cdc_jobs j WHERE j.database_id = DB_ID()"
@@ -86,12 +93,16 @@ class Account:
         is_owner: It may make capture instances.
         is_administrator: It may do everything on the server.
         sees_masked: Columns that are masked are shown to it as they are.
+        sees_sessions: It is shown what sessions of others wait for, and where the log ends.
+        login: Its name on the server.
     """
 
     user: str
     is_owner: bool = False
     is_administrator: bool = False
     sees_masked: bool = True
+    sees_sessions: bool = True
+    login: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +164,7 @@ class ServerFacts:
 
 
 def read_facts(connection: Connection, config: SqlServerConfig, tables: Collection[CatalogTable] = ()) -> ServerFacts:
-    """Ask the server: at most eight queries, and three more for tables.
+    """Ask the server: at most nine queries, and three more for tables.
 
     Args:
         connection: Of our account.
@@ -164,6 +175,7 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
         version, edition, engine, database, collation, is_captured, snapshot_isolation, uses_row_versions, updateability,
         created, code_page, text_size_max, user, is_owner, is_administrator, sees_masked, rds,
     ),) = connection.rows(_PROPERTIES)  # fmt: skip
+    ((login, may_server, may_performance, may_database),) = connection.rows(_VISIBLE)
     signal = config.signal
     found = None if signal is None else read_tables(connection, [signal]).get(signal)
     is_captured = bool(is_captured)
@@ -188,6 +200,8 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
             is_owner=bool(is_owner) or bool(is_administrator),
             is_administrator=bool(is_administrator),
             sees_masked=bool(sees_masked),
+            sees_sessions=bool(may_server or may_performance) if has_jobs else bool(may_database),
+            login=login,
         ),
         lineage=_lineage(connection, created),
         is_agent_running=int(agent[0][0]) == _RUNNING if agent else None,

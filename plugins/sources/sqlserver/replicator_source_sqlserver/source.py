@@ -80,7 +80,7 @@ class SqlServerSource(DeltaSource[SqlServerConfig]):
         self._board = AwaitedMarks(self._prefix)
         self._heads = NotedHeads()
         self._beats = itertools.count()
-        self._managed = ManagedInstances(context.uuid)
+        self._managed = ManagedInstances(context.uuid, bars_switch=config.partition_switch == "refuse")
         self._numbers: dict[TableId, int] = {}
         self._tables: CapturedTables | None = None
         self._reader = TableReader(

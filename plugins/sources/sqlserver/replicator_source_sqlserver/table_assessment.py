@@ -204,17 +204,6 @@ def _key(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
                 action=f"{give} -- or exclude the table",
             )
         ]
-    bits = [c.name for c in table.columns if c.name in table.specs and c.declared.name == "bit" and c.is_nullable]
-    if bits:
-        return [
-            Problem(
-                code="key_needed",
-                table=str(table.table),
-                message=f"{reason}, and the log may have NULL for a bit ({', '.join(bits)}) of a deleted row: which row that was"
-                " would be unknown",
-                action=f"{give} -- or make it NOT NULL, or exclude the table",
-            )
-        ]
     problems = [
         Problem(
             code="no_key",
@@ -259,7 +248,7 @@ def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig,
     if not facts.is_captured:
         return []
     if not table.instances:
-        return [] if config.manage_capture else [_not_captured(table, facts, known)]
+        return [] if config.manage_capture else [_not_captured(table, facts, config, known)]
     problems = []
     unreadable = [instance.name for instance in table.instances if instance.name in known.unreadable]
     if unreadable:
@@ -275,15 +264,7 @@ def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig,
         )
     problems += _missing_columns(table, facts, config)
     if known.is_partitioned and all(instance.is_switch_allowed for instance in table.instances):
-        problems.append(
-            Problem(
-                code="partition_switch",
-                table=str(table.table),
-                message="it is partitioned, and its capture instances let ALTER TABLE … SWITCH move rows in and out, which is not captured",
-                action=_dropping_first(table, facts, bars_switch=True),
-                sql=_another(table, facts, bars_switch=True),
-            )
-        )
+        problems.append(_switchable(table, facts, config))
     if all(instance.name in known.unordered for instance in table.instances):
         problems.append(
             Problem(
@@ -310,12 +291,36 @@ def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig,
     return problems
 
 
-def _not_captured(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> Problem:
+def _switchable(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig) -> Problem:
+    """Partitions may be switched in and out, which change data capture does not see. Who needs that can say so."""
+    message = "it is partitioned, and its capture instances let ALTER TABLE … SWITCH move rows in and out, which is not captured"
+    if config.partition_switch == "accept":
+        return Problem(
+            code="partition_switch",
+            table=str(table.table),
+            message=f"{message}: the target keeps rows that were switched out, and lacks those that were switched in",
+            action=f"After each SWITCH run `replicator snapshot NAME {table.table}`.",
+            severity=Severity.WARNING,
+        )
+    accepting = "If partitions have to be switched: set `source.partition_switch: accept`."
+    dropping = _dropping_first(table, facts, bars_switch=True)
+    return Problem(
+        code="partition_switch",
+        table=str(table.table),
+        message=message,
+        action=accepting if dropping is None else f"{accepting} {dropping}",
+        sql=_another(table, facts, bars_switch=True),
+    )
+
+
+def _not_captured(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig, known: TableFacts) -> Problem:
     return Problem(
         code="table_not_captured",
         table=str(table.table),
         message="no capture instance records its changes",
-        sql=remedies.enable_table(table.table, facts.account, bars_switch=known.is_partitioned),
+        sql=remedies.enable_table(
+            table.table, facts.account, bars_switch=known.is_partitioned and config.partition_switch == "refuse"
+        ),
     )
 
 

@@ -24,7 +24,7 @@ from replicator_testbed.sqlserver.engine.permissions import EVERYWHERE
 from replicator_testbed.sqlserver.world import WIDE, World, drained, shown, world_of_two
 
 HOUR = timedelta(hours=1)
-T = "dbo.t"
+STATE = ("VIEW SERVER STATE", "VIEW SERVER PERFORMANCE STATE")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def mark_by_time(world: World) -> str:
 
 
 def hide_server_state(world: World) -> None:
-    world.model.database.permissions.change(world.model.address.user, ["VIEW SERVER STATE"], EVERYWHERE, to=False)
+    world.model.database.permissions.change(world.model.address.user, STATE, EVERYWHERE, to=False)
 
 
 # -- marks -------------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ OpenSession = Callable[..., Session]
 Rows = Counter[tuple[int, str | None]]
 TABLE = TableId("dbo", "notes")
 WRITERS = 3
+STATE = ("VIEW SERVER STATE", "VIEW SERVER PERFORMANCE STATE")
 LATE = dt.timedelta(seconds=10)
 CHANGES = (
     "SELECT [__$start_lsn], [__$operation], n, note FROM cdc.dbo_notes_CT"
@@ -221,7 +222,7 @@ def silent(model: SqlServerModel) -> Iterator[Callable[[], None]]:
     """Makes the server say no more where its log ends."""
 
     def change(*, to: bool | None) -> None:
-        model.database.permissions.change(model.address.user, ["VIEW SERVER STATE"], EVERYWHERE, to=to)
+        model.database.permissions.change(model.address.user, STATE, EVERYWHERE, to=to)
 
     yield lambda: change(to=False)
     change(to=None)

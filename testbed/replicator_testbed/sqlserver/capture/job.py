@@ -46,7 +46,8 @@ _PEEK: Final = (
 )
 _INSTANCES: Final = """
 SELECT i.capture_instance, i.object_id, i.source_object_id, i.start_lsn,
-  (SELECT json_agg(json_build_array(c.column_name, c.column_type, c.is_computed, c.is_dropped) ORDER BY c.column_ordinal)
+  (SELECT json_agg(json_build_array(c.column_name, c.column_type, c.is_computed, c.is_dropped,
+     (SELECT a.attnotnull FROM pg_attribute a WHERE a.attrelid = i.source_object_id AND a.attnum = c.column_id)) ORDER BY c.column_ordinal)
    FROM sqlserver.cdc_captured c WHERE c.object_id = i.object_id),
   coalesce((SELECT json_agg(k.column_name) FROM sqlserver.cdc_keys k WHERE k.object_id = i.object_id), '[]')
 FROM sqlserver.cdc_instances i ORDER BY i.create_date FOR SHARE OF i
@@ -231,9 +232,13 @@ class CaptureJob:
                     name=name,
                     columns=tuple(
                         CapturedColumn(
-                            name=column, type=parse(kind), is_computed=bool(computed), is_dropped=bool(dropped)
+                            name=column,
+                            type=parse(kind),
+                            is_computed=bool(computed),
+                            is_dropped=bool(dropped),
+                            is_required=bool(required),
                         )
-                        for column, kind, computed, dropped in columns
+                        for column, kind, computed, dropped, required in columns
                     ),
                     key=frozenset(keys),
                 ),

@@ -31,13 +31,14 @@ class Operation(IntEnum):
 class CapturedColumn:
     """A column of an instance; its ordinal is its position in the instance's columns, from 1.
 
-    Another column that gets the name of one that was dropped is not captured.
+    Another column that gets the name of one that was dropped is not captured. `is_required`: it is NOT NULL.
     """
 
     name: str
     type: SqlType
     is_computed: bool = False
     is_dropped: bool = False
+    is_required: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,8 @@ class Hazards:
 
     Attributes:
         large_null_after: An unchanged (max) value is NULL in operation 4 too [ISS: DBZ-6884].
-        bits_null_in_deletes: A BIT is NULL in operation 1 [ISS: a comment in Estuary's tests, BitNotNullDeletion].
+        bits_null_in_deletes: A BIT that is NOT NULL is NULL in operation 1 [ISS: a comment in Estuary's tests, BitNotNullDeletion: seen in
+            production several times, and nowhere in their own tests].
     """
 
     large_null_after: bool = True
@@ -188,7 +190,8 @@ def _deleted(row: Row, instance: Instance, hazards: Hazards) -> tuple[str | None
     return tuple(
         [
             None
-            if column.type.name in OLD_LARGE or (hazards.bits_null_in_deletes and column.type.name is TypeName.BIT)
+            if column.type.name in OLD_LARGE
+            or (hazards.bits_null_in_deletes and column.type.name is TypeName.BIT and column.is_required)
             else value
             for column, value in values
         ]

@@ -116,8 +116,9 @@ def _declare(session: Session, statement: Statement) -> list[Outcome]:
 
 
 def _use(session: Session, statement: Statement) -> list[Outcome]:
+    """Permissions on the server are granted in master, which is not another database here."""
     name = Cursor(statement, 1).name()
-    if name.lower() != session.database.lower():
+    if name.lower() not in {session.database.lower(), "master"}:
         raise SqlError(911, f"Database '{name}' does not exist: the model has one database, {session.database}.")
     return []
 

@@ -180,6 +180,7 @@ CREATE FUNCTION sqlserver.getdate() RETURNS sqlserver.datetime VOLATILE LANGUAGE
 CREATE FUNCTION sqlserver.getutcdate() RETURNS sqlserver.datetime VOLATILE LANGUAGE sql AS $$ SELECT sqlserver.to_datetime(sqlserver.server_time(clock_timestamp() AT TIME ZONE 'UTC'))::sqlserver.datetime $$;
 CREATE FUNCTION sqlserver.newid() RETURNS uuid VOLATILE LANGUAGE sql AS $$ SELECT gen_random_uuid() $$;
 CREATE FUNCTION sqlserver.suser_sname() RETURNS sqlserver.sysname STABLE LANGUAGE sql AS $$ SELECT coalesce(current_setting('sqlserver.login', true), '')::sqlserver.sysname $$;
+CREATE FUNCTION sqlserver.original_login() RETURNS sqlserver.sysname STABLE LANGUAGE sql AS $$ SELECT sqlserver.suser_sname() $$;
 CREATE FUNCTION sqlserver.serverproperty(wanted text) RETURNS text STABLE LANGUAGE sql AS $$
   SELECT CASE lower(wanted)
     WHEN 'edition' THEN edition

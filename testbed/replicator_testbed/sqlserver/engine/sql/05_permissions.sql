@@ -34,7 +34,7 @@ $$ SELECT sqlserver.has_perms_by_name(securable, class, permission) $$;
 -- Of a secondary replica the server knows no positions [DOC: sys.dm_db_log_stats]. The number of the error: K.
 CREATE FUNCTION sys.dm_db_log_stats(wanted int) RETURNS TABLE (database_id int, log_end_lsn sqlserver."nvarchar(60)") VOLATILE LANGUAGE plpgsql AS $$
 BEGIN
-  IF NOT sqlserver.has_permission('VIEW SERVER STATE', 0) THEN
+  IF NOT (sqlserver.has_permission('VIEW SERVER STATE', 0) OR sqlserver.has_permission('VIEW SERVER PERFORMANCE STATE', 0)) THEN
     RAISE EXCEPTION 'VIEW SERVER STATE permission was denied on object ''server'', database ''master''.' USING ERRCODE = 'MS000', HINT = '300';
   END IF;
   RETURN QUERY SELECT wanted, (CASE WHEN NOT d.is_read_only THEN
