@@ -11,6 +11,7 @@ import pyodbc
 
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, connect, library
+from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import SqlServerModel
 
 SIGNAL: Final = "dbo.replicator_signal"
@@ -84,7 +85,7 @@ class SqlServers:
     @contextlib.contextmanager
     def database(self, name: str = "shop") -> Iterator[SqlServerDatabase]:
         """A model with one database."""
-        with SqlServerModel(self.postgres, database=name) as model:
+        with server_under_test(self.postgres, database=name) as model:
             database = SqlServerDatabase(server=model, name=name)
             database.execute(
                 "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON",

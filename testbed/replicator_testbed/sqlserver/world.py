@@ -24,6 +24,7 @@ from replicator_source_sqlserver.marks import AwaitedMarks
 from replicator_source_sqlserver.position import Position
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, connect, library
+from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import SqlServerModel
 
 WIDE: Final = PullLimits(rows=10_000, bytes=64 << 20, wait_s=0.0)
@@ -76,6 +77,13 @@ class World:
         session.close()
         return position
 
+    def last_commit(self, table: TableId) -> bytes:
+        """The last commit that changed a table, as its first instance has it."""
+        name = f"{table.namespace}_{table.name}_CT"
+        last = f"SELECT TOP (1) [__$start_lsn] FROM cdc.[{name}] ORDER BY [__$start_lsn] DESC"
+        ((lsn,),) = self.sql.execute(last).fetchall()
+        return bytes(lsn)
+
     def open(self, position: Position, tables: Sequence[TableId] = ()) -> ChangeReader:
         """A reader of the log behind a position, of these tables, or of all."""
         session = self.session()
@@ -114,7 +122,7 @@ def world_of(model: SqlServerModel, *, tables: Sequence[TableId] = ()) -> Iterat
 @contextmanager
 def world(postgres: PostgresServer) -> Iterator[World]:
     """A world of its own, whose database is captured."""
-    with SqlServerModel(postgres) as model, world_of(model) as world:
+    with server_under_test(postgres) as model, world_of(model) as world:
         world.execute("EXEC sys.sp_cdc_enable_db")
         yield world
 

@@ -525,3 +525,12 @@ def test_the_end_of_the_log_is_behind_everything_that_is_visible(cdc: SqlServerM
     assert all(end < commit for end, commit in zip(ends, commits[1:], strict=False))
     cdc.change(is_read_only=True)
     assert sql.value(ask) is None
+
+
+def test_a_database_with_two_instances_of_a_table_is_disabled(cdc: SqlServerModel, sql: Client) -> None:
+    # [DOC sys.sp_cdc_disable_db: every instance goes]
+    sql("EXEC sys.sp_cdc_enable_table N'dbo', N't', NULL, @capture_instance = N'dbo_t_2'")
+    cdc.capture.scan_all()
+    sql("EXEC sys.sp_cdc_disable_db")
+    sql("INSERT INTO dbo.t VALUES (1, N'a')")
+    assert sql.value("SELECT is_cdc_enabled FROM sys.databases WHERE name = DB_NAME()") == 0

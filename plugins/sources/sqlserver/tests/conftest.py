@@ -15,6 +15,7 @@ from replicator_source_sqlserver.connection import Connector, Session
 from replicator_source_sqlserver.driver import settings_of, write_freetds_conf
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import LOGIN_SECONDS, Driver, library
+from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import SqlServerModel
 
 Open = Callable[..., pyodbc.Connection]
@@ -38,7 +39,7 @@ def config_of(model: SqlServerModel, driver: Driver, /, **changed: Any) -> SqlSe
 
 @pytest.fixture(scope="module")
 def model(postgres: PostgresServer) -> Iterator[SqlServerModel]:
-    with SqlServerModel(postgres) as model:
+    with server_under_test(postgres) as model:
         yield model
 
 

@@ -27,6 +27,7 @@ from replicator_source_sqlserver.table_assessment import assess_table, missing_t
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.capture.job import Failure
 from replicator_testbed.sqlserver.drivers import Driver, connect, library
+from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import PASSWORD, USER, SqlServerModel
 
 READER = "reader"
@@ -82,7 +83,7 @@ class Checked:
 
 @pytest.fixture
 def model(postgres: PostgresServer) -> Iterator[SqlServerModel]:
-    with SqlServerModel(postgres, readers={READER: PASSWORD}) as model:
+    with server_under_test(postgres, readers={READER: PASSWORD}) as model:
         yield model
 
 

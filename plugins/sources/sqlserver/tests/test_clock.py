@@ -62,7 +62,7 @@ def test_a_mark_is_reached_behind_everything_that_was_visible_when_it_was_made(t
     end = end_of_log(two)
     assert end is not None
     mark = two.board.add(lsn=end)
-    two.capture()
+    two.model.capture.scan()
     first = drained(reader)
     assert (shown(first), first.marks) == ([("t", "INSERT", 1)], [])
     two.execute("INSERT INTO dbo.t (id) VALUES (2)")

@@ -25,6 +25,7 @@ from replicator_source_sqlserver.errors import number_of, translate
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.certificates import Authority
 from replicator_testbed.sqlserver.drivers import Driver
+from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import USER, SqlServerModel
 
 Open = Callable[..., pyodbc.Connection]
@@ -38,7 +39,7 @@ PASSWORDS = ["a}b", "{a}", "a}", "{a", "a;b", "a b=c'\"", "a}}b", "żółw", "};
 def accounts(postgres: PostgresServer) -> Iterator[SqlServerModel]:
     """A model with a user for each password."""
     users = {f"u{number}": password for number, password in enumerate(PASSWORDS)}
-    with SqlServerModel(postgres, users=users) as model:
+    with server_under_test(postgres, users=users) as model:
         yield model
 
 
@@ -77,7 +78,7 @@ def presented(
     """A model whose certificate is right, of another authority, or of another name."""
     signer = authorities["stranger" if request.param == "stranger" else "trusted"]
     names = WRONG_NAME if request.param == "wrong name" else RIGHT
-    with SqlServerModel(postgres, tls=signer.server(*names)) as model:
+    with server_under_test(postgres, tls=signer.server(*names)) as model:
         yield request.param, model
 
 
@@ -200,7 +201,7 @@ def test_an_account_that_is_refused(model: SqlServerModel, open_: Open, driver: 
 
 @pytest.mark.parametrize("driver", Driver)
 def test_a_server_that_is_down(postgres: PostgresServer, open_: Open, driver: Driver) -> None:
-    with SqlServerModel(postgres) as model:
+    with server_under_test(postgres) as model:
         connection = open_(model, driver)
     with pytest.raises(pyodbc.Error) as lost:
         connection.execute("SELECT 1")

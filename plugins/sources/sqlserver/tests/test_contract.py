@@ -21,6 +21,7 @@ from replicator_source_sqlserver.names import quoted, quoted_table
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, connect, library
+from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import SqlServerModel
 
 COLUMNS = ("id", "name", "amount", "note")
@@ -168,7 +169,7 @@ class TestSqlServerSource(SourceContract):
     def harness(self, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[SourceHarness]:
         monkeypatch.setattr("replicator_source_sqlserver.visibility.UNSETTLED_S", 0.5)
         monkeypatch.setattr("replicator_source_sqlserver.source.UNSETTLED_S", 0.5)
-        with SqlServerModel(postgres) as model, SqlServerHarness(model) as harness:
+        with server_under_test(postgres) as model, SqlServerHarness(model) as harness:
             yield harness
 
 
@@ -180,7 +181,7 @@ class TestSqlServerSourceWithLocks(SourceContract):
     @pytest.fixture
     def harness(self, postgres: PostgresServer) -> Iterator[SourceHarness]:
         with (
-            SqlServerModel(postgres) as model,
+            server_under_test(postgres) as model,
             SqlServerHarness(model, chunk_isolation="locking", lock_timeout="1s") as harness,
         ):
             yield harness

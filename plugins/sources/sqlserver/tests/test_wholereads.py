@@ -29,6 +29,7 @@ from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.capture.job import utc_now
 from replicator_testbed.sqlserver.drivers import Driver
 from replicator_testbed.sqlserver.engine.permissions import EVERYWHERE
+from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import SqlServerModel
 
 Open = Callable[..., pyodbc.Connection]
@@ -106,7 +107,7 @@ def clock() -> Clock:
 
 @pytest.fixture(scope="module")
 def model(postgres: PostgresServer, clock: Clock) -> Iterator[SqlServerModel]:
-    with SqlServerModel(postgres, clock=clock) as model:
+    with server_under_test(postgres, clock=clock) as model:
         yield model
 
 

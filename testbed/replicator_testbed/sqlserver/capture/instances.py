@@ -150,12 +150,12 @@ class Cdc:
         self._check_enabled()
         names = session.names()
         statements: list[str] = []
-        for instance, source in self._model.execute(
-            "SELECT capture_instance, source_object_id FROM sqlserver.cdc_instances"
-        ):
+        rows = self._model.execute("SELECT capture_instance, source_object_id FROM sqlserver.cdc_instances")
+        last = {source: instance for instance, source in rows}
+        for instance, source in rows:
             found = names.by_oid(source)
             if found is not None:
-                statements += self._drop_statements(instance, found, is_last=True)
+                statements += self._drop_statements(instance, found, is_last=last[source] == instance)
         statements += [
             "DROP SCHEMA cdc CASCADE",
             "DELETE FROM sqlserver.schemas WHERE name = 'cdc'",
