@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from replicator_source_sqlserver.log import ChangeReader
 from replicator_source_sqlserver.marks import AwaitedMarks
 from replicator_source_sqlserver.position import Position
 from replicator_testbed.servers import PostgresServer
-from replicator_testbed.sqlserver.drivers import Driver, connect, library
+from replicator_testbed.sqlserver.drivers import Address, Driver, connect, library
 from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import SqlServerModel
 
@@ -69,13 +69,7 @@ class World:
 
     def position(self) -> Position:
         """Behind everything that was captured."""
-        session = self.session()
-        with session.use("asking") as connection:
-            begin = capturelog.head(connection) or capturelog.beginning(connection)
-            assert begin is not None
-            position = capturelog.position_at(connection, begin)
-        session.close()
-        return position
+        return position_of(self.connector)
 
     def last_commit(self, table: TableId) -> bytes:
         """The last commit that changed a table, as its first instance has it."""
@@ -86,32 +80,50 @@ class World:
 
     def open(self, position: Position, tables: Sequence[TableId] = ()) -> ChangeReader:
         """A reader of the log behind a position, of these tables, or of all."""
-        session = self.session()
-        with session.use("asking") as connection:
-            found = discovery.read_tables(connection, tables or self.tables)
-            zone = capturelog.zone(connection)
-        session.close()
-        return ChangeReader(
-            self.session(),
-            position=position,
-            tables=CapturedTables({t: d.schema for t, d in found.items()}, {t: d.object_id for t, d in found.items()}),
-            board=self.board,
-            signal=lambda _: (),
-            health=CaptureHealth(None),
-            zone=zone,
+        return reader_of(self.connector, position, tables or self.tables, board=self.board)
+
+
+def connector_of(address: Address, driver: Driver = Driver.FREETDS) -> Connector:
+    """Connections as the source has them; the caller closes it."""
+    return Connector(
+        SqlServerConfig(
+            host=address.host, port=address.port, user=address.user, password=Secret(address.password),
+            database=address.database, driver=str(library(driver)), tls="disable",
         )
+    )  # fmt: skip
+
+
+def position_of(connector: Connector) -> Position:
+    """Behind everything that was captured."""
+    with closing(Session(connector)) as session, session.use("asking") as connection:
+        begin = capturelog.head(connection) or capturelog.beginning(connection)
+        assert begin is not None
+        return capturelog.position_at(connection, begin)
+
+
+def reader_of(
+    connector: Connector, position: Position, tables: Sequence[TableId], *, board: AwaitedMarks | None = None
+) -> ChangeReader:
+    """A reader of the log of some tables behind a position; the caller closes it."""
+    with closing(Session(connector)) as session, session.use("asking") as connection:
+        found = discovery.read_tables(connection, tables)
+        zone = capturelog.zone(connection)
+    return ChangeReader(
+        Session(connector),
+        position=position,
+        tables=CapturedTables({t: d.schema for t, d in found.items()}, {t: d.object_id for t, d in found.items()}),
+        board=board or AwaitedMarks("test"),
+        signal=lambda _: (),
+        health=CaptureHealth(None),
+        zone=zone,
+    )
 
 
 @contextmanager
 def world_of(model: SqlServerModel, *, tables: Sequence[TableId] = ()) -> Iterator[World]:
     """A world on a model that runs."""
-    address = model.address
-    config = SqlServerConfig(
-        host=address.host, port=address.port, user=address.user, password=Secret(address.password),
-        database=address.database, driver=str(library(Driver.FREETDS)), tls="disable",
-    )  # fmt: skip
-    sql = connect(Driver.FREETDS, address)
-    connector = Connector(config)
+    sql = connect(Driver.FREETDS, model.address)
+    connector = connector_of(model.address)
     try:
         yield World(model=model, sql=sql, connector=connector, tables=tables)
     finally:

@@ -26,6 +26,9 @@ NONE: Final = -1
 _LSN: Final = np.dtype((np.bytes_, SIZE))
 
 
+_OPERATIONS: Final = pa.array([DMLOperation.INSERT, DMLOperation.UPDATE, DMLOperation.DELETE], pa.string())
+
+
 class Image(IntEnum):
     """`__$operation`."""
 
@@ -58,7 +61,11 @@ class Changes:
     after: Positions
 
 
-def paired(starts: Sequence[bytes], seqvals: Sequence[bytes], images: Sequence[int]) -> Changes:
+def paired(
+    starts: Sequence[bytes] | npt.NDArray[np.bytes_],
+    seqvals: Sequence[bytes] | npt.NDArray[np.bytes_],
+    images: Sequence[int],
+) -> Changes:
     """Make changes of rows that are in the order of the log.
 
     Args:
@@ -87,9 +94,8 @@ def paired(starts: Sequence[bytes], seqvals: Sequence[bytes], images: Sequence[i
     first = np.flatnonzero(~_previous(has_new))
     is_update, is_deletion = has_new[first], kinds[first] == Image.DELETED
     is_insertion = ~is_update & ~is_deletion
-    names = np.where(is_update, DMLOperation.UPDATE, np.where(is_deletion, DMLOperation.DELETE, DMLOperation.INSERT))
     return Changes(
-        operations=pa.array(names.tolist(), pa.string()),
+        operations=_OPERATIONS.take(pa.array(np.where(is_update, 1, np.where(is_deletion, 2, 0)))),
         before=np.where(is_insertion, NONE, first),
         after=np.where(is_update, first + 1, np.where(is_insertion, first, NONE)),
     )

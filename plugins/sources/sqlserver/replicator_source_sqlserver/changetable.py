@@ -120,7 +120,8 @@ class ChangeTable:
         """
         table = str(self.schema.table)
         columns = columns_of(rows) if rows else [()] * (len(_META) + len(self.schema.columns))
-        starts, seqvals, images, masks = (columns[n] for n in (_START, _SEQVAL, _OPERATION, _MASK))
+        starts, seqvals = _lsns(columns[_START]), _lsns(columns[_SEQVAL])
+        images, masks = columns[_OPERATION], columns[_MASK]
         try:
             changes = paired(starts, seqvals, images)
             lobs = {c.name: self.instance.ordinals[c.name] for c in self.schema.columns if self.specs[c.name].is_lob}
@@ -141,8 +142,8 @@ class ChangeTable:
         first = np.where(changes.before == NONE, changes.after, changes.before)
         return Decoded(
             schema=self.schema,
-            starts=_taken(starts, first),
-            seqvals=_taken(seqvals, first),
+            starts=starts[first],
+            seqvals=seqvals[first],
             operations=changes.operations,
             before=_images(arrays, self.schema, changes.before, is_before=True),
             row=_images(arrays, self.schema, changes.after, is_before=False),
@@ -236,8 +237,9 @@ def not_captured(table: TableId, columns: Collection[str]) -> TableError:
     )
 
 
-def _taken(values: Sequence[Any], positions: Positions) -> Any:
-    return np.asarray(values, LSN)[positions] if len(values) else np.empty(0, LSN)
+def _lsns(values: Sequence[bytes]) -> Any:
+    """Positions as an array, at once: numpy would look at each."""
+    return np.frombuffer(b"".join(values), LSN)
 
 
 def _indices(positions: Positions) -> pa.Array:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from contextlib import closing
 from decimal import Decimal
 from typing import Any
 
 import pyodbc
 
+from replicator.model.schema import TableId
+from replicator_source_sqlserver.chunksql import whole_query
+from replicator_source_sqlserver.connection import Session
+from replicator_source_sqlserver.discovery import read_tables
 from replicator_source_sqlserver.rows import columns_of, decoded
+from replicator_source_sqlserver.snapshot import read_plan
 from replicator_source_sqlserver.types import ColumnSpec, DeclaredType, spec_of
+from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver
 from replicator_testbed.sqlserver.model import SqlServerModel
+from replicator_testbed.sqlserver.world import connector_of, drained, reader_of, world
 
 Open = Callable[..., pyodbc.Connection]
 UTC = dt.UTC
@@ -79,6 +87,7 @@ CASES: dict[str, list[tuple[str, Any]]] = {
         ("'2026-01-02T03:04:05-14:00'", dt.datetime(2026, 1, 2, 17, 4, 5, 0, UTC)),
     ],
 }  # fmt: skip
+SPARSE = frozenset({"int", "nvarchar(20)", "money", "datetime2(6)", "varbinary(20)"})
 DECLARED = """
 SELECT c.name, t.name, c.max_length, c.precision, c.scale, c.collation_name FROM sys.columns c
 JOIN sys.types t ON t.user_type_id = c.user_type_id WHERE c.object_id = OBJECT_ID(?)
@@ -120,6 +129,58 @@ def test_a_value_is_one_through_both_drivers(model: SqlServerModel, open_: Open)
             assert read.to_pylist() == expected + [None] * (count - len(expected)), (driver, kind)
         none = connection.execute(f"SELECT {selected} FROM dbo.everything WHERE id < 0").fetchall()
         assert columns_of(none) == []
+
+
+def test_a_value_is_the_same_from_a_chunk_and_from_the_log(postgres: PostgresServer) -> None:
+    """Of every type at once, with sparse and computed columns next to them, through both drivers."""
+    table = TableId("dbo", "everything")
+    columns = {f"v{number}": kind for number, kind in enumerate(CASES)}
+    defined = ", ".join(
+        f"{column} {kind} {'SPARSE ' if kind in SPARSE else ''}NULL" for column, kind in columns.items()
+    )
+    with world(postgres) as here:
+        here.execute(
+            "EXEC sys.sp_configure N'max text repl size', -1",
+            "RECONFIGURE",
+            f"CREATE TABLE dbo.everything (id int NOT NULL PRIMARY KEY, v rowversion, {defined}, made AS (id * 2))",
+        )
+        here.enable(table)
+        here.tables = (table,)
+        begin = here.position()
+        count = max(len(values) for values in CASES.values()) + 1
+        for row in range(count):
+            written = {c: CASES[kind][row][0] for c, kind in columns.items() if row < len(CASES[kind])}
+            names, values = ", ".join(["id", *written]), ", ".join([str(row), *written.values()])
+            here.execute(f"INSERT INTO dbo.everything ({names}) VALUES ({values})")
+        # Rows that were changed: whatever was not touched is what it was.
+        here.execute(
+            "UPDATE dbo.everything SET v0 = NULL WHERE id = 0", "UPDATE dbo.everything SET id = 100 WHERE id = 1"
+        )
+        here.capture()
+        for driver in Driver:
+            with closing(connector_of(here.model.address, driver)) as connector:
+                with closing(Session(connector)) as session, session.use("reading") as connection:
+                    found = read_tables(connection, [table])[table]
+                    query = f"{whole_query(read_plan(found, found.schema))} ORDER BY id"
+                    rows = connection.rows(query)
+                fields = [column.name for column in found.schema.columns]
+                specs = [found.specs[name] for name in fields]
+                arrays = [
+                    decoded(given, s, name=n) for given, s, n in zip(columns_of(rows), specs, fields, strict=True)
+                ]
+                chunk = dict(
+                    zip(arrays[0].to_pylist(), zip(*(a.to_pylist() for a in arrays), strict=True), strict=True)
+                )
+                reader = reader_of(connector, begin, [table])
+                replay: dict[int, dict[str, Any]] = {}
+                for change in drained(reader).changes:
+                    old = replay.pop(change.before["id"]) if change.before else {}
+                    assert change.row is not None
+                    replay[change.row["id"]] = {n: old[n] if n in change.absent else v for n, v in change.row.items()}
+                reader.close()
+            assert "made" not in fields
+            assert len(fields) == len(CASES) + 2
+            assert {key: tuple(row.values()) for key, row in replay.items()} == chunk, driver
 
 
 def test_a_rowversion_is_eight_bytes(connection: pyodbc.Connection) -> None:
