@@ -162,6 +162,9 @@ class Transactions:
                 self._connection.execute(STATEMENT_MARK)
             yield
             if self.count:
+                if self.is_snapshot and not is_change:
+                    # A read from a snapshot keeps no lock behind its statement: others may alter the table [DOC: 3961].
+                    self._connection.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}".encode())
                 self._connection.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}".encode())
             elif is_change:
                 self._connection.execute("COMMIT")
