@@ -34,6 +34,8 @@ _CHANGES: Final = {
     "DELETE": Command.DELETE,
     "MERGE": Command.UPDATE,
 }
+_SENT_AT_ONCE: Final = 1000
+"""Rows that a network takes however slow the client is. A larger result is taken to keep its locks until the transaction ends."""
 _CURRENT: Final = frozenset({"fn_cdc_get_max_lsn"})
 """Functions that show the present in a SNAPSHOT transaction, too [ISS: ingestr]."""
 
@@ -211,6 +213,7 @@ class Session:
             if not is_change:
                 rows = results.fetch(self, sql, arguments, translated.names)
                 self.row_count = len(rows.rows)
+                self.transactions.is_unread = len(rows.rows) > _SENT_AT_ONCE
                 return [rows]
             cursor = self.execute(sql, arguments)
             self.row_count = max(cursor.rowcount, 0)
