@@ -96,10 +96,15 @@ class PullLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChanges:
-    """Changes of one table version in one pull. `rows` has the layout of `change_schema(schema)`; `_sequence_num` holds ordinals."""
+    """Changes of one table version in one pull.
+
+    `rows` has the layout of `change_schema(schema)`; `_sequence_num` holds ordinals. `is_net`: the last state of each row, without those
+    in between (`Guarantee.NET_CHANGES`). A DELETE may then be of a row that came and went, which the target never had.
+    """
 
     schema: TableSchema
     rows: pa.RecordBatch
+    is_net: bool = False
 
 
 TRANSACTION_SCHEMA = pa.schema(

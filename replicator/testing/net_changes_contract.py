@@ -89,6 +89,11 @@ class NetChangesContract(SourceContract, ABC):
         assert sorted(touched) == [1, 2, 3, 4], "each key once"
         self._check_transactions(second, 3)
 
+    def test_changes_say_that_they_are_net(self, keyed: Setting) -> None:
+        keyed.insert(row(1))
+        batches = [keyed.reader.pull(PullLimits(rows=10, bytes=1 << 20, wait_s=1.0)) for _ in range(3)]
+        assert [changes.is_net for batch in batches for changes in batch.changes] == [True]
+
     def test_transactions_are_never_interleaved(self, pair: Setting) -> None:
         """All tables are as of one commit wherever a transaction of the log ends."""
         one, two = pair.schemas

@@ -330,7 +330,8 @@ def _table_changes(changes: Changes, id_: str, moment: datetime, first: int) -> 
         changes.before,
         changes.row,
     ]
-    return TableChanges(schema=schema, rows=pa.RecordBatch.from_arrays(arrays, schema=change_schema(schema)))
+    rows = pa.RecordBatch.from_arrays(arrays, schema=change_schema(schema))
+    return TableChanges(schema=schema, rows=rows, is_net=True)
 
 
 def _ended(id_: str, end: int | None, moment: datetime | None) -> pa.RecordBatch:
