@@ -106,14 +106,14 @@ def _invalid(s: Scratch) -> Answers:
 
 
 def _definitions(s: Scratch) -> Answers:
-    with _tracking(s, "shaped", "aside", "heap"):
+    with _tracking(s, "shaped", "spare", "heap"):
         t = _Tracked(s, "shaped", "id int NOT NULL, n int, CONSTRAINT replicator_shaped PRIMARY KEY (id)")
-        s.run("CREATE TABLE {s}.aside (id int NOT NULL PRIMARY KEY, n int)", "CREATE TABLE {s}.heap (id int)")
+        s.run("CREATE TABLE {s}.spare (id int NOT NULL PRIMARY KEY, n int)", "CREATE TABLE {s}.heap (id int)")
         asked = {
             "a table without a key": _ENABLE.format("heap"),
             "drop the key": "ALTER TABLE {s}.shaped DROP CONSTRAINT replicator_shaped",
             "alter the key": "ALTER TABLE {s}.shaped ALTER COLUMN id bigint NOT NULL",
-            "switch": "ALTER TABLE {s}.shaped SWITCH TO {s}.aside",
+            "switch": "ALTER TABLE {s}.shaped SWITCH TO {s}.spare",
             "add a column": "ALTER TABLE {s}.shaped ADD more int",
             "drop a column": "ALTER TABLE {s}.shaped DROP COLUMN n",
         }
