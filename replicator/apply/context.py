@@ -50,6 +50,11 @@ class ApplyContext:
         """What capture knows of a table now."""
         return self.store.table(self.name, table)
 
+    def is_net(self, table: TableId) -> bool:
+        """Whether its changes are net: a row that is deleted may be missing in the target. Asked behind the files that it is about."""
+        record = self.record_of(table)
+        return record is not None and record.is_net
+
     def create(self, table: TargetTable, after: int) -> int:
         """Apply the CREATE_TABLE of a table's incarnation, which stands above a number in the journal.
 

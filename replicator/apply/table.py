@@ -405,7 +405,9 @@ class TableApplier:
             is_append=unit.is_append,
             has_absent=any(f.has_absent for f in unit.files),
             has_key_changes=any(f.has_key_changes for f in unit.files),
-            expects_rows=self._record.copy is TargetCopy.WHOLE and not unit.is_in_snapshot,
+            expects_rows=self._record.copy is TargetCopy.WHOLE
+            and not unit.is_in_snapshot
+            and not self._context.is_net(self._table),
             source_position=trust.position(self._context, unit.files[-1]),
         )
         crash_point("apply.batch_planned")

@@ -439,7 +439,7 @@ class _Session:
                 elif self._snapshots.is_held_back(tracked):
                     self._snapshots.hold_back(tracked, changes.rows)
                 else:
-                    self._tables.rows(tracked, changes.rows, base)
+                    self._tables.rows(tracked, changes.rows, base, is_net=changes.is_net)
         for ordinal, event in enumerate(batch.ddl, start=batch.events - len(batch.ddl)):
             self._tracker.ddl(event, base + ordinal)
         for table, ordinal in batch.unlogged.items():

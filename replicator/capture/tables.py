@@ -129,13 +129,17 @@ class TrackedTables:
         self._writer.event(number, tracked.table, tracked.record.incarnation, event)
         return number
 
-    def rows(self, tracked: TrackedTable, rows: pa.RecordBatch, base: int, *, is_plain: bool = False) -> None:
+    def rows(
+        self, tracked: TrackedTable, rows: pa.RecordBatch, base: int, *, is_plain: bool = False, is_net: bool = False
+    ) -> None:
         """Write changes whose ordinals count from `base`.
 
-        `is_plain`: they come from one plain pass of the incarnation's first snapshot.
+        `is_plain`: they come from one plain pass of the incarnation's first snapshot. `is_net`: as `TableChanges.is_net`.
         """
         if not rows.num_rows:
             return
+        if is_net and not tracked.record.is_net:
+            self.put(replace(tracked.record, is_net=True))
         numbered = renumbered(rows, tracked.schema, base)
         if not is_plain:
             first, known = numbered.column(SEQUENCE_NUM)[0].as_py(), tracked.record.first_change

@@ -96,10 +96,15 @@ class PullLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChanges:
-    """Changes of one table version in one pull. `rows` has the layout of `change_schema(schema)`; `_sequence_num` holds ordinals."""
+    """Changes of one table version in one pull.
+
+    `rows` has the layout of `change_schema(schema)`; `_sequence_num` holds ordinals. `is_net`: the last state of each row only
+    (`Guarantee.NET_CHANGES`). A DELETE may then be of a row that came and went, which the target never had.
+    """
 
     schema: TableSchema
     rows: pa.RecordBatch
+    is_net: bool = False
 
 
 TRANSACTION_SCHEMA = pa.schema(
@@ -368,9 +373,7 @@ class SourceCatalogue(ABC):
 
         Server settings, privileges, log resources, and per table: identity, types, row security, … . `location` is the
         table or the setting, `action` the SQL that fixes it. Called at starts, once a minute, and every 15 seconds about tables
-        that failed with a `CurableError`, which continue once nothing blocking is found.
-
-        Raises TransientError or ConfigError if the server cannot be asked at all.
+        that failed with a `CurableError`, until nothing blocking is found. Raises TransientError or ConfigError if the server fails.
         """
 
 

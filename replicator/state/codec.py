@@ -39,6 +39,7 @@ _SCHEMA: Final[TypeAdapter[TableSchema]] = TypeAdapter(StoredSchema)
 _LATER: Final = frozenset(
     {
         "is_accepted",
+        "is_net",
         "ignored",
         "stopped_at",
         "whole_before",
@@ -123,6 +124,7 @@ _TABLES: Final = _Stored(
         "is_recreated",
         "is_changed_only",
         "is_accepted",
+        "is_net",
         "ignored",
         "stopped_at",
         "snapshot",

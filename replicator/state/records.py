@@ -256,6 +256,7 @@ class TableRecord:
         is_changed_only: The target has the whole table, perhaps an old state of it: a comparison finds what it lacks. Until it has, or a
             snapshot begins.
         is_accepted: Somebody has accepted the change at which it stopped: no policy stops what its next snapshot finds.
+        is_net: Its source delivers net changes (`TableChanges.is_net`): a row that is deleted may be missing in the target.
         ignored: Columns that the target has in another way than the source, in this incarnation; `schema` is as the source has it.
         stopped_at: Whether it stopped by policy at a DROP, TRUNCATE or RENAME of the table; None: at anything else, or it did not.
         source_table: Its name in the source, where it was renamed there; None: `table`.
@@ -275,6 +276,7 @@ class TableRecord:
     is_recreated: bool = False
     is_changed_only: bool = False
     is_accepted: bool = False
+    is_net: bool = False
     ignored: tuple[IgnoredColumn, ...] = ()
     stopped_at: Change | None = None
     source_table: StoredTableId | None = None

@@ -100,6 +100,14 @@ def sqlserver(postgres: PostgresServer) -> SqlServers:
     return SqlServers(postgres=postgres)
 
 
+@pytest.fixture
+def sqlserver_tracking(postgres: PostgresServer) -> SqlServers:
+    """The same with change tracking."""
+    from replicator_testbed.sqlserver.databases import SqlServers  # as above
+
+    return SqlServers(postgres=postgres, is_tracked=True)
+
+
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MysqlServer]:
     """The machine's own MariaDB, running."""

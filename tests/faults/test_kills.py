@@ -62,7 +62,10 @@ def _put_to_sleep(rig: Rig, worker: list[psutil.Process]) -> bool:
     ("kind", "target"),
     [
         ("postgresql", "delta"),
-        *(pytest.param(kind, "delta", marks=pytest.mark.slow) for kind in ("mariadb", "mysql", "sqlserver")),
+        *(
+            pytest.param(kind, "delta", marks=pytest.mark.slow)
+            for kind in ("mariadb", "mysql", "sqlserver", "sqlserver_tracking")
+        ),
         *(pytest.param(kind, "spark", marks=pytest.mark.slow) for kind in ("postgresql", "mysql")),
     ],
 )
@@ -78,7 +81,13 @@ def test_random_kills_under_load_lose_and_double_nothing(
     ("kind", "seed"),
     [
         (kind, seed)
-        for kind, seeds in (("postgresql", 20), ("mariadb", 5), ("mysql", 5), ("sqlserver", 20))
+        for kind, seeds in (
+            ("postgresql", 20),
+            ("mariadb", 5),
+            ("mysql", 5),
+            ("sqlserver", 20),
+            ("sqlserver_tracking", 5),
+        )
         for seed in range(seeds)
     ],
 )

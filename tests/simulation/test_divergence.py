@@ -317,6 +317,16 @@ def test_an_older_stores_record_expects_rows_once_everything_is_applied(shop: Sh
     assert codes(shop) == {"target_diverged": 1}
 
 
+def test_a_deleted_row_that_never_came_is_no_alarm_where_changes_are_net(shop: Shop) -> None:
+    shop.copy(A, 1, 2)
+    shop.run()
+    shop.records[A] = replace(shop.records[A], is_net=True)
+    shop.rows(A, insert(0, item(1, "new")), delete(0, item(9)))
+    shop.run()
+    assert (shop.applied(A).merged.not_found, shop.applied(A).alarms) == (0, ())
+    assert shop.names(A) == {1: "new", 2: "snapshot"}
+
+
 def test_the_status_shows_alarms_and_counts(shop: Shop) -> None:
     shop.copy(A, 1, 2)
     shop.copy(B, 1)

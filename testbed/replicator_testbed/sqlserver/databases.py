@@ -15,14 +15,16 @@ from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import SqlServerModel
 
 SIGNAL: Final = "dbo.replicator_signal"
+_KEYED: Final = "SELECT OBJECT_NAME(object_id) FROM sys.indexes WHERE is_primary_key = 1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlServerDatabase:
-    """A database with change data capture, whose capture job runs, and a signal table."""
+    """A database with change data capture, whose capture job runs, and a signal table; or with change tracking (`is_tracked`)."""
 
     server: SqlServerModel
     name: str
+    is_tracked: bool = False
 
     def connect(self, *, autocommit: bool = True) -> pyodbc.Connection:
         """Open a connection."""
@@ -40,13 +42,22 @@ class SqlServerDatabase:
         return found
 
     def capture(self, *tables: str) -> None:
-        """Enable change data capture of tables of `dbo`."""
-        self.execute(*(enable(table) for table in tables))
+        """Have changes of tables of `dbo` captured; change tracking is for those with a key only."""
+        if not self.is_tracked:
+            self.execute(*(enable(table) for table in tables))
+            return
+        keyed = {row[0] for row in self.execute(_KEYED)}
+        self.execute(*(f"ALTER TABLE dbo.[{table}] ENABLE CHANGE_TRACKING" for table in tables if table in keyed))
 
     @property
     def source(self) -> dict[str, Any]:
         """The `source:` block of a YAML file, except the password."""
         address = self.server.address
+        captured = (
+            {"capture": "change_tracking"}
+            if self.is_tracked
+            else {"signal_table": SIGNAL, "chunk_isolation": "locking"}
+        )
         return {
             "type": "sqlserver",
             "host": address.host,
@@ -55,8 +66,7 @@ class SqlServerDatabase:
             "database": address.database,
             "driver": str(library(Driver.FREETDS)),
             "tls": "disable",
-            "signal_table": SIGNAL,
-            "chunk_isolation": "locking",
+            **captured,
         }
 
     @property
@@ -81,11 +91,20 @@ class SqlServers:
     """Models on the databases of one PostgreSQL."""
 
     postgres: PostgresServer
+    is_tracked: bool = False
 
     @contextlib.contextmanager
     def database(self, name: str = "shop") -> Iterator[SqlServerDatabase]:
         """A model with one database."""
         with server_under_test(self.postgres, database=name) as model:
+            if self.is_tracked:
+                tracked = SqlServerDatabase(server=model, name=name, is_tracked=True)
+                tracked.execute(
+                    "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON",
+                    "ALTER DATABASE CURRENT SET CHANGE_TRACKING = ON (CHANGE_RETENTION = 7 DAYS, AUTO_CLEANUP = ON)",
+                )
+                yield tracked
+                return
             database = SqlServerDatabase(server=model, name=name)
             database.execute(
                 "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON",

@@ -23,7 +23,7 @@ _DAY: Final = timedelta(days=1)
 _WEEK: Final = timedelta(days=7)
 _SIGNAL_COLUMNS: Final = (("id", "int"), ("token", "varchar(64)"))
 _WITHOUT_CDC: Final = frozenset({Engine.EXPRESS, Engine.AZURE_SQL_EDGE})
-BARS_ALL: Final = frozenset({"server_too_old", "capture_not_supported", "edition_without_cdc"})
+BARS_ALL: Final = frozenset({"server_too_old", "edition_without_cdc"})
 """Codes with which nothing that could be said of tables would help."""
 _EXAMPLE: Final = TableId("dbo", "replicator_signal")
 
@@ -62,38 +62,36 @@ def _is_installed(driver: str, installed: Collection[str]) -> bool:
     return driver.lower() in {name.lower() for name in installed}
 
 
+def assess_version(facts: ServerFacts) -> list[Problem]:
+    """Whether the server is too old for anything."""
+    if facts.version >= OLDEST or not facts.has_jobs:
+        return []
+    return [
+        Problem(
+            code="server_too_old",
+            message=f"the server is {facts.name}; SQL Server 2017 or later is needed",
+            location="source.host",
+            action="Upgrade the server.",
+        )
+    ]
+
+
 def assess_server(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     """Everything about the server that would keep its changes from being replicated right."""
-    if facts.version < OLDEST and facts.has_jobs:
-        return [
-            Problem(
-                code="server_too_old",
-                message=f"the server is {facts.name}; SQL Server 2017 or later is needed",
-                location="source.host",
-                action="Upgrade the server.",
-            )
-        ]
-    if config.capture != "cdc":
-        return [
-            Problem(
-                code="capture_not_supported",
-                message="changes cannot be read from change tracking yet",
-                location="source.capture",
-                action="Set `source.capture: cdc`.",
-            )
-        ]
+    if too_old := assess_version(facts):
+        return too_old
     if facts.engine in _WITHOUT_CDC:
         return [
             Problem(
                 code="edition_without_cdc",
                 message=f"the server is {facts.name}, which has no change data capture",
                 location="source.host",
-                action="Use an edition that has it: Standard, Enterprise or Developer.",
+                action="Use an edition that has it: Standard, Enterprise or Developer. Or set `source.capture: change_tracking`.",
             )
         ]
     return [
         *_replica(facts, config),
-        *_account(facts, config),
+        *assess_account(facts, config),
         *_sessions(facts, config),
         *_capture(facts),
         *_retention(facts),
@@ -228,7 +226,8 @@ def _replica(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     return problems
 
 
-def _account(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
+def assess_account(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
+    """What our account may do too little, or too much."""
     account = facts.account
     if config.manage_capture and not account.is_owner:
         return [

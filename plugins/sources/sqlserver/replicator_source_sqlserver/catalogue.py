@@ -72,15 +72,37 @@ class CaptureInstance:
         return self.name.startswith(OUR_INSTANCES)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracking:
+    """What change tracking knows of a table.
+
+    Attributes:
+        since: `begin_version`, which TRUNCATE moves, too; None: it is not tracked.
+        min_valid: Changes above a version below this one are not all known any more; None: our account may not see it.
+        name: What the table is called now, where it was asked for by its number; None: as it was asked for.
+    """
+
+    since: int | None = None
+    min_valid: int | None = None
+    name: TableId | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class CatalogTable:
-    """A table as it is now. `primary_key`: its columns in key order; `instances`: the oldest first."""
+    """A table as it is now.
+
+    Attributes:
+        primary_key: Its columns in key order.
+        instances: The oldest first. Only with `source.capture: cdc`.
+        tracking: Only with `source.capture: change_tracking`.
+    """
 
     table: TableId
     object_id: int
     columns: tuple[CatalogColumn, ...]
     primary_key: tuple[str, ...] = ()
     instances: tuple[CaptureInstance, ...] = ()
+    tracking: Tracking | None = None
     estimated_rows: int | None = None
 
     @cached_property
@@ -134,8 +156,10 @@ class CatalogTable:
         """A table keeps its number when it is renamed or altered; one that is captured cannot be truncated.
 
         What was changed while no instance captured it is not in any log, and what a new instance adds is not in rows that nobody changes: a
-        new instance has the table read again.
+        new instance has the table read again. So it is with what was changed while the table was not tracked, or truncated.
         """
+        if self.tracking is not None:
+            return TableIdentity(object=str(self.object_id), parts={"tracked_since": self.tracking.since})
         parts = {"capture_instance": str(self.instances[-1].object_id)} if self.instances else {}
         return TableIdentity(object=str(self.object_id), parts=parts)
 

@@ -36,8 +36,8 @@ class SqlServerConfig(RelationalConfig):
     )
     manage_capture: bool = Field(
         default=False,
-        description="Whether capture instances are created, and ours are replaced after a change of columns. The account then has to be "
-        "db_owner. If not, validate prints the statements.",
+        description="Whether capture instances are created, and ours are replaced after a change of columns; or, with change tracking, "
+        "whether it is enabled for tables. The account then has to be db_owner. If not, validate prints the statements.",
     )
     partition_switch: Literal["refuse", "accept"] = Field(
         default="refuse",

@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     conformance = commands.add_parser(
         "conformance",
-        help="ask a server how its change data capture behaves",
+        help="ask a server how its change data capture and its change tracking behave",
         description=_ABOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

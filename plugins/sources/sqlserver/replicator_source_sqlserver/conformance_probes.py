@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from replicator.model.schema import TableId
+from replicator_source_sqlserver import conformance_tracking
 from replicator_source_sqlserver.conformance import SCHEMA, Answer, Probe, Scratch
 from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.discovery import read_tables
@@ -488,4 +489,5 @@ PROBES: Final = (
     Probe("snapshots", 12, _snapshots),
     Probe("types", 8, _types),
     Probe("rowversion", 8, _rowversion),
+    *conformance_tracking.PROBES,
 )

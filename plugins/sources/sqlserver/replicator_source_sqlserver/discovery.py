@@ -86,10 +86,19 @@ def list_tables(connection: Connection) -> Sequence[TableSummary]:
     return sorted(found, key=lambda summary: summary.table)
 
 
-def read_tables(connection: Connection, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
-    """What the catalogue says of those of the tables that exist, under exactly these names."""
+def read_tables(
+    connection: Connection, tables: Collection[TableId], *, is_captured: bool | None = None
+) -> dict[TableId, CatalogTable]:
+    """What the catalogue says of those of the tables that exist, under exactly these names.
+
+    Args:
+        connection: Any.
+        tables: The names.
+        is_captured: Whether their capture instances are read; None: if the database has any.
+    """
     wanted, found = sorted(tables), dict[TableId, CatalogTable]()
-    is_captured = bool(connection.rows(_IS_CAPTURED)[0][0])
+    if is_captured is None:
+        is_captured = bool(connection.rows(_IS_CAPTURED)[0][0])
     for start in range(0, len(wanted), _AT_ONCE):
         found |= _read(connection, wanted[start : start + _AT_ONCE], is_captured=is_captured)
     return found
@@ -105,14 +114,16 @@ def read_change_columns(connection: Connection, object_ids: Collection[int]) -> 
     return found
 
 
-def read_objects(connection: Connection, tables: Mapping[int, TableId]) -> dict[TableId, CatalogTable]:
+def read_objects(
+    connection: Connection, tables: Mapping[int, TableId], *, is_captured: bool = True
+) -> dict[TableId, CatalogTable]:
     """What the catalogue says of tables by their numbers, whatever they are called now; those that do not exist are left out."""
     wanted, found = sorted(tables), dict[TableId, CatalogTable]()
     for start in range(0, len(wanted), _AT_ONCE):
         listed = ", ".join(map(str, wanted[start : start + _AT_ONCE]))
         there = {int(row[0]) for row in connection.rows(_NAMES.format(numbers=listed))}
         if there:
-            found |= _described(connection, {number: tables[number] for number in there}, is_captured=True)
+            found |= _described(connection, {number: tables[number] for number in there}, is_captured=is_captured)
     return found
 
 

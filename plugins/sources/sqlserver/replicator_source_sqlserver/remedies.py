@@ -93,6 +93,27 @@ def make_signal_table(table: TableId, account: Account) -> tuple[str, ...]:
     )
 
 
+def track_database(retention: timedelta) -> str:
+    """Have the database track changes."""
+    return f"ALTER DATABASE CURRENT SET CHANGE_TRACKING = ON (CHANGE_RETENTION = {retention.days} DAYS, AUTO_CLEANUP = ON);"
+
+
+def keep_tracking_for(retention: timedelta) -> str:
+    """Keep what is known of changes for so long."""
+    return f"ALTER DATABASE CURRENT SET CHANGE_TRACKING (CHANGE_RETENTION = {retention.days} DAYS);"
+
+
+def clean_tracking() -> str:
+    """Remove what is known of changes that are older than the retention."""
+    return "ALTER DATABASE CURRENT SET CHANGE_TRACKING (AUTO_CLEANUP = ON);"
+
+
+def track_table(table: TableId, account: Account) -> tuple[str, ...]:
+    """Have the changes of a table tracked, and let our account see them."""
+    name = quoted_table(table)
+    return f"ALTER TABLE {name} ENABLE CHANGE_TRACKING;", *grant("VIEW CHANGE TRACKING", name, account)
+
+
 def add_job(job: str) -> str:
     """Make a job that is missing; it is started."""
     return f"EXEC sys.sp_cdc_add_job @job_type = {literal(job)};"

@@ -28,6 +28,7 @@ SELECT CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(128)), CAST(SERVERPROPE
 FROM sys.databases d WHERE d.name = DB_NAME()
 """
 
+_CREATED: Final = "SELECT d.name, d.create_date FROM sys.databases d WHERE d.name = DB_NAME()"
 _LINEAGE: Final = (
     "SELECT r.family_guid, r.recovery_fork_guid FROM sys.database_recovery_status r WHERE r.database_id = DB_ID()"
 )
@@ -211,6 +212,12 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
         signal=found,
         tables=read_table_facts(connection, described, is_captured=is_captured),
     )
+
+
+def read_lineage(connection: Connection) -> Mapping[str, str]:
+    """The database's name, and what names its history (`ServerFacts.lineage`)."""
+    ((database, created),) = connection.rows(_CREATED)
+    return {"database": database, **_lineage(connection, created)}
 
 
 def read_retention(connection: Connection) -> timedelta | None:

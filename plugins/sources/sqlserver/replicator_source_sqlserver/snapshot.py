@@ -15,9 +15,9 @@ and the session waits until the read ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
@@ -46,6 +46,9 @@ _FIRST_ROWS: Final = 1000
 _FIRST_LOB_ROWS: Final = 16
 _GROWTH: Final = 4
 
+Catalogue = Callable[[Connection, Collection[TableId]], Mapping[TableId, CatalogTable]]
+"""What the catalogue says of those of the tables that exist."""
+
 _WAITING: Final = """
 SELECT TOP (1) r.session_id FROM sys.dm_exec_requests r
 WHERE r.wait_type = N'LCK_M_SCH_M' AND r.session_id <> {reader}
@@ -60,14 +63,18 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
     Attributes:
         bounds: Of chunks; a block of rows may go over.
         visibility: What a read that begins now on this connection sees.
-        whole: Begins reads of whole tables.
+        whole: Begins reads of whole tables; None where a table without a key cannot be read.
         is_locking: `chunk_isolation: locking`.
+        catalogue: What the catalogue says of tables.
+        transaction: What a chunk is read in; nothing of it is left behind it.
     """
 
     bounds: ChunkBounds
     visibility: Callable[[Connection], Visibility]
-    whole: WholeReads
-    is_locking: bool
+    whole: WholeReads | None
+    is_locking: bool = False
+    catalogue: Catalogue = read_tables
+    transaction: Callable[[Connection], AbstractContextManager[None]] = field(default=lambda _: nullcontext())
 
     def read_chunk(self, request: ChunkRequest) -> Chunk:
         """See `SourceChunks.read_chunk`."""
@@ -81,10 +88,12 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
     def _read_chunk(self, request: ChunkRequest) -> Chunk:
         table = request.schema.table
         with self._read(request.schema, "reading a chunk") as run:
-            # Before the SELECT, and never behind it: see above.
-            visibility = self.visibility(run.connection)
-            query, parameters = chunk_query(run.plan, self.bounds.bounded(request))
-            batches, is_cut = self.bounds.take(request, run.batches(query, parameters))
+            with self.transaction(run.connection):
+                # Before the SELECT, and never behind it: see above.
+                visibility = self.visibility(run.connection)
+                query, parameters = chunk_query(run.plan, self.bounds.bounded(request))
+                batches, is_cut = self.bounds.take(request, run.batches(query, parameters))
+                run.close()
             identity = run.identity()
         rows = joined(batches, request.schema)
         cursor = _last_cursor(rows, request.schema)
@@ -100,6 +109,13 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
     @contextmanager
     def read_whole(self, schema: TableSchema) -> Iterator[WholeRead]:
         """See `SourceChunks.read_whole`."""
+        if self.whole is None:
+            raise TableError(
+                "it has no primary key that identifies its rows, and change tracking tells changed rows by it.",
+                code="key_needed",
+                table=str(schema.table),
+                action="Give the table a primary key, exclude it, or set `source.capture: cdc`.",
+            )
         # Read rarely and whole: what an earlier read remembers of the table may be older than a change of it.
         self.forget(schema.table)
         with self._read(schema, "reading a table") as run:
@@ -122,7 +138,13 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
     @contextmanager
     def _read(self, schema: TableSchema, doing: str) -> Iterator[_Run]:
         with self.reading(schema, doing) as (connection, table, plan):
-            run = _Run(connection, table, plan, block_bytes=min(_BLOCK_BYTES, self.bounds.bytes_max))
+            run = _Run(
+                connection,
+                table,
+                plan,
+                block_bytes=min(_BLOCK_BYTES, self.bounds.bytes_max),
+                catalogue=self.catalogue,
+            )
             try:
                 yield run
             finally:
@@ -132,7 +154,7 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
 
     @override
     def find(self, connection: Connection, table: TableId) -> CatalogTable | None:
-        return read_tables(connection, [table]).get(table)
+        return self.catalogue(connection, [table]).get(table)
 
     @override
     def plan(self, table: CatalogTable, schema: TableSchema) -> ReadPlan:
@@ -165,8 +187,17 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
 class _Run:
     """One read that runs: its rows, and whether the table stayed the same."""
 
-    def __init__(self, connection: Connection, table: CatalogTable, plan: ReadPlan, *, block_bytes: int) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        table: CatalogTable,
+        plan: ReadPlan,
+        *,
+        block_bytes: int,
+        catalogue: Catalogue = read_tables,
+    ) -> None:
         self.connection = connection
+        self._catalogue = catalogue
         self.table = table
         self.plan = plan
         self.has_changed = False
@@ -206,7 +237,7 @@ class _Run:
             TableError: It is the same table, and its rows cannot be decoded.
         """
         self.close()
-        known, after = self.table, read_tables(self.connection, [self.table.table]).get(self.table.table)
+        known, after = self.table, self._catalogue(self.connection, [self.table.table]).get(self.table.table)
         is_same = (
             after is not None
             and after.identity == known.identity

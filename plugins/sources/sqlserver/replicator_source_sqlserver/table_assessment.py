@@ -46,6 +46,17 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: SqlServerConfi
     ]
 
 
+def assess_columns(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
+    """What is to be said of its columns, however changes are captured."""
+    known = facts.tables[table.object_id]
+    return [*_types(table, known), *_hidden(table, facts, known), *_digits(table)]
+
+
+def assess_reading(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
+    """Whether our account may read it."""
+    return _permissions(table, facts, facts.tables[table.object_id])
+
+
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 

@@ -530,10 +530,6 @@ def test_a_replica_without_a_signal_table_is_weaker_and_no_more(check: Checked, 
     assert check.codes(ORDERS, signal_table=None) == ["source_is_replica"]
 
 
-def test_change_tracking_is_refused(check: Checked) -> None:
-    assert check.codes(ORDERS, capture="change_tracking") == ["capture_not_supported"]
-
-
 def test_a_database_is_named_by_its_history(check: Checked, model: SqlServerModel) -> None:
     check(ORDERS)
     assert check.facts is not None

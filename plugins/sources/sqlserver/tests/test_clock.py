@@ -14,6 +14,7 @@ from replicator.model.guarantee import Guarantee
 from replicator.plugins.source import SourceContext
 from replicator_source_sqlserver import logend
 from replicator_source_sqlserver.config import SqlServerConfig
+from replicator_source_sqlserver.datacapture import ChangeDataCapture
 from replicator_source_sqlserver.lsn import ZERO, previous_lsn
 from replicator_source_sqlserver.marks import server_moment
 from replicator_source_sqlserver.source import SqlServerSource
@@ -196,7 +197,8 @@ def test_without_a_signal_table_the_guarantee_rests_on_the_end_of_the_log(two: W
     found = source(two, chunk_isolation="locking")
     assert found.status().guarantee is (Guarantee.FULL if knows else Guarantee.BOUNDED_WAIT)
     assert found.mark()
-    assert found._board.has_times is not knows
+    assert isinstance(found._capture, ChangeDataCapture)
+    assert found._capture._board.has_times is not knows
     found.close()
 
 

@@ -95,17 +95,20 @@ class SqlServerHarness(SourceHarness):
         self._kinds: dict[TableId, TableKind] = {}
 
     def __enter__(self) -> Self:
-        self._sql = connect(Driver.FREETDS, self._model.address)
-        self._stack.callback(self._sql.close)
-        self._sql.execute("EXEC sys.sp_configure N'max text repl size', -1")
-        self._sql.execute("RECONFIGURE")
-        self._sql.execute("EXEC sys.sp_cdc_enable_db")
-        self._sql.execute("ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON")
-        self._sql.execute(f"CREATE TABLE {quoted_table(SIGNAL)} (id int NOT NULL PRIMARY KEY, token varchar(64) NULL)")
-        self._enable(SIGNAL)
+        self.sql = connect(Driver.FREETDS, self._model.address)
+        self._stack.callback(self.sql.close)
+        self._set_up()
+        return self
+
+    def _set_up(self) -> None:
+        self.sql.execute("EXEC sys.sp_configure N'max text repl size', -1")
+        self.sql.execute("RECONFIGURE")
+        self.sql.execute("EXEC sys.sp_cdc_enable_db")
+        self.sql.execute("ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON")
+        self.sql.execute(f"CREATE TABLE {quoted_table(SIGNAL)} (id int NOT NULL PRIMARY KEY, token varchar(64) NULL)")
+        self._enable(SIGNAL, None)
         self._model.capture.start()
         self._stack.callback(self._model.capture.stop)
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -140,13 +143,13 @@ class SqlServerHarness(SourceHarness):
         }
         columns = [f"{n} {kind_} {'NOT NULL' if n in nulls else 'NULL'}" for n, kind_ in types.items()]
         key = f", PRIMARY KEY ({', '.join(nulls)})" if nulls else ""
-        self._sql.execute(f"CREATE TABLE {quoted_table(table)} ({', '.join(columns)}{key})")
-        self._enable(table)
+        self.sql.execute(f"CREATE TABLE {quoted_table(table)} ({', '.join(columns)}{key})")
+        self._enable(table, kind)
         self._kinds[table] = kind
         return table
 
     def drop_table(self, table: TableId) -> None:
-        self._sql.execute(f"DROP TABLE {quoted_table(table)}")
+        self.sql.execute(f"DROP TABLE {quoted_table(table)}")
 
     def begin(self) -> SqlServerTransaction:
         connection = connect(Driver.FREETDS, self._model.address)
@@ -154,8 +157,8 @@ class SqlServerHarness(SourceHarness):
         self._stack.callback(lambda: None if connection.closed else connection.close())
         return SqlServerTransaction(connection, self._kinds)
 
-    def _enable(self, table: TableId) -> None:
-        self._sql.execute(
+    def _enable(self, table: TableId, kind: TableKind | None) -> None:
+        self.sql.execute(
             f"EXEC sys.sp_cdc_enable_table @source_schema = N'{table.namespace}', @source_name = N'{table.name}',"
             " @role_name = NULL, @supports_net_changes = 0"
         )
@@ -168,7 +171,7 @@ class TestSqlServerSource(SourceContract):
     @pytest.fixture
     def harness(self, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[SourceHarness]:
         monkeypatch.setattr("replicator_source_sqlserver.visibility.UNSETTLED_S", 0.5)
-        monkeypatch.setattr("replicator_source_sqlserver.source.UNSETTLED_S", 0.5)
+        monkeypatch.setattr("replicator_source_sqlserver.datacapture.UNSETTLED_S", 0.5)
         with server_under_test(postgres) as model, SqlServerHarness(model) as harness:
             yield harness
 

@@ -11,6 +11,7 @@ import psycopg
 
 from replicator_testbed.sqlserver import sqltypes
 from replicator_testbed.sqlserver.capture.instances import Cdc
+from replicator_testbed.sqlserver.engine.changetracking import ChangeTracking
 from replicator_testbed.sqlserver.engine.names import Names
 from replicator_testbed.sqlserver.engine.permissions import Permissions
 from replicator_testbed.sqlserver.engine.types import NATIVE, catalogue_row, create_domain, domain_name
@@ -18,7 +19,7 @@ from replicator_testbed.sqlserver.sqltypes import MAX, SqlType, TypeName
 
 SEARCH_PATH: Final = "sqlserver, dbo, sys, pg_catalog"
 _FOLDER: Final = files("replicator_testbed.sqlserver.engine") / "sql"
-_SCRIPTS: Final = ("01_types.sql", "02_catalogue.sql", "03_cdc.sql", "05_permissions.sql")
+_SCRIPTS: Final = ("01_types.sql", "02_catalogue.sql", "03_cdc.sql", "05_permissions.sql", "06_change_tracking.sql")
 _FIRST_TYPES: Final = (
     *(
         sqltypes.of(name)
@@ -66,6 +67,7 @@ class Database:
         self._prepare()
         self._admin.execute("INSERT INTO sqlserver.database (name) VALUES (%s)", (name,))
         self.cdc = Cdc(self)
+        self.tracking = ChangeTracking(self)
         self.permissions = Permissions(self.execute, name)
 
     def close(self) -> None:

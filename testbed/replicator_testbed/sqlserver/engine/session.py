@@ -34,6 +34,8 @@ _CHANGES: Final = {
     "DELETE": Command.DELETE,
     "MERGE": Command.UPDATE,
 }
+_SENT_AT_ONCE: Final = 1000
+"""Rows that a network takes however slow the client is. A larger result is taken to keep its locks until the transaction ends."""
 _CURRENT: Final = frozenset({"fn_cdc_get_max_lsn"})
 """Functions that show the present in a SNAPSHOT transaction, too [ISS: ingestr]."""
 
@@ -165,6 +167,7 @@ class Session:
 
     def translate(self, text: str) -> Translated:
         """A query or a change of rows for PostgreSQL."""
+        text = self.model.tracking.rewritten(text, self.names(), self.login)
         return self._translator.translate(
             text, self.names(), self.variables, self._globals(), locks_all=self.transactions.reads_with_locks
         )
@@ -196,6 +199,8 @@ class Session:
         translated = self.translate(statement.text)
         is_change = statement.words(1) in _CHANGES or translated.sql.lstrip().split(" ", 1)[0] in _CHANGES
         self.transactions.check_snapshot(self.model)
+        if self.transactions.is_snapshot:
+            self._check_definitions(translated.tables)
         if self.settings.implicit_transactions:
             self.transactions.begin_implicitly()
         with self.transactions.statement(is_change=is_change):
@@ -208,6 +213,7 @@ class Session:
             if not is_change:
                 rows = results.fetch(self, sql, arguments, translated.names)
                 self.row_count = len(rows.rows)
+                self.transactions.is_unread = len(rows.rows) > _SENT_AT_ONCE
                 return [rows]
             cursor = self.execute(sql, arguments)
             self.row_count = max(cursor.rowcount, 0)
@@ -215,6 +221,25 @@ class Session:
                 return [results.rows_of(self, cursor, None, ())]
             command = _CHANGES.get(statement.words(1), Command.UPDATE)
             return [Count(None if self.settings.no_count else self.row_count, command)]
+
+    def _check_definitions(self, tables: frozenset[int]) -> None:
+        """Refuse what was altered since the snapshot.
+
+        Raises:
+            SqlError: 3961.
+        """
+        listed = ", ".join(map(str, tables)) or "0"
+        query = f"SELECT count(*) FROM sqlserver.definitions WHERE object_id IN ({listed})"
+        with self.transactions.statement(is_change=False):
+            seen = self.execute(query).fetchall()
+        if seen != self.model.execute(query):
+            self.transactions.rollback()
+            raise SqlError(
+                3961,
+                f"Snapshot isolation transaction failed in database '{self.model.name}' because the object accessed by the statement has"
+                " been modified by a DDL statement in another concurrent transaction since the start of this transaction. It is"
+                " disallowed because the metadata is not versioned.",
+            )
 
     def _prepared(self, translated: Translated) -> tuple[str, list[Any]]:
         """The SQL with its arguments; in a snapshot, functions that show the present are asked outside of it."""

@@ -63,7 +63,8 @@ def drop(session: Session, statement: Statement) -> list[Outcome]:
                     3701,
                     f"Cannot drop the table '{name[-1]}', because it does not exist or you do not have permission.",
                 )
-            return _run(session, *session.model.cdc.before_drop(found), f"DROP TABLE {found.reference}")
+            gone = [*session.model.cdc.before_drop(found), *session.model.tracking.before_drop(found)]
+            return _run(session, *gone, f"DROP TABLE {found.reference}", altering=found)
         case "DROP INDEX":
             index = cursor.name()
             cursor.expect("ON")
@@ -89,7 +90,7 @@ def truncate(session: Session, statement: Statement) -> list[Outcome]:
     """TRUNCATE TABLE."""
     table = _table(session, ddl.Cursor(statement, 2).qualified())
     session.model.cdc.check_truncate(table)
-    return _run(session, f"TRUNCATE {table.reference}")
+    return _run(session, f"TRUNCATE {table.reference}", *session.model.tracking.truncated(table), altering=table)
 
 
 def alter(session: Session, statement: Statement) -> list[Outcome]:
@@ -105,17 +106,31 @@ def alter(session: Session, statement: Statement) -> list[Outcome]:
     if cursor.take("DROP", "COLUMN"):
         column = _column(table, cursor.name())
         after = session.model.cdc.altered(table, statement.text, column=column, is_drop=True)
-        return _run(session, f"ALTER TABLE {table.reference} DROP COLUMN {quoted(column)}", *after)
+        return _run(session, f"ALTER TABLE {table.reference} DROP COLUMN {quoted(column)}", *after, altering=table)
     if cursor.take("DROP", "CONSTRAINT"):
         name = cursor.name()
         session.model.cdc.check_key(table, name)
-        return _run(session, f"ALTER TABLE {table.reference} DROP CONSTRAINT {quoted(name)}")
+        session.model.tracking.check_key(table, name)
+        return _run(session, f"ALTER TABLE {table.reference} DROP CONSTRAINT {quoted(name)}", altering=table)
     if cursor.take("ALTER", "COLUMN"):
         return _alter_column(session, statement, table, cursor)
     if cursor.take("SWITCH"):
         session.model.cdc.check_switch(table)
+        session.model.tracking.check_switch(table)
         return _switch(session, table, cursor)
-    raise cursor.wrong()
+    return _track(session, table, cursor)
+
+
+def _track(session: Session, table: TableFacts, cursor: ddl.Cursor) -> list[Outcome]:
+    """ENABLE and DISABLE CHANGE_TRACKING."""
+    enables = cursor.take("ENABLE", "CHANGE_TRACKING")
+    if not enables and not cursor.take("DISABLE", "CHANGE_TRACKING"):
+        raise cursor.wrong()
+    if not session.model.permissions.is_owner(session.login):
+        raise SqlError(
+            1088, f"Cannot find the object '{table.name}' because it does not exist or you do not have permissions."
+        )
+    return _run(session, *session.model.tracking.alter_table(table, cursor, enables=enables))
 
 
 def rename(session: Session, old: str, new: str, kind: str) -> list[Outcome]:
@@ -125,9 +140,10 @@ def rename(session: Session, old: str, new: str, kind: str) -> list[Outcome]:
         table = _table(session, parts[:-1])
         column = _column(table, parts[-1])
         session.model.cdc.check_rename_column(table, column)
-        return _run(session, f"ALTER TABLE {table.reference} RENAME COLUMN {quoted(column)} TO {quoted(new)}")
+        sql = f"ALTER TABLE {table.reference} RENAME COLUMN {quoted(column)} TO {quoted(new)}"
+        return _run(session, sql, altering=table)
     table = _table(session, parts)
-    return _run(session, f"ALTER TABLE {table.reference} RENAME TO {quoted(new)}")
+    return _run(session, f"ALTER TABLE {table.reference} RENAME TO {quoted(new)}", altering=table)
 
 
 def _create_partition(session: Session, cursor: ddl.Cursor) -> list[Outcome]:
@@ -225,7 +241,7 @@ def _add(session: Session, statement: Statement, table: TableFacts, cursor: ddl.
         key = ddl.read_key(cursor, table.name)
         columns = [f"ALTER COLUMN {quoted(_column(table, c))} SET NOT NULL" for c in key.columns if key.is_primary]
         actions = ", ".join([*columns, f"ADD {ddl.key_sql(key)}"])
-        return _run(session, f"ALTER TABLE {table.reference} {actions}")
+        return _run(session, f"ALTER TABLE {table.reference} {actions}", altering=table)
     statements = []
     while True:
         column = ddl.read_column(cursor)
@@ -236,7 +252,7 @@ def _add(session: Session, statement: Statement, table: TableFacts, cursor: ddl.
         if not cursor.take(","):
             break
     after = session.model.cdc.altered(table, statement.text)
-    return _run(session, *statements, *after)
+    return _run(session, *statements, *after, altering=table)
 
 
 def _alter_column(session: Session, statement: Statement, table: TableFacts, cursor: ddl.Cursor) -> list[Outcome]:
@@ -245,6 +261,7 @@ def _alter_column(session: Session, statement: Statement, table: TableFacts, cur
     assert column.type is not None
     session.model.make_type(column.type)
     session.model.cdc.check_alter_key(table, name)
+    session.model.tracking.check_key_column(table, name)
     collation = column.collation or (table.columns[name.lower()].type or column.type).collation
     kind = column.type.collated(collation)
     actions = [
@@ -252,10 +269,13 @@ def _alter_column(session: Session, statement: Statement, table: TableFacts, cur
         f"ALTER COLUMN {quoted(name)} {'DROP' if column.is_nullable else 'SET'} NOT NULL",
     ]
     after = session.model.cdc.altered(table, statement.text, column=name, to=column.type)
-    return _run(session, f"ALTER TABLE {table.reference} {', '.join(actions)}", *after)
+    return _run(session, f"ALTER TABLE {table.reference} {', '.join(actions)}", *after, altering=table)
 
 
 def _alter_database(session: Session, statement: Statement) -> list[Outcome]:
+    cursor = ddl.Cursor(statement, 2)
+    if cursor.name().upper() in {session.database.upper(), "CURRENT"} and cursor.take("SET", "CHANGE_TRACKING"):
+        return _run(session, *session.model.tracking.alter_database(statement, cursor))
     words = [token.word or token.text for token in statement.tokens]
     name, option, value = words[2].strip("[]"), words[4] if len(words) > 4 else "", words[5] if len(words) > 5 else ""
     if name.upper() not in {session.database.upper(), "CURRENT"} or words[3:4] != ["SET"] or value not in {"ON", "OFF"}:
@@ -272,12 +292,17 @@ def _alter_database(session: Session, statement: Statement) -> list[Outcome]:
     return outcomes
 
 
-def _run(session: Session, *statements: str) -> list[Outcome]:
-    """Run statements of PostgreSQL as one statement of T-SQL; the catalogue is another one afterwards."""
+def _run(session: Session, *statements: str, altering: TableFacts | None = None) -> list[Outcome]:
+    """Run statements of PostgreSQL as one statement of T-SQL; the catalogue is another one afterwards.
+
+    `altering`: SNAPSHOT transactions that have begun cannot read this table any more [DOC: 3961].
+    """
     try:
         with session.transactions.statement(is_change=True):
             for sql in statements:
                 session.execute(sql)
+            if altering is not None:
+                session.execute(f"INSERT INTO sqlserver.definitions VALUES ({altering.oid})")
     finally:
         session.model.changed()
     return [Count(None)]

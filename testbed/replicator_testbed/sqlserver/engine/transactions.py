@@ -44,6 +44,8 @@ class Transactions:
         self.count = 0
         """@@TRANCOUNT"""
         self.reads_with_locks = False
+        self.is_unread = False
+        """Whether the client has not taken all rows of the statement that runs, so that it still runs when the next one comes."""
 
     @property
     def is_snapshot(self) -> bool:
@@ -153,6 +155,7 @@ class Transactions:
         Raises:
             SqlError: What PostgreSQL refused, as SQL Server reports it.
         """
+        self.is_unread = False
         try:
             if self.count:
                 self._connection.execute(f"SAVEPOINT {_SAVEPOINT}".encode())
@@ -162,6 +165,9 @@ class Transactions:
                 self._connection.execute(STATEMENT_MARK)
             yield
             if self.count:
+                if self.is_snapshot and not is_change and not self.is_unread:
+                    # A read from a snapshot keeps no lock behind its statement: others may alter the table [DOC: 3961].
+                    self._connection.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}".encode())
                 self._connection.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}".encode())
             elif is_change:
                 self._connection.execute("COMMIT")

@@ -38,6 +38,7 @@ class Translated:
         names: Of the result's columns, as far as they are known; None for those that PostgreSQL names.
         locks: Tables that are locked as a whole, shared, until the transaction ends, before the statement reads.
         mentions: Functions whose value a SNAPSHOT transaction must not see from its snapshot.
+        tables: The numbers of the tables that it names.
     """
 
     sql: str
@@ -45,6 +46,7 @@ class Translated:
     names: tuple[str | None, ...] = ()
     locks: tuple[str, ...] = ()
     mentions: frozenset[str] = field(default_factory=frozenset)
+    tables: frozenset[int] = field(default_factory=frozenset)
 
 
 Globals = Mapping[str, exp.Expression]
@@ -108,6 +110,7 @@ class _Run:
         self._arguments: list[Bound] = []
         self._columns: dict[str, str] = {}
         self._mentions: set[str] = set()
+        self._numbers: set[int] = set()
         self._table_locks: list[str] = []
 
     def finish(self) -> Translated:
@@ -135,6 +138,7 @@ class _Run:
             names,
             locks=tuple(self._table_locks),
             mentions=frozenset(self._mentions),
+            tables=frozenset(self._numbers),
         )
 
     # -- names -----------------------------------------------------------------------------------------------------
@@ -158,6 +162,8 @@ class _Run:
                 continue
             facts = self._names.table(self._names.schema(table.catalog, table.db), name)
             self._check(self._permission() if table is target else "SELECT", facts)
+            if facts.is_table:
+                self._numbers.add(facts.oid)
             for column in facts.columns.values():
                 self._columns.setdefault(column.name.lower(), column.name)
             alias = table.args.get("alias")

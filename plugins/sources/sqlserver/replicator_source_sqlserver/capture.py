@@ -1,0 +1,88 @@
+"""What the two ways to capture changes have in common: one class for each value of `source.capture`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from typing_extensions import override
+
+from replicator.model.errors import Problem
+from replicator.model.identity import TableIdentity
+from replicator.model.schema import TableId
+from replicator.plugins.source import SourceContext, SourceLog
+from replicator_source_sqlserver.catalogue import CatalogTable
+from replicator_source_sqlserver.config import SqlServerConfig
+from replicator_source_sqlserver.connection import Connection, Connector, Session
+from replicator_source_sqlserver.snapshot import TableReader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sessions:
+    """The connections of one source object, by what they are for; all are opened when first needed.
+
+    Attributes:
+        control: Catalogue, marks.
+        watch: Waiting locks, and the status.
+        log: What the log's thread asks before its reader is open, and writes into the signal table.
+        reading: Reads of tables, which may take any time.
+    """
+
+    connector: Connector
+    control: Session
+    watch: Session
+    log: Session
+    reading: Session
+
+    @classmethod
+    def of(cls, config: SqlServerConfig) -> Self:
+        """Describe them; nothing is connected yet."""
+        connector = Connector(config)
+        return cls(
+            connector=connector,
+            control=Session(connector),
+            watch=Session(connector),
+            log=Session(connector),
+            reading=Session(connector, is_bounded=False),
+        )
+
+    def close(self) -> None:
+        """Close all of them."""
+        for session in (self.control, self.watch, self.log, self.reading):
+            session.close()
+        self.connector.close()
+
+
+class Capture(SourceLog):
+    """The log of a source, and what of catalogue, findings and reads of tables depends on how changes are captured.
+
+    Attributes:
+        numbers: `object_id` of tables under the names that they had when they were accepted.
+    """
+
+    def __init__(self, config: SqlServerConfig, context: SourceContext, sessions: Sessions) -> None:
+        self.config, self.context, self.sessions = config, context, sessions
+        self.numbers: dict[TableId, int] = {}
+
+    @property
+    @abstractmethod
+    def tables(self) -> TableReader:
+        """Reads tables so that what was seen can be told by this log."""
+
+    @abstractmethod
+    def read_tables(self, connection: Connection, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
+        """What the catalogue says of those of the tables that exist, with what captures their changes."""
+
+    @abstractmethod
+    def identity(self) -> Mapping[str, str]:
+        """What of the source's identity only this way to capture has."""
+
+    @abstractmethod
+    def assess(self, connection: Connection, tables: Sequence[TableId]) -> Sequence[Problem]:
+        """Every problem that prevents these tables from being replicated."""
+
+    @override
+    def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:
+        self.numbers |= {t: int(i.object) for t, i in identities.items() if i.object is not None}

@@ -1,0 +1,231 @@
+"""Changes by change data capture: `source.capture: cdc`."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from typing_extensions import override
+
+from replicator.model.deletion import Deletion
+from replicator.model.errors import OffsetExpiredError, Problem, SourceUnavailableError
+from replicator.model.guarantee import Guarantee
+from replicator.model.identity import TableIdentity
+from replicator.model.offset import Offset
+from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.kit.reads import ChunkBounds
+from replicator.plugins.source import LogReader, LogRetention, LogStatus, SourceContext, Visibility
+from replicator_source_sqlserver import assessment, capturelog, discovery, table_assessment
+from replicator_source_sqlserver.capture import Capture, Sessions
+from replicator_source_sqlserver.capturedtables import CapturedTables
+from replicator_source_sqlserver.catalogue import CaptureInstance, CatalogTable
+from replicator_source_sqlserver.config import SqlServerConfig
+from replicator_source_sqlserver.connection import Connection, Session
+from replicator_source_sqlserver.health import HEARTBEAT_S, CaptureHealth
+from replicator_source_sqlserver.log import ChangeReader
+from replicator_source_sqlserver.logend import log_end
+from replicator_source_sqlserver.lsn import lsn_to_text
+from replicator_source_sqlserver.managing import ManagedInstances
+from replicator_source_sqlserver.marks import AwaitedMarks, server_moment, write_token
+from replicator_source_sqlserver.position import Position
+from replicator_source_sqlserver.server import read_facts, read_retention
+from replicator_source_sqlserver.snapshot import TableReader
+from replicator_source_sqlserver.visibility import UNSETTLED_S, LsnVisibility, NotedHeads, read_visibility
+from replicator_source_sqlserver.wholereads import WholeReads
+
+_VERSIONS = "SELECT is_read_committed_snapshot_on FROM sys.databases WHERE name = DB_NAME()"
+
+
+class ChangeDataCapture(Capture):
+    """See `Capture`. The log is what the capture job has written into change tables."""
+
+    def __init__(self, config: SqlServerConfig, context: SourceContext, sessions: Sessions) -> None:
+        super().__init__(config, context, sessions)
+        # Marks of two objects are never the same.
+        self._prefix = secrets.token_hex(8)
+        self._board = AwaitedMarks(self._prefix)
+        self._heads = NotedHeads()
+        self._beats = itertools.count()
+        self._managed = ManagedInstances(context.uuid, bars_switch=config.partition_switch == "refuse")
+        self._captured: CapturedTables | None = None
+        self._reader = TableReader(
+            session=sessions.reading,
+            watch_session=sessions.watch,
+            bounds=ChunkBounds(config.chunk_bytes_max),
+            watch_every_s=config.yield_after.total_seconds(),
+            catalogue=self.read_tables,
+            visibility=self._visibility,
+            whole=WholeReads(settle_s=UNSETTLED_S, nudge=self._beat if config.signal is not None else None),
+            is_locking=config.chunk_isolation == "locking",
+        )
+
+    @property
+    @override
+    def tables(self) -> TableReader:
+        return self._reader
+
+    @override
+    def read_tables(self, connection: Connection, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
+        return discovery.read_tables(connection, tables)
+
+    @override
+    def identity(self) -> Mapping[str, str]:
+        return {}
+
+    @override
+    def assess(self, connection: Connection, tables: Sequence[TableId]) -> Sequence[Problem]:
+        found = discovery.read_tables(connection, tables)
+        facts = read_facts(connection, self.config, list(found.values()))
+        problems = assessment.assess_server(facts, self.config)
+        if any(problem.code in assessment.BARS_ALL for problem in problems):
+            return problems
+        for table in tables:
+            problems += (
+                table_assessment.assess_table(found[table], facts, self.config)
+                if table in found
+                else [table_assessment.missing_table(table)]
+            )
+        return problems
+
+    @override
+    def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
+        """See `SourceLog.prepare`. The log begins where no read can miss what lies in front."""
+        if self.config.manage_capture:
+            with self.sessions.control.use("enabling change data capture of tables") as connection:
+                self._managed.capture(connection, discovery.read_tables(connection, tables).values())
+        with self.sessions.control.use("reading where the log ends") as connection:
+            seen = (
+                capturelog.settled(connection, UNSETTLED_S)
+                if self._has_versions(connection)
+                else capturelog.head(connection)
+            )
+            begin = seen or capturelog.beginning(connection)
+            position = capturelog.position_at(connection, begin) if begin is not None else None
+        if position is None:
+            raise SourceUnavailableError(
+                "no capture instance has begun: the capture job has not run since it was made.",
+                code="capture_not_begun",
+                action="See that SQL Server Agent runs, and the capture job: EXEC sys.sp_cdc_start_job @job_type = N'capture'.",
+            )
+        return position.offset
+
+    @override
+    def status(self, since: Visibility | None = None) -> LogStatus:
+        """See `SourceLog.status`. The server keeps changes by its own rules, not for us."""
+        with self.sessions.watch.use("reading the server's clock") as connection:
+            moment = connection.rows("SELECT SYSUTCDATETIME()")[0][0]
+            has_mark = self.config.signal is not None or log_end(connection) is not None
+            is_proven = has_mark and not self._has_versions(connection)
+            retention = read_retention(connection)
+            is_waiting = isinstance(since, LsnVisibility) and not self._visibility(connection).is_beyond(since)
+        assert isinstance(moment, datetime)
+        waiting = (
+            (f"commits up to {lsn_to_text(since.captured)}, for a minute",)
+            if is_waiting and isinstance(since, LsnVisibility)
+            else ()
+        )
+        return LogStatus(
+            now=moment.replace(tzinfo=UTC),
+            waiting_for=waiting,
+            guarantee=Guarantee.FULL if is_proven else Guarantee.BOUNDED_WAIT,
+            retention=LogRetention(keeps_log=retention),
+            heartbeat=timedelta(seconds=HEARTBEAT_S) if self.config.signal is not None else None,
+        )
+
+    @override
+    def remove(self) -> Deletion:
+        """See `SourceLog.remove`: instances that were made go, with what they have captured."""
+        if not self.config.manage_capture:
+            return Deletion()
+        with self.sessions.control.use("disabling capture instances") as connection:
+            removed = self._managed.drop(connection)
+        return Deletion(removed=tuple(f"the capture instance {name}" for name in removed))
+
+    @override
+    def leftovers(self) -> Sequence[str]:
+        if not self.config.manage_capture:
+            return ("-- Nothing was created on the server.",)
+        statement = "EXEC sys.sp_cdc_disable_table @source_schema = …, @source_name = …, @capture_instance = …;"
+        return (f"-- For each instance whose name begins with {self._managed.prefix}: {statement}",)
+
+    @override
+    def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:
+        super().accept(identities)
+        if self._captured is not None:
+            self._captured.accept({table: self.numbers[table] for table in identities if table in self.numbers})
+
+    @override
+    def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
+        position = Position.of(after)
+        with self.sessions.log.use("comparing the log with our position") as connection:
+            head = capturelog.head(connection)
+            if head is not None and head < position.lsn:
+                raise OffsetExpiredError(
+                    f"Change data capture ends in front of {lsn_to_text(position.lsn)}, where we are: it was disabled, or the database "
+                    "restored.",
+                    code="offset_expired",
+                    action="Run `replicator snapshot NAME --restart`.",
+                )
+            found = discovery.read_tables(connection, [t for t in schemas if t not in self.numbers])
+            zone = capturelog.zone(connection)
+        self.numbers |= {table: description.object_id for table, description in found.items()}
+        numbers = {t: self.numbers[t] for t in schemas if t in self.numbers}
+        self._captured = CapturedTables(
+            schemas, numbers, renew=self._managed.renew if self.config.manage_capture else None
+        )
+        return ChangeReader(
+            Session(self.sessions.connector),
+            position=position,
+            tables=self._captured,
+            board=self._board,
+            signal=self._signal_instances,
+            health=CaptureHealth(self._beat if self.config.signal is not None else None),
+            zone=zone,
+            heads=self._heads,
+        )
+
+    @override
+    def mark(self) -> str:
+        signal = self.config.signal
+        if signal is None:
+            with self.sessions.control.use("reading where the server's log ends") as connection:
+                end = log_end(connection)
+                return self._board.add(lsn=end) if end else self._board.add(moment=server_moment(connection))
+        token = self._board.add()
+        try:
+            with self.sessions.control.use("writing into the signal table", table=signal) as connection:
+                write_token(connection, signal, token)
+        except BaseException:
+            # Whatever ended it, an interrupt too, the log's reader must not wait for a token that nobody wrote.
+            self._board.discard(token)
+            raise
+        return token
+
+    @override
+    def visibility(self) -> Visibility:
+        with self.sessions.control.use("reading what is visible") as connection:
+            return self._visibility(connection)
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def _has_versions(self, connection: Connection) -> bool:
+        return self.config.chunk_isolation == "default" and bool(connection.rows(_VERSIONS)[0][0])
+
+    def _visibility(self, connection: Connection) -> LsnVisibility:
+        return read_visibility(connection, self._heads, has_versions=self._has_versions(connection))
+
+    def _signal_instances(self, connection: Connection) -> Sequence[CaptureInstance]:
+        signal = self.config.signal
+        if signal is None:
+            return ()
+        found = discovery.read_tables(connection, [signal]).get(signal)
+        return found.instances if found is not None else ()
+
+    def _beat(self) -> None:
+        signal = self.config.signal
+        assert signal is not None
+        with self.sessions.log.use("writing into the signal table", table=signal) as connection:
+            # The same text again would change nothing, and nothing would be captured.
+            write_token(connection, signal, f"{self._prefix}:beat:{next(self._beats)}")
