@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyodbc
 from typing_extensions import override
 
-from replicator.model.errors import SchemaConflictError, TableError
+from replicator.model.errors import CurableError, SchemaConflictError, TableError
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.cursors import cursors
@@ -110,7 +110,7 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
     def read_whole(self, schema: TableSchema) -> Iterator[WholeRead]:
         """See `SourceChunks.read_whole`."""
         if self.whole is None:
-            raise TableError(
+            raise CurableError(
                 "it has no primary key that identifies its rows, and change tracking tells changed rows by it.",
                 code="key_needed",
                 table=str(schema.table),

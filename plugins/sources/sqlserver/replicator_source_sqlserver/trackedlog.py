@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyodbc
 from typing_extensions import override
 
-from replicator.model.errors import OffsetExpiredError, SourceUnavailableError, TableError
+from replicator.model.errors import CurableError, OffsetExpiredError, SourceUnavailableError, TableError
 from replicator.model.events import change_schema
 from replicator.model.isolation import of_table
 from replicator.model.offset import Offset
@@ -341,7 +341,7 @@ def _ended(id_: str, end: int | None, moment: datetime | None) -> pa.RecordBatch
 
 def _denied(error: pyodbc.Error, table: TableId) -> TableError:
     said = translate(error, doing="reading its changes", table=str(table))
-    return TableError(said.message, code=said.code, table=str(table), action=said.action)
+    return CurableError(said.message, code=said.code, table=str(table), action=said.action)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from replicator.model.errors import TableError
+from replicator.model.errors import CurableError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
@@ -181,26 +181,25 @@ def name_of(table: CatalogTable) -> TableId:
 def _obstacle(table: CatalogTable) -> TableError | None:
     """Why changes of the table cannot be read; None if they can."""
     name = quoted_table(name_of(table))
-    again = "Then run `replicator snapshot NAME TABLE`."
     if not table.key:
-        return TableError(
+        return CurableError(
             "it has no primary key that identifies its rows, and change tracking tells changed rows by it.",
             code="key_needed",
             table=str(table.table),
-            action=f"ALTER TABLE {name} ADD PRIMARY KEY (…). {again}",
+            action=f"ALTER TABLE {name} ADD PRIMARY KEY (…).",
         )
     if table.tracking is None or table.tracking.since is None:
-        return TableError(
+        return CurableError(
             "its changes are not tracked.",
             code="table_not_tracked",
             table=str(table.table),
-            action=f"ALTER TABLE {name} ENABLE CHANGE_TRACKING. {again}",
+            action=f"ALTER TABLE {name} ENABLE CHANGE_TRACKING.",
         )
     if table.tracking.min_valid is None:
-        return TableError(
+        return CurableError(
             "the account may not see its changes.",
             code="tracking_not_visible",
             table=str(table.table),
-            action=f"GRANT VIEW CHANGE TRACKING ON {name} TO the account. {again}",
+            action=f"GRANT VIEW CHANGE TRACKING ON {name} TO the account.",
         )
     return None
