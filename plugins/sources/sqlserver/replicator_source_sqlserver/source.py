@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
@@ -37,6 +37,7 @@ from replicator.plugins.source import (
     Visibility,
     WholeRead,
 )
+from replicator.plugins.verification import SourceState, SupportsSourceVerification
 from replicator_source_sqlserver import assessment, capturelog, discovery, table_assessment
 from replicator_source_sqlserver.capturedtables import CapturedTables
 from replicator_source_sqlserver.catalogue import CaptureInstance
@@ -49,17 +50,20 @@ from replicator_source_sqlserver.managing import ManagedInstances
 from replicator_source_sqlserver.marks import AwaitedMarks, server_moment, write_token
 from replicator_source_sqlserver.position import Position
 from replicator_source_sqlserver.server import read_facts, read_retention
+from replicator_source_sqlserver.settling import Settling
 from replicator_source_sqlserver.snapshot import TableReader
+from replicator_source_sqlserver.verification import open_state
 from replicator_source_sqlserver.visibility import UNSETTLED_S, LsnVisibility, read_visibility
 from replicator_source_sqlserver.wholereads import WholeReads
 
 _VERSIONS = "SELECT is_read_committed_snapshot_on FROM sys.databases WHERE name = DB_NAME()"
 
 
-class SqlServerSource(DeltaSource[SqlServerConfig]):
+class SqlServerSource(DeltaSource[SqlServerConfig], SupportsSourceVerification):
     """A database of a SQL Server.
 
     Connections: one each for control, chunks, the watch for waiting locks, the log, and the signal table; all are opened when first needed.
+    Each state that is verified has another one.
     """
 
     type_name: ClassVar[str] = "sqlserver"
@@ -74,6 +78,7 @@ class SqlServerSource(DeltaSource[SqlServerConfig]):
         self._signals = Session(self._connector)
         self._reading = Session(self._connector, is_bounded=False)
         self._sessions = (self._control, self._watch, self._signals, self._reading)
+        self._verifying: set[Session] = set()
         # Marks of two objects are never the same.
         self._prefix = secrets.token_hex(8)
         self._board = AwaitedMarks(self._prefix)
@@ -263,8 +268,21 @@ class SqlServerSource(DeltaSource[SqlServerConfig]):
         return self._reader.read_whole(schema)
 
     @override
+    @contextmanager
+    def open_state(self, schema: TableSchema, columns: Collection[str]) -> Iterator[SourceState]:
+        session = Session(self._connector, is_bounded=False)
+        self._verifying.add(session)
+        settling = Settling(is_locking=self.config.chunk_isolation == "locking", settle_s=UNSETTLED_S)
+        try:
+            with open_state(replace(self._reader, session=session, _tables={}), settling, schema, columns) as state:
+                yield state
+        finally:
+            self._verifying.discard(session)
+            session.close()
+
+    @override
     def close(self) -> None:
-        for session in self._sessions:
+        for session in (*self._sessions, *self._verifying):
             session.close()
         self._connector.close()
 
