@@ -80,15 +80,7 @@ class Settling:
             return True
         if not table.key:
             return self._lock_table(connection, table)
-        keys = [quoted(name) for name in table.key]
-        query = _LOCKED.format(
-            keys=", ".join(f"c.{key}" for key in keys),
-            changes=changes,
-            between=_BETWEEN,
-            table=quoted_table(table.table),
-            same=" AND ".join(f"t.{key} = k.{key}" for key in keys),
-        )
-        for _ in connection.blocks(query, [known, captured], _BLOCK_ROWS):
+        for _ in connection.blocks(locking_query(table, changes), [known, captured], _BLOCK_ROWS):
             pass
         return True
 
@@ -99,3 +91,15 @@ class Settling:
             connection.rows(TOUCH.format(table=quoted_table(table.table), hint=WHOLE_TABLE))
             connection.execute("ROLLBACK TRANSACTION")
         return self.is_locking
+
+
+def locking_query(table: CatalogTable, changes: str) -> str:
+    """Takes a shared lock of each row that a change table has behind one position and up to another, for a moment."""
+    keys = [quoted(name) for name in table.key]
+    return _LOCKED.format(
+        keys=", ".join(f"c.{key}" for key in keys),
+        changes=changes,
+        between=_BETWEEN,
+        table=quoted_table(table.table),
+        same=" AND ".join(f"t.{key} = k.{key}" for key in keys),
+    )
