@@ -18,6 +18,7 @@ from plugins.sources.sqlserver.tests.verifying import (
     FLOATS,
     KEYS,
     NUMBERS,
+    OTHER_CODE_PAGES,
     OTHER_KEYS,
     TEXTS,
     TIMES,
@@ -78,7 +79,7 @@ def different(
 def test_every_type_has_its_canonical_form(
     database: SqlServerDatabase, source: SqlServerSource, key: str, floats: Mapping[str, Sequence[str]]
 ) -> None:
-    types = {**NUMBERS, **TIMES, **floats, **TEXTS}
+    types = {**NUMBERS, **TIMES, **floats, **TEXTS, **OTHER_CODE_PAGES}
     if not key:
         # A table without a key may have no large values and no bits.
         large = ("(max)", "text", "image", "xml")

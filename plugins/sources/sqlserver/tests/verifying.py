@@ -13,63 +13,22 @@ from replicator.plugins.source import ChunkRequest, SourceContext
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, enable
+from replicator_testbed.sqlserver_tables import FLOATS, NUMBERS, OTHER_CODE_PAGES, TEXTS, TIMES
 
-# The values are expressions of T-SQL.
-NUMBERS: Final[Mapping[str, Sequence[str]]] = {
-    "bit": ["0", "1"],
-    "tinyint": ["0", "1", "255"],
-    "smallint": ["-32768", "32767", "0", "-1"],
-    "int": ["-2147483648", "2147483647", "0", "100"],
-    "bigint": ["-9223372036854775808", "9223372036854775807", "0"],
-    "decimal(38,10)": ["-1234567890123456789012345678.0123456789", "0.0000000001", "0", "-0.5"],
-    "decimal(38,0)": ["9" * 38, "-" + "9" * 38, "0"],
-    "decimal(38,38)": ["0." + "9" * 38, "-0." + "0" * 37 + "1", "0"],
-    "decimal(1,0)": ["9", "-9"],
-    "numeric(12,2)": ["1.1", "-0.01", "0.00", "9999999999.99", "-1234567890.12"],
-    "money": ["-922337203685477.5808", "922337203685477.5807", "0.0001", "0", "1234567.8"],
-    "smallmoney": ["-214748.3648", "214748.3647", "-0.5"],
-}
-FLOATS: Final[Mapping[str, Sequence[str]]] = {
-    "float": ["0.1", "-1.7976931348623157E+308", "5E-324", "1E+23", "9007199254740993.0", "1500.0", "0", "2.2250738585072014E-308", "0.3"],
-    "real": ["0.1", "3.4028235E+38", "1E-45", "16777217.0", "0", "-0.3"],
-}  # fmt: skip
-TIMES: Final[Mapping[str, Sequence[str]]] = {
-    "date": ["'0001-01-01'", "'9999-12-31'", "'1970-01-01'", "'1969-12-31'", "'2024-02-29'", "'1900-02-28'"],
-    **{f"time({n})": ["'00:00:00'", "'23:59:59'", "'12:34:56.654321'"] for n in (0, 3, 6, 7)},
-    **{
-        f"datetime2({n})": ["'0001-01-01T00:00:00'", "'9999-12-31T23:59:59'", "'1969-12-31T23:59:59.5'", "'2024-02-29T02:30:00.123456'"]
-        for n in (0, 3, 6, 7)
-    },
-    "datetime": ["'1753-01-01T00:00:00.003'", "'1998-01-02T03:04:05.678'", "'9999-12-31T23:59:59.997'", "'1969-12-31T23:59:59.997'"],
-    "smalldatetime": ["'1900-01-01T00:00:00'", "'2079-06-06T23:59:00'"],
-    "datetimeoffset(6)": [
-        "'0001-01-01T00:00:00+00:00'", "'9999-12-31T23:59:59.999999+00:00'", "'2026-01-02T03:04:05.678901+05:30'",
-        "'1970-01-01T00:00:00-14:00'",
-    ],
-}  # fmt: skip
-TEXTS: Final[Mapping[str, Sequence[str]]] = {
-    "char(5)": ["'ab'", "''", "'abcde'"],
-    "nchar(5)": ["N'żó'", "N''"],
-    "varchar(40)": ["N'café €'", "''", "'a  '", "'NULL'", "','"],
-    "varchar(40) COLLATE Polish_CI_AS": ["N'żółw ąę'"],
-    "varchar(900) COLLATE Latin1_General_100_CI_AS_SC_UTF8": [
-        "N'żółw 🐢'", "CAST(REPLICATE(N'é', 128) AS nvarchar(400))", "CAST(REPLICATE(N'é', 129) AS nvarchar(400))",
-    ],
-    "varchar(8000) COLLATE Latin1_General_BIN2": ["REPLICATE('x', 256)", "REPLICATE('x', 257)", "REPLICATE('x', 8000)"],
-    "varchar(max)": ["REPLICATE('x', 5000)", "''", "'a '"],
-    "nvarchar(300) COLLATE Latin1_General_CS_AS": [
-         "REPLICATE(N'🐢', 64)", "CONCAT(REPLICATE(N'🐢', 64), N'a')", "N'A'", "N'a'",
-    ],
-    "nvarchar(max)": ["N''", "N' '", "CONCAT(REPLICATE(N'ż', 3000), N'🐢')"],
-    "text": ["'old text'", "REPLICATE('t', 300)", "''"],
-    "ntext": ["N'żółw 🐢'"],
-    "xml": ["N'<a>ż</a>'"],
-    "uniqueidentifier": ["'ffffffff-ffff-ffff-ffff-ffffffffffff'", "'6F9619FF-8B86-D011-B42D-00C04FC964FF'"],
-    "binary(4)": ["0x0102", "0xffffffff"],
-    "varbinary(300)": ["0x00ff", "CONVERT(varbinary(20), '0x', 1)", "0x" + "61" * 300],
-    "varbinary(max)": ["CONVERT(varbinary(20), '0x', 1)", "0x6100", "0x" + bytes(range(256)).hex() * 40],
-    "image": ["0x0505"],
-}  # fmt: skip
+__all__ = [
+    "FLOATS",
+    "KEYS",
+    "NUMBERS",
+    "OTHER_CODE_PAGES",
+    "OTHER_KEYS",
+    "TEXTS",
+    "TIMES",
+    "make",
+    "rows_of",
+    "schema_of",
+    "source_of",
+]
+
 KEYS: Final[Mapping[str, Sequence[str]]] = {
     "bit": ["0", "1"],
     "tinyint": ["0", "255", "9", "10"],
