@@ -72,6 +72,31 @@ OTHER_CODE_PAGES: Final[Mapping[str, Sequence[str]]] = {
     ],
 }  # fmt: skip
 """Text in other code pages than the database's: change tables may have it wrong, so these are for snapshots alone."""
+KEYS: Final[Mapping[str, Sequence[str]]] = {
+    "bit": ["0", "1"],
+    "tinyint": ["0", "255", "9", "10"],
+    "bigint": ["-9223372036854775808", "9223372036854775807", "0", "9", "10", "-9", "-10"],
+    "decimal(20,5)": ["-1.5", "0", "7.00001", "10", "9.5", "-10"],
+    "money": ["-1.5", "0", "922337203685477.5807"],
+    "date": ["'0001-01-01'", "'9999-12-31'", "'1969-12-31'", "'2024-02-29'"],
+    "datetime": ["'1753-01-01T00:00:00.003'", "'1998-01-02T03:04:05.678'", "'1998-01-02T03:04:05.680'", "'9999-12-31T23:59:59.997'"],
+    "smalldatetime": ["'1900-01-01T00:00:00'", "'2079-06-06T23:59:00'"],
+    "datetime2(6)": ["'0001-01-01T00:00:00'", "'2000-01-01T00:00:00.000001'", "'2000-01-01T00:00:00.000002'", "'1969-12-31T23:59:59.9'"],
+    "datetimeoffset(3)": ["'2026-01-02T03:04:05.678+05:30'", "'2026-01-02T03:04:05.678+05:00'", "'1969-12-31T23:00:00-01:00'"],
+    "binary(3)": ["0x000000", "0x610000", "0x616263", "0xff0000"],
+}  # fmt: skip
+"""Types of keys that have ranges when they are verified."""
+OTHER_KEYS: Final[Mapping[str, Sequence[str]]] = {
+    "time(3)": ["'00:00:00'", "'23:59:59.999'"],
+    "varbinary(20)": ["CONVERT(varbinary(20), '0x', 1)", "0x0001", "0xff27", "0x01"],
+    "char(5)": ["'a'", "'B'", "'c d'"],
+    "varchar(20) COLLATE Latin1_General_CI_AS": ["N'a'", "N'B'", "N'é'", "'c''d'", "'e,f'", "''", "'x '"],
+    "varchar(20) COLLATE Latin1_General_100_BIN2_UTF8": ["N'a'", "N'B'", "N'é🐢'"],
+    "nvarchar(450) COLLATE Latin1_General_BIN2": ["N'a'", "N'A'", "N'🐢'", "REPLICATE(N'ż', 400)"],
+    "uniqueidentifier": [
+        "'00000000-0000-0000-0000-000000000001'", "'6F9619FF-8B86-D011-B42D-00C04FC964FF'", "'ffffffff-0000-0000-0000-000000000000'",
+    ],
+}  # fmt: skip
 ALL: Final[Mapping[str, Sequence[str]]] = {**NUMBERS, **FLOATS, **TIMES, **TEXTS}
 WITH_A_KEY_ONLY: Final = ("bit", "(max)", "text", "ntext", "image", "xml")
 """How the names of types end that a table without a key may not have."""

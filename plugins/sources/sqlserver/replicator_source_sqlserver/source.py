@@ -24,6 +24,7 @@ from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds
+from replicator.plugins.planning import RowSample, SourceStatistics, SupportsPlanning
 from replicator.plugins.source import (
     Chunk,
     ChunkRequest,
@@ -38,7 +39,7 @@ from replicator.plugins.source import (
     WholeRead,
 )
 from replicator.plugins.verification import SourceState, SupportsSourceVerification
-from replicator_source_sqlserver import assessment, capturelog, discovery, table_assessment
+from replicator_source_sqlserver import assessment, capturelog, discovery, planning, table_assessment
 from replicator_source_sqlserver.capturedtables import CapturedTables
 from replicator_source_sqlserver.catalogue import CaptureInstance
 from replicator_source_sqlserver.config import SqlServerConfig
@@ -59,7 +60,7 @@ from replicator_source_sqlserver.wholereads import WholeReads
 _VERSIONS = "SELECT is_read_committed_snapshot_on FROM sys.databases WHERE name = DB_NAME()"
 
 
-class SqlServerSource(DeltaSource[SqlServerConfig], SupportsSourceVerification):
+class SqlServerSource(DeltaSource[SqlServerConfig], SupportsSourceVerification, SupportsPlanning):
     """A database of a SQL Server.
 
     Connections: one each for control, chunks, the watch for waiting locks, the log, and the signal table; all are opened when first needed.
@@ -217,7 +218,7 @@ class SqlServerSource(DeltaSource[SqlServerConfig], SupportsSourceVerification):
                     f"Change data capture ends in front of {lsn_to_text(position.lsn)}, where we are: it was disabled, or the database "
                     "restored.",
                     code="offset_expired",
-                    action="Run `replicator snapshot NAME --restart`.",
+                    action="Run `replicator snapshot NAME --changed-only` or `--restart`.",
                 )
             found = discovery.read_tables(connection, [t for t in schemas if t not in self._numbers])
             zone = capturelog.zone(connection)
@@ -279,6 +280,15 @@ class SqlServerSource(DeltaSource[SqlServerConfig], SupportsSourceVerification):
         finally:
             self._verifying.discard(session)
             session.close()
+
+    @override
+    def statistics(self, tables: Sequence[TableId]) -> SourceStatistics:
+        with self._control.use("reading the server's statistics") as connection:
+            return planning.read_statistics(connection, tables)
+
+    @override
+    def sample(self, schema: TableSchema, rows: int) -> RowSample:
+        return self._reader.sample(schema, rows)
 
     @override
     def close(self) -> None:
