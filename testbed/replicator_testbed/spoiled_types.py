@@ -9,6 +9,7 @@ from typing import Final
 
 from psycopg import sql
 
+from replicator_testbed import sqlserver_tables
 from replicator_testbed.corruptions import Corruption
 from replicator_testbed.databases import Database
 from replicator_testbed.mysql_servers import MysqlDatabase
@@ -33,11 +34,21 @@ _OF_EACH_FAMILY: Final = {
         "bit(1)", "bigint", "bigint unsigned", "decimal(10,5)", "float", "double", "date", "time(6)", "datetime(6)", "timestamp(6)",
         "varchar(300)", "json", "blob",
     ),
+    "sqlserver": (
+        "bit", "bigint", "decimal(38,10)", "money", "real", "float", "date", "time(6)", "datetime", "datetime2(6)",
+        "datetimeoffset(6)", "varchar(40)", "nvarchar(max)", "nvarchar(300) COLLATE Latin1_General_CS_AS", "uniqueidentifier",
+        "varbinary(max)", "varbinary(300)",
+    ),
 }  # fmt: skip
 _IN_KEYS: Final = {
     "postgresql": ("bigint", "numeric(12,3)", "date", "timestamp", "timestamptz", "text", "bytea", "uuid", "boolean"),
     "mysql": ("bigint", "decimal(10,5)", "date", "datetime(6)", "varchar(300)", "varbinary(300)", "time(6)"),
-}
+    # A bit in a key may be missing in the log of a deletion: then its table fails.
+    "sqlserver": (
+        "bigint", "numeric(12,2)", "date", "datetime", "datetime2(6)", "datetimeoffset(6)", "varchar(40)", "uniqueidentifier",
+        "binary(4)",
+    ),
+}  # fmt: skip
 _VALUES_MAX: Final = 4
 _DRAWS: Final = 40
 _MYSQL_SESSION: Final = "SET sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'"
@@ -60,6 +71,7 @@ _CANNOT: Final[Mapping[str, Mapping[Corruption, Sequence[str]]]] = {
         # The decimals are text, because Delta tables have none of so many digits.
         Corruption.LETTER_CASE: ("decimal(39,1)", "decimal(65,0)", "decimal(65,30)", "decimal(65,38)", "inet4"),
     },
+    "sqlserver": {},
 }  # fmt: skip
 _OF_LETTERS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("char(", "varchar(", "tinytext", "text", "mediumtext", "longtext"), "'Az 1'"),
@@ -84,8 +96,10 @@ def types_of(database: Database, target: str) -> Sequence[TypeValues]:
     if isinstance(database, ScratchDatabase):
         types = {name: (*_MORE_OF_POSTGRESQL.get(name, ()), *values) for name, values in make_types(database).items()}
         found = [_fit(name, [_literal(value) for value in values], target) for name, values in types.items()]
-    else:
+    elif isinstance(database, MysqlDatabase):
         found = [_fit(name, _drawn(name, values), target) for name, values in _of_mysql(database).items()]
+    else:
+        found = [_fit(name, values[:_VALUES_MAX], target) for name, values in sqlserver_tables.ALL.items()]
     return [type_ for type_ in found if target != "bigquery" or not _is_bignumeric(type_.name)]
 
 
@@ -131,28 +145,40 @@ def statements(database: Database, table: SpoiledTable) -> Sequence[str]:
     if isinstance(database, ScratchDatabase):
         identity = [f"ALTER TABLE {table.name} REPLICA IDENTITY FULL"] if table.layout is Layout.BAG else []
         return [table.create(), *identity, *table.fill()]
+    if not isinstance(database, MysqlDatabase):
+        return [table.create(), _enable(table.name), *table.fill()]
     return [_MYSQL_SESSION, table.create(_MYSQL_OPTIONS), *table.fill()]
+
+
+def _enable(table: str) -> str:
+    from replicator_testbed.sqlserver.databases import enable  # with packages of an extra
+
+    return enable(table)
 
 
 def changes(database: Database, table: SpoiledTable) -> Sequence[str]:
     """What follows the snapshot."""
-    return [*([] if isinstance(database, ScratchDatabase) else [_MYSQL_SESSION]), *table.change()]
+    return [*([_MYSQL_SESSION] if isinstance(database, MysqlDatabase) else []), *table.change()]
 
 
 def _of_some(database: Database, types: Sequence[TypeValues]) -> Sequence[SpoiledTable]:
     dialect = _dialect(database)
     in_keys = [type_ for type_ in types if type_.name in _IN_KEYS[dialect]]
-    if not isinstance(database, ScratchDatabase):
+    if isinstance(database, MysqlDatabase):
         values_of = _of_mysql(database)
         in_keys = [
             TypeValues(type_.name, _drawn(type_.name, held(type_.name, values_of[type_.name]))) for type_ in in_keys
         ]
     of_each = [TypeValues(type_.name, type_.values[:2]) for type_ in types if type_.name in _OF_EACH_FAMILY[dialect]]
+    if dialect == "sqlserver":
+        of_each = [type_ for type_ in of_each if not type_.name.endswith(sqlserver_tables.WITH_A_KEY_ONLY)]
     return [*tables_of(in_keys, Layout.BY_ALL, "by_all"), *tables_of(of_each, Layout.BAG, "bag")]
 
 
 def _dialect(database: Database) -> str:
-    return "postgresql" if isinstance(database, ScratchDatabase) else "mysql"
+    if isinstance(database, ScratchDatabase):
+        return "postgresql"
+    return "mysql" if isinstance(database, MysqlDatabase) else "sqlserver"
 
 
 def _literal(value: str) -> str:

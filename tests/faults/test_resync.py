@@ -8,6 +8,7 @@ from replicator.state.records import RequestKind
 from replicator.testing.waiting import wait_until
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.sources import Shop
+from replicator_testbed.mysql_servers import MysqlDatabase
 from replicator_testbed.rig import Rig, crashes, is_streaming, with_crashes
 from replicator_testbed.servers import ScratchDatabase
 from replicator_testbed.target_tables import TargetTables
@@ -17,7 +18,10 @@ PAIRS = [
     ("postgresql", "delta"),
     ("mariadb", "delta"),
     ("postgresql", "bigquery"),
-    *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("mysql", "delta"), ("mysql", "bigquery"))),
+    *(
+        pytest.param(*pair, marks=pytest.mark.slow)
+        for pair in (("mysql", "delta"), ("sqlserver", "delta"), ("mysql", "bigquery"))
+    ),
 ]
 GAP = (
     "UPDATE items SET v = v + 1 WHERE id IN (1, 2, 2500, 5000)",
@@ -25,6 +29,8 @@ GAP = (
     "INSERT INTO items VALUES (-1, 1), (6001, 2)",
     "UPDATE items SET id = 7000 WHERE id = 77",
 )
+ENABLE = "EXEC sys.sp_cdc_enable_table @source_schema = N'dbo', @source_name = N'{}', @role_name = NULL, @supports_net_changes = 0"
+"""SQL Server captures no table by itself."""
 BEGINNINGS = (RequestKind.RESTART, RequestKind.SNAPSHOT)
 KEYS_IN_GAP = 4 + 3 + 2 + 2
 """Of the row that has another key now, both."""
@@ -38,6 +44,8 @@ def rig(rig: Rig) -> Rig:
     )  # fmt: skip
     if isinstance(rig.database, ScratchDatabase):
         rig.database.execute("ALTER TABLE bag REPLICA IDENTITY FULL")
+    if rig.database.source["type"] == "sqlserver":
+        rig.database.execute(*(ENABLE.format(table) for table in ("items", "bag")))
     for start in range(1, ROWS, 1_000):
         rows = ", ".join(f"({id_}, {id_ % 7})" for id_ in range(start, start + 1_000))
         rig.database.execute(f"INSERT INTO items VALUES {rows}")
@@ -52,6 +60,15 @@ def lose_the_log(database: Database) -> None:
         slots = "FROM pg_replication_slots WHERE database = current_database()"
         wait_until(lambda: not database.execute(f"SELECT 1 {slots} AND active"), "the slot is free")
         assert len(database.execute(f"SELECT pg_drop_replication_slot(slot_name) {slots}")) == 1
+        return
+    if not isinstance(database, MysqlDatabase):
+        capture = database.server.capture
+        capture.stop()
+        capture.scan_all()
+        ((last,),) = database.execute("SELECT sys.fn_cdc_get_max_lsn()")
+        capture.raise_low_watermark(bytes(last))
+        capture.delete_below()
+        capture.start()
         return
     database.execute("FLUSH BINARY LOGS", "CREATE TABLE later (a int)", "FLUSH BINARY LOGS")
     last = database.execute("SHOW BINARY LOGS")[-1][0]

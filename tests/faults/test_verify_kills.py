@@ -32,6 +32,11 @@ from replicator_testbed.target_tables import TargetTables
 MINUTES: Final = float(os.environ.get("REPLICATOR_SOAK_MINUTES", "60"))
 EVENTS: Final = "CREATE TABLE events (id bigint PRIMARY KEY, n bigint NOT NULL, note varchar(40))"
 VIEWS: Final = "CREATE TABLE views (page varchar(40), n bigint)"
+ENABLED: Final = tuple(
+    f"EXEC sys.sp_cdc_enable_table @source_schema = N'dbo', @source_name = N'{table}', @role_name = NULL, @supports_net_changes = 0"
+    for table in ("events", "views")
+)
+"""SQL Server captures no table by itself."""
 _TURNS_PER_S: Final = 10
 _log = logging.getLogger(__name__)
 
@@ -69,6 +74,7 @@ def load(database: Database, changes_per_s: int) -> AbstractContextManager[None]
     ("kind", "target", "rate", "minutes"),
     [
         ("postgresql", "bigquery", 50, 0.1),
+        pytest.param("sqlserver", "delta", 50, 3, marks=pytest.mark.slow),
         *(pytest.param(kind, "delta", 1000, MINUTES, marks=pytest.mark.soak) for kind in ("postgresql", "mariadb", "mysql")),
         *(pytest.param(kind, "bigquery", 50, MINUTES / 6, marks=pytest.mark.soak) for kind in ("postgresql", "mysql")),
     ],
@@ -77,6 +83,8 @@ def test_nothing_is_called_different_that_is_equal(
     rig: Rig, target_tables: TargetTables, kind: str, rate: int, minutes: float
 ) -> None:
     rig.database.execute(EVENTS, VIEWS)
+    if kind == "sqlserver":
+        rig.database.execute(*ENABLED)
     if kind == "postgresql":
         rig.database.execute("ALTER TABLE views REPLICA IDENTITY FULL")
     rig.tables = ("events", "views")

@@ -256,11 +256,6 @@ class _Demo:
 
     def _verify(self) -> None:
         """The product's own comparison. What follows it at the end is another one, which knows nothing of the product."""
-        if not self._source.can_verify:
-            self._say(
-                "replicator verify does not know this kind of source yet. The comparison at the end needs nothing of the product."
-            )
-            return
         answer = self._command("verify")
         self._say(f"[bold]replicator verify[/bold] {NAME}  (while it runs)")
         self._console.print(answer.stdout, markup=False, highlight=False)

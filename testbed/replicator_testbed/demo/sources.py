@@ -61,12 +61,11 @@ def shop_of(database: Database, size: shop.Size, *, pause_s: float = 0.01) -> Sh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSource:
-    """A shop on a server that runs. `can_verify`: `replicator verify` knows this kind of source."""
+    """A shop on a server that runs."""
 
     title: str
     database: Database
     shop: Shop
-    can_verify: bool
 
 
 # The model reads statements by a parser in Python.
@@ -89,7 +88,6 @@ def demo_source(name: str) -> Iterator[DemoSource]:
             title=title,
             database=database,
             shop=shop_of(database, _SIZES.get(name, shop.Size()), pause_s=0.03),
-            can_verify=name != "sqlserver",
         )
 
 

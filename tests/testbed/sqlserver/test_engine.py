@@ -67,6 +67,19 @@ def test_a_key_is_discovered_in_its_own_order(client: Client) -> None:
     ) == [("b",), ("a",)]
 
 
+def test_the_pages_of_a_table_and_of_its_large_values_are_listed(client: Client) -> None:
+    # [DOC: sys.allocation_units]
+    client("DROP TABLE IF EXISTS dbo.pages; CREATE TABLE dbo.pages (id int, note varchar(max))")
+    asked = (
+        "SELECT a.type, a.used_pages FROM sys.partitions p JOIN sys.allocation_units a"
+        " ON a.container_id = CASE WHEN a.type = 2 THEN p.partition_id ELSE p.hobt_id END"
+        " WHERE p.object_id = OBJECT_ID(N'dbo.pages') ORDER BY a.type"
+    )
+    assert client(asked) == [(1, 0), (2, 0)]
+    client("INSERT INTO dbo.pages VALUES (1, 'x')")
+    assert client(asked) == [(1, 1), (2, 0)]
+
+
 def test_a_renamed_table_keeps_its_object_id(client: Client) -> None:
     client("DROP TABLE IF EXISTS dbo.before; DROP TABLE IF EXISTS dbo.after; CREATE TABLE dbo.before (id int)")
     number = client.value("SELECT OBJECT_ID(N'dbo.before')")

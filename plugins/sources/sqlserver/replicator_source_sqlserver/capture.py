@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from typing import Self
 
 from typing_extensions import override
 
 from replicator.model.errors import Problem
 from replicator.model.identity import TableIdentity
-from replicator.model.schema import TableId
+from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import SourceContext, SourceLog
+from replicator.plugins.verification import SourceState
 from replicator_source_sqlserver.catalogue import CatalogTable
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connection, Connector, Session
@@ -35,6 +37,7 @@ class Sessions:
     watch: Session
     log: Session
     reading: Session
+    _verifying: set[Session] = field(default_factory=set)
 
     @classmethod
     def of(cls, config: SqlServerConfig) -> Self:
@@ -48,9 +51,20 @@ class Sessions:
             reading=Session(connector, is_bounded=False),
         )
 
+    @contextmanager
+    def verifying(self) -> Iterator[Session]:
+        """Another one, for one state that is verified."""
+        session = Session(self.connector, is_bounded=False)
+        self._verifying.add(session)
+        try:
+            yield session
+        finally:
+            self._verifying.discard(session)
+            session.close()
+
     def close(self) -> None:
         """Close all of them."""
-        for session in (self.control, self.watch, self.log, self.reading):
+        for session in (self.control, self.watch, self.log, self.reading, *self._verifying):
             session.close()
         self.connector.close()
 
@@ -70,6 +84,10 @@ class Capture(SourceLog):
     @abstractmethod
     def tables(self) -> TableReader:
         """Reads tables so that what was seen can be told by this log."""
+
+    @abstractmethod
+    def open_state(self, schema: TableSchema, columns: Collection[str]) -> AbstractContextManager[SourceState]:
+        """See `SupportsSourceVerification.open_state`."""
 
     @abstractmethod
     def read_tables(self, connection: Connection, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:

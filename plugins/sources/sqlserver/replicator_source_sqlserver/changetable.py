@@ -137,8 +137,7 @@ class ChangeTable:
             self._column(values, column.name, column.type)
             for values, column in zip(columns[len(_META) :], self.schema.columns, strict=True)
         ]
-        if not self.schema.key:
-            self._verify_bits(arrays, changes.before)
+        self._verify_bits(arrays, changes.before)
         first = np.where(changes.before == NONE, changes.after, changes.before)
         return Decoded(
             schema=self.schema,
@@ -152,20 +151,22 @@ class ChangeTable:
         )
 
     def _verify_bits(self, arrays: Sequence[pa.Array], before: Positions) -> None:
-        """Without a key a deleted row is found by all its values; servers may leave a BIT out.
+        """A deleted row is found by its key, or without one by all its values; servers may leave a BIT out.
 
         Raises:
             TableError: `corrupt_rows`.
         """
         indices = pa.array(before[before != NONE])
+        key = self.schema.key
         for column, array in zip(self.schema.columns, arrays, strict=True):
-            if pa.types.is_boolean(column.type) and not column.nullable and array.take(indices).null_count:
+            tells = column.name in key if key else not column.nullable
+            if pa.types.is_boolean(column.type) and tells and array.take(indices).null_count:
                 raise TableError(
                     f"the change table of {self.instance.name} has NULL for {column.name}, which is NOT NULL, of a deleted row:"
-                    " which row that was is unknown without a key.",
+                    f" which row that was is unknown{'' if key else ' without a key'}.",
                     code="corrupt_rows",
                     table=str(self.schema.table),
-                    action="Give the table a primary key, or exclude it.",
+                    action=f"Give the table a primary key{' that has no bit' if key else ''}, or exclude it.",
                 )
 
     def _column(self, values: Sequence[Any], name: str, wanted: pa.DataType) -> pa.Array:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, timedelta
 
 from typing_extensions import override
 
 from replicator.model.deletion import Deletion
-from replicator.model.errors import Problem
+from replicator.model.errors import Problem, TableError
 from replicator.model.guarantee import Guarantee
 from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds
 from replicator.plugins.source import LogReader, LogRetention, LogStatus, SourceContext, Visibility
+from replicator.plugins.verification import SourceState
 from replicator_source_sqlserver import tracking, tracking_assessment
 from replicator_source_sqlserver.capture import Capture, Sessions
 from replicator_source_sqlserver.catalogue import CatalogTable
@@ -53,6 +55,15 @@ class ChangeTracking(Capture):
     @override
     def tables(self) -> TableReader:
         return self._reader
+
+    @override
+    def open_state(self, schema: TableSchema, columns: Collection[str]) -> AbstractContextManager[SourceState]:
+        raise TableError(
+            "tables whose changes come from change tracking cannot be verified yet.",
+            code="tracking_not_verified",
+            table=str(schema.table),
+            action="Set `source.capture: cdc` to have tables verified.",
+        )
 
     @override
     def read_tables(self, connection: Connection, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:

@@ -82,6 +82,11 @@ def whole_query(plan: ReadPlan) -> str:
     return f"SELECT {', '.join(plan.columns)} FROM {plan.table}"
 
 
+def some_query(plan: ReadPlan, rows: int) -> str:
+    """So many rows of the table, any."""
+    return f"SELECT TOP ({rows}) {', '.join(plan.columns)} FROM {plan.table}"
+
+
 def _outer(plan: ReadPlan) -> str:
     return ", ".join(f"c{number}" for number in range(1, len(plan.schema.columns) + 1))
 

@@ -23,7 +23,7 @@ Server: where a real one answers differently, the model is wrong. Please report 
 
 The authors never ran this on a real SQL Server: they have none. They ran it on their model only. Use a database for tests.
 
-It makes the schema {SCHEMA} with about sixty small tables, captures them, changes rows, and removes everything. If change data capture is
+It makes the schema {SCHEMA} with about a hundred small tables, captures most, changes rows, and removes all. If change data capture is
 off for the database, it is switched on, and off again at the end; that needs sysadmin, everything else db_owner. SQL Server Agent has to
 run. It takes some minutes. Nothing outside of the schema is changed, except that the database's log and change tables grow a little.
 """

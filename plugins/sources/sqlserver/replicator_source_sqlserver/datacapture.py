@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from typing_extensions import override
@@ -17,7 +19,8 @@ from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds
 from replicator.plugins.source import LogReader, LogRetention, LogStatus, SourceContext, Visibility
-from replicator_source_sqlserver import assessment, capturelog, discovery, table_assessment
+from replicator.plugins.verification import SourceState
+from replicator_source_sqlserver import assessment, capturelog, discovery, table_assessment, verification
 from replicator_source_sqlserver.capture import Capture, Sessions
 from replicator_source_sqlserver.capturedtables import CapturedTables
 from replicator_source_sqlserver.catalogue import CaptureInstance, CatalogTable
@@ -31,6 +34,7 @@ from replicator_source_sqlserver.managing import ManagedInstances
 from replicator_source_sqlserver.marks import AwaitedMarks, server_moment, write_token
 from replicator_source_sqlserver.position import Position
 from replicator_source_sqlserver.server import read_facts, read_retention
+from replicator_source_sqlserver.settling import Settling
 from replicator_source_sqlserver.snapshot import TableReader
 from replicator_source_sqlserver.visibility import UNSETTLED_S, LsnVisibility, NotedHeads, read_visibility
 from replicator_source_sqlserver.wholereads import WholeReads
@@ -65,6 +69,17 @@ class ChangeDataCapture(Capture):
     @override
     def tables(self) -> TableReader:
         return self._reader
+
+    @override
+    @contextmanager
+    def open_state(self, schema: TableSchema, columns: Collection[str]) -> Iterator[SourceState]:
+        settling = Settling(
+            heads=self._heads, is_locking=self.config.chunk_isolation == "locking", settle_s=UNSETTLED_S
+        )
+        with self.sessions.verifying() as session:
+            reader = replace(self._reader, session=session, _tables={})
+            with verification.open_state(reader, settling, schema, columns) as state:
+                yield state
 
     @override
     def read_tables(self, connection: Connection, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
@@ -166,7 +181,7 @@ class ChangeDataCapture(Capture):
                     f"Change data capture ends in front of {lsn_to_text(position.lsn)}, where we are: it was disabled, or the database "
                     "restored.",
                     code="offset_expired",
-                    action="Run `replicator snapshot NAME --restart`.",
+                    action="Run `replicator snapshot NAME --changed-only` or `--restart`.",
                 )
             found = discovery.read_tables(connection, [t for t in schemas if t not in self.numbers])
             zone = capturelog.zone(connection)

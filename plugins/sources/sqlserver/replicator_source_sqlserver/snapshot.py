@@ -29,9 +29,10 @@ from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.cursors import cursors
 from replicator.plugins.kit.reads import ChunkBounds, TableReads, impossible_key, joined, verify_shape
+from replicator.plugins.planning import RowSample
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Visibility, WholeRead
 from replicator_source_sqlserver.catalogue import CatalogTable
-from replicator_source_sqlserver.chunksql import ReadPlan, chunk_query, whole_query
+from replicator_source_sqlserver.chunksql import ReadPlan, chunk_query, some_query, whole_query
 from replicator_source_sqlserver.connection import Connection, Row
 from replicator_source_sqlserver.discovery import read_tables
 from replicator_source_sqlserver.errors import DENIED, NO_SUCH_VALUE, number_of
@@ -134,6 +135,18 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
                 if not begun.has_ended:
                     # Cut short: neither the transaction nor its isolation may be left behind.
                     self.session.release()
+
+    def sample(self, schema: TableSchema, rows: int) -> RowSample:
+        """See `SupportsPlanning.sample`. What the statement saw is not asked: nothing is replicated of it."""
+        with self._read(schema, "reading a sample") as run:
+            request = self.bounds.bounded(ChunkRequest(schema=schema, limit=rows))
+            query, parameters = (
+                chunk_query(run.plan, request) if schema.key else (some_query(run.plan, request.limit), ())
+            )
+            batches, is_cut = self.bounds.take(request, run.batches(query, parameters))
+            run.identity()
+        found = joined(batches, schema)
+        return RowSample(rows=found, is_whole=found.num_rows < rows and not is_cut)
 
     @contextmanager
     def _read(self, schema: TableSchema, doing: str) -> Iterator[_Run]:

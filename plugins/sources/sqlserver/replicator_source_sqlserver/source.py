@@ -5,7 +5,7 @@ Nothing is made on the server, unless `manage_capture` allows it, and nothing is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import ClassVar, Final
@@ -19,6 +19,7 @@ from replicator.model.errors import Problem
 from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.planning import RowSample, SourceStatistics, SupportsPlanning
 from replicator.plugins.source import (
     Chunk,
     ChunkRequest,
@@ -31,7 +32,8 @@ from replicator.plugins.source import (
     Visibility,
     WholeRead,
 )
-from replicator_source_sqlserver import assessment, discovery
+from replicator.plugins.verification import SourceState, SupportsSourceVerification
+from replicator_source_sqlserver import assessment, discovery, planning
 from replicator_source_sqlserver.capture import Capture, Sessions
 from replicator_source_sqlserver.changetracking import ChangeTracking
 from replicator_source_sqlserver.config import SqlServerConfig
@@ -42,7 +44,7 @@ _CAPTURES: Final[Mapping[str, type[Capture]]] = {"cdc": ChangeDataCapture, "chan
 """By `source.capture`."""
 
 
-class SqlServerSource(DeltaSource[SqlServerConfig]):
+class SqlServerSource(DeltaSource[SqlServerConfig], SupportsSourceVerification, SupportsPlanning):
     """A database of a SQL Server."""
 
     type_name: ClassVar[str] = "sqlserver"
@@ -134,6 +136,19 @@ class SqlServerSource(DeltaSource[SqlServerConfig]):
     @override
     def read_whole(self, schema: TableSchema) -> AbstractContextManager[WholeRead]:
         return self._capture.tables.read_whole(schema)
+
+    @override
+    def open_state(self, schema: TableSchema, columns: Collection[str]) -> AbstractContextManager[SourceState]:
+        return self._capture.open_state(schema, columns)
+
+    @override
+    def statistics(self, tables: Sequence[TableId]) -> SourceStatistics:
+        with self._sessions.control.use("reading the server's statistics") as connection:
+            return planning.read_statistics(connection, tables)
+
+    @override
+    def sample(self, schema: TableSchema, rows: int) -> RowSample:
+        return self._capture.tables.sample(schema, rows)
 
     @override
     def close(self) -> None:

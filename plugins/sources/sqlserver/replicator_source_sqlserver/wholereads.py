@@ -60,8 +60,8 @@ _STATE: Final = "SELECT snapshot_isolation_state FROM sys.databases WHERE name =
 _ON: Final = 1
 _MAX_LSN: Final = "SELECT sys.fn_cdc_get_max_lsn()"
 _CLOCK: Final = "SELECT SYSDATETIME()"
-_TOUCH: Final = "SELECT TOP (1) 1 AS found FROM {table} {hint}"
-_LOCK: Final = "WITH (TABLOCK, HOLDLOCK)"
+TOUCH: Final = "SELECT TOP (1) 1 AS found FROM {table} {hint}"
+WHOLE_TABLE: Final = "WITH (TABLOCK, HOLDLOCK)"
 _BEHIND: Final = """
 SELECT TOP (1) m.start_lsn FROM cdc.lsn_time_mapping m WHERE m.start_lsn > CONVERT(binary(10), ?, 1){times} ORDER BY m.start_lsn
 """
@@ -173,12 +173,17 @@ class WholeReads:
             TableError: `snapshot_isolation_off`.
             SourceUnavailableError: `no_quiet_moment`, `capture_behind`.
         """
-        _verify_allowed(connection, table.table)
+        verify_snapshot_allowed(
+            connection,
+            table.table,
+            "a table without a key is read",
+            "or give the table a primary key. Then run `replicator snapshot NAME TABLE`.",
+        )
         before = _max_lsn(connection)
         connection.execute("SET TRANSACTION ISOLATION LEVEL SNAPSHOT")
         connection.execute("BEGIN TRANSACTION")
         with _locked(other, table.table) if is_locking else nullcontext() as locker:
-            connection.rows(_TOUCH.format(table=quoted_table(table.table), hint=""))
+            connection.rows(TOUCH.format(table=quoted_table(table.table), hint=""))
             end = log_end(connection)
             moment: datetime = connection.rows(_CLOCK)[0][0]
             if locker is not None and end is None:
@@ -217,14 +222,24 @@ class WholeReads:
         return bytes(found[0][0])
 
 
-def _verify_allowed(connection: Connection, table: TableId) -> None:
+def verify_snapshot_allowed(connection: Connection, table: TableId, doing: str, otherwise: str) -> None:
+    """See that the database allows SNAPSHOT transactions.
+
+    Args:
+        connection: Any.
+        table: Which one is to be read.
+        doing: For the message.
+        otherwise: What else could be done than to allow them, and what then.
+
+    Raises:
+        TableError: `snapshot_isolation_off`.
+    """
     if int(connection.rows(_STATE)[0][0]) != _ON:
         raise TableError(
-            "a table without a key is read in a SNAPSHOT transaction, which the database does not allow.",
+            f"{doing} in a SNAPSHOT transaction, which the database does not allow.",
             code="snapshot_isolation_off",
             table=str(table),
-            action="Run `ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON`, or give the table a primary key."
-            " Then run `replicator snapshot NAME TABLE`.",
+            action=f"Run `ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON`, {otherwise}",
         )
 
 
@@ -260,7 +275,7 @@ def _locked(other: Session[Connection], table: TableId) -> Iterator[Connection]:
     """A shared lock on the whole table. An error closes the session, and so ends the transaction."""
     with other.use("locking a table", table=table) as connection:
         connection.execute("BEGIN TRANSACTION")
-        connection.rows(_TOUCH.format(table=quoted_table(table), hint=_LOCK))
+        connection.rows(TOUCH.format(table=quoted_table(table), hint=WHOLE_TABLE))
         yield connection
         connection.execute("ROLLBACK TRANSACTION")
 

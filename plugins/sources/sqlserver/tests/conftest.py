@@ -10,10 +10,13 @@ import pyodbc
 import pytest
 
 from replicator.config import Secret
+from replicator.plugins.source import SourceContext
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connector, Session
 from replicator_source_sqlserver.driver import settings_of, write_freetds_conf
+from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
+from replicator_testbed.sqlserver.databases import SIGNAL, SqlServerDatabase, SqlServers
 from replicator_testbed.sqlserver.drivers import LOGIN_SECONDS, Driver, library
 from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import SqlServerModel
@@ -86,3 +89,29 @@ def open_session() -> Iterator[OpenSession]:
 def connection(model: SqlServerModel, open_: Open, request: pytest.FixtureRequest) -> pyodbc.Connection:
     """Through each of the two drivers."""
     return open_(model, request.param)
+
+
+@pytest.fixture(scope="module")
+def of_the_module(postgres: PostgresServer) -> Iterator[SqlServerDatabase]:
+    """A database whose capture job runs."""
+    with SqlServers(postgres=postgres).database() as database:
+        yield database
+
+
+@pytest.fixture
+def database(of_the_module: SqlServerDatabase) -> Iterator[SqlServerDatabase]:
+    """The same, without tables of other tests."""
+    yield of_the_module
+    signal = SIGNAL.partition(".")[2]
+    names = [row[0] for row in of_the_module.execute("SELECT name FROM sys.tables WHERE schema_id = SCHEMA_ID(N'dbo')")]
+    of_the_module.execute(*(f"DROP TABLE dbo.{name}" for name in names if name != signal))
+
+
+@pytest.fixture
+def source(database: SqlServerDatabase) -> Iterator[SqlServerSource]:
+    """A source of the database."""
+    block = {name: value for name, value in database.source.items() if name != "type"}
+    config = SqlServerConfig(**block, password=Secret(database.server.password))
+    source = SqlServerSource(config, SourceContext(replicator="shop", uuid="u1", epoch=1))
+    yield source
+    source.close()

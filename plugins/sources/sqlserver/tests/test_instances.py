@@ -155,9 +155,11 @@ def test_a_transaction_that_alters_a_table_and_changes_rows_is_two(two: World) -
     reader.close()
 
 
-def test_a_deleted_row_without_its_bit_fails_a_table_without_a_key(two: World) -> None:
+@pytest.mark.parametrize("key", ["", ", PRIMARY KEY (flag, id)"])
+def test_a_deleted_row_without_its_bit_fails_a_table_that_needs_it_to_find_the_row(two: World, key: str) -> None:
     two.execute(
-        "CREATE TABLE dbo.bits (id int NOT NULL, flag bit NOT NULL)",
+        "DROP TABLE IF EXISTS dbo.bits",
+        f"CREATE TABLE dbo.bits (id int NOT NULL, flag bit NOT NULL{key})",
         "EXEC sys.sp_cdc_enable_table @source_schema = N'dbo', @source_name = N'bits', @role_name = NULL,"
         " @supports_net_changes = 0",
     )

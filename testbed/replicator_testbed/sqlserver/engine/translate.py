@@ -13,9 +13,10 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 
 from replicator_testbed.sqlserver import sqltypes
 from replicator_testbed.sqlserver.engine import conversions
+from replicator_testbed.sqlserver.engine.encodings import Encodings
 from replicator_testbed.sqlserver.engine.names import Names, TableFacts, unbracketed
 from replicator_testbed.sqlserver.outcomes import Bound, SqlError
-from replicator_testbed.sqlserver.sqltypes import SqlType
+from replicator_testbed.sqlserver.sqltypes import SqlType, TypeName
 
 _SHARED: Final = frozenset({"READCOMMITTEDLOCK", "REPEATABLEREAD", "HOLDLOCK", "SERIALIZABLE"})
 _EXCLUSIVE: Final = frozenset({"UPDLOCK", "XLOCK"})
@@ -48,6 +49,10 @@ class Translated:
     mentions: frozenset[str] = field(default_factory=frozenset)
     tables: frozenset[int] = field(default_factory=frozenset)
 
+
+_ARGUMENTS_MAX: Final = 100
+"""Of a function of PostgreSQL. CONCAT takes 254 [DOC: CONCAT]."""
+_CONCAT_MAX: Final = 254
 
 Globals = Mapping[str, exp.Expression]
 """Values of @@ROWCOUNT and the like, by name in capitals without the signs."""
@@ -109,6 +114,7 @@ class _Run:
         self._locks_all = locks_all
         self._arguments: list[Bound] = []
         self._columns: dict[str, str] = {}
+        self._encodings = Encodings()
         self._mentions: set[str] = set()
         self._numbers: set[int] = set()
         self._table_locks: list[str] = []
@@ -166,6 +172,7 @@ class _Run:
                 self._numbers.add(facts.oid)
             for column in facts.columns.values():
                 self._columns.setdefault(column.name.lower(), column.name)
+                self._encodings.note_column(column.name, column.type)
             alias = table.args.get("alias")
             table.set("this", exp.to_identifier(facts.name, quoted=True))
             table.set("db", exp.to_identifier(facts.schema, quoted=True))
@@ -261,14 +268,17 @@ class _Run:
     # -- values ----------------------------------------------------------------------------------------------------
 
     def _rewritten(self, node: exp.Expression) -> exp.Expression:
-        """A node with everything in it rewritten, from the leaves up."""
+        """A node with everything in it rewritten, from the leaves up. What a text's bytes are is noted before that is forgotten."""
         if not isinstance(node, exp.Parameter):
             for key, value in list(node.args.items()):
                 if isinstance(value, exp.Expression):
                     node.set(key, self._rewritten(value))
                 elif isinstance(value, list):
                     node.set(key, [self._rewritten(v) if isinstance(v, exp.Expression) else v for v in value])
-        return self._node(node)
+        encoding = self._encodings.of(node)
+        found = self._node(node)
+        self._encodings.note(found, encoding)
+        return found
 
     def _node(self, node: exp.Expression) -> exp.Expression:  # noqa: C901, PLR0911, PLR0912 - one case for each node
         match node:
@@ -293,8 +303,16 @@ class _Run:
                 return exp.Anonymous(this="sqlserver.is_like", expressions=[node.this, node.expression])
             case exp.Escape() if isinstance(node.this, exp.Anonymous):
                 return exp.Anonymous(this="sqlserver.is_like", expressions=[*node.this.expressions, node.expression])
+            case exp.SHA2():
+                return _function("hashbytes", node.this)
+            case exp.DateDiff():
+                return _difference(node)
+            case exp.Anonymous() if node.name.upper() == "DATALENGTH":
+                return self._encodings.length(node.expressions[0])
             case exp.Length():
                 return exp.Anonymous(this="len", expressions=[node.this])
+            case exp.Concat() if len(node.expressions) > _ARGUMENTS_MAX:
+                return _concatenated(node)
             case exp.Uuid():
                 return exp.Anonymous(this="newid")
             case exp.CurrentTimestamp():
@@ -327,6 +345,8 @@ class _Run:
     def _cast(self, value: exp.Expression, to: exp.DataType, style: int) -> exp.Expression:
         kind = _sql_type(to)
         self._make_type(kind)
+        if kind.name in {TypeName.BINARY, TypeName.VARBINARY} and not style:
+            value = self._encodings.bytes(value)
         return conversions.cast(value, kind, style=style)
 
     # -- statements ------------------------------------------------------------------------------------------------
@@ -412,6 +432,33 @@ def _target(tree: exp.Expression) -> exp.Table | None:
         table = _bare(tree.this)
         return table if isinstance(table, exp.Table) else None
     return None
+
+
+def _function(name: str, *arguments: exp.Expression) -> exp.Expression:
+    call = exp.Anonymous(this=name, expressions=list(arguments))
+    return exp.Dot(this=exp.to_identifier("sqlserver"), expression=call)
+
+
+def _concatenated(node: exp.Concat) -> exp.Expression:
+    """A CONCAT of many texts as one of CONCATs."""
+    parts = node.expressions
+    if len(parts) > _CONCAT_MAX:
+        raise SqlError(189, f"The concat function requires 2 to {_CONCAT_MAX} arguments.", severity=15)
+    blocks = [parts[start : start + _ARGUMENTS_MAX] for start in range(0, len(parts), _ARGUMENTS_MAX)]
+    # `coalesce`: of NULL nothing is made.
+    made = [exp.Concat(expressions=block, safe=True, coalesce=True) for block in blocks]
+    return exp.Concat(expressions=made, safe=True, coalesce=True)
+
+
+def _difference(node: exp.DateDiff) -> exp.Expression:
+    """DATEDIFF of days, and DATEDIFF_BIG of microseconds: as DATEDIFF, those of more than 35 minutes overflow [DOC: DATEDIFF]."""
+    unit = node.args["unit"].name.upper()
+    one, other = (v.this if isinstance(v, exp.TimeStrToTime) else v for v in (node.expression, node.this))
+    if unit == "DAY":
+        return _function("days_between", one, other)
+    if unit == "MICROSECOND" and node.args.get("big_int"):
+        return _function("microseconds_between", one, other)
+    raise SqlError(40510, f"The model has no DATEDIFF of {unit}.")
 
 
 def _bare(node: exp.Expression) -> exp.Expression:

@@ -85,6 +85,46 @@ $$;
 CREATE FUNCTION sqlserver.to_binary(value bytea, size int, pads int) RETURNS bytea IMMUTABLE LANGUAGE sql AS $$
   SELECT CASE WHEN length(value) < size AND pads = 1 THEN value || decode(repeat('00', size - length(value)), 'hex') ELSE substr(value, 1, size) END
 $$;
+-- The bytes of a text by its type and its collation: nvarchar is UTF-16, varchar of a collation of UTF-8 that, other varchar its code page
+-- [DOC: nchar and nvarchar; Collation and Unicode support, UTF-8]. The translation knows which.
+CREATE FUNCTION sqlserver.utf16_bytes(value text) RETURNS bytea IMMUTABLE STRICT LANGUAGE sql AS $$
+  SELECT coalesce(string_agg(CASE WHEN code < 65536 THEN substr(int4send(code), 4, 1) || substr(int4send(code), 3, 1)
+    ELSE substr(int4send(55296 + (code - 65536) / 1024), 4, 1) || substr(int4send(55296 + (code - 65536) / 1024), 3, 1)
+      || substr(int4send(56320 + (code - 65536) % 1024), 4, 1) || substr(int4send(56320 + (code - 65536) % 1024), 3, 1) END, '' ORDER BY at), '')
+  FROM (SELECT ascii(c) AS code, at FROM regexp_split_to_table(value COLLATE "C", '') WITH ORDINALITY AS each(c, at) WHERE c <> '') AS codes
+$$;
+CREATE FUNCTION sqlserver.utf8_bytes(value text) RETURNS bytea IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT convert_to(value, 'UTF8') $$;
+CREATE FUNCTION sqlserver.page_bytes(value text) RETURNS bytea IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT convert_to(value, 'WIN1252') $$;
+CREATE FUNCTION sqlserver.utf8_length(value text) RETURNS int IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT octet_length(value) $$;
+CREATE FUNCTION sqlserver.page_length(value text) RETURNS int IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT char_length(value) $$;
+-- A char keeps its blanks, which PostgreSQL's cast drops.
+CREATE FUNCTION sqlserver.utf16_bytes(value bpchar) RETURNS bytea IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT sqlserver.utf16_bytes(concat(value)) $$;
+CREATE FUNCTION sqlserver.utf8_bytes(value bpchar) RETURNS bytea IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT sqlserver.utf8_bytes(concat(value)) $$;
+CREATE FUNCTION sqlserver.page_bytes(value bpchar) RETURNS bytea IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT sqlserver.page_bytes(concat(value)) $$;
+CREATE FUNCTION sqlserver.utf8_length(value bpchar) RETURNS int IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT octet_length(concat(value)) $$;
+CREATE FUNCTION sqlserver.page_length(value bpchar) RETURNS int IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT char_length(concat(value)) $$;
+CREATE FUNCTION sqlserver.hashbytes(value bytea) RETURNS bytea IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT sha256(value) $$;
+
+-- A binary is cast to an integer as its bytes, the highest first; the missing ones are zeros [DOC: binary and varbinary, converting; K].
+CREATE FUNCTION sqlserver.bytes_to_bigint(value bytea) RETURNS int8 IMMUTABLE STRICT LANGUAGE sql AS $$
+  SELECT ('x' || encode(substr(decode(repeat('00', 8), 'hex') || value, length(value) + 1), 'hex'))::bit(64)::int8
+$$;
+CREATE FUNCTION sqlserver.bytes_to_int(value bytea) RETURNS int4 IMMUTABLE STRICT LANGUAGE sql AS $$
+  SELECT ('x' || encode(substr(decode(repeat('00', 4), 'hex') || value, length(value) + 1), 'hex'))::bit(32)::int4
+$$;
+CREATE CAST (bytea AS int8) WITH FUNCTION sqlserver.bytes_to_bigint(bytea);
+CREATE CAST (bytea AS int4) WITH FUNCTION sqlserver.bytes_to_int(bytea);
+
+-- How often the clock shows another day or microsecond from one time to another [DOC: DATEDIFF, DATEDIFF_BIG].
+CREATE FUNCTION sqlserver.days_between(one timestamp, other timestamp) RETURNS int IMMUTABLE STRICT LANGUAGE sql AS $$
+  SELECT other::date - one::date
+$$;
+CREATE FUNCTION sqlserver.microseconds_between(one timestamp, other timestamp) RETURNS int8 IMMUTABLE STRICT LANGUAGE sql AS $$
+  SELECT ((extract(epoch FROM other) - extract(epoch FROM one)) * 1000000)::int8
+$$;
+CREATE FUNCTION sqlserver.microseconds_between(one time, other time) RETURNS int8 IMMUTABLE STRICT LANGUAGE sql AS $$
+  SELECT ((extract(epoch FROM other) - extract(epoch FROM one)) * 1000000)::int8
+$$;
 -- CONVERT of a text to a binary: style 1 has the 0x in front, 2 has none [DOC: CAST and CONVERT, binary styles].
 CREATE FUNCTION sqlserver.to_bytes(value text, style int) RETURNS bytea IMMUTABLE LANGUAGE sql AS $$
   SELECT CASE style WHEN 0 THEN convert_to(value, 'UTF8') WHEN 1 THEN decode(substr(value, 3), 'hex') ELSE decode(value, 'hex') END

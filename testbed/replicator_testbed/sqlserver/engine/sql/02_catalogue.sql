@@ -160,8 +160,10 @@ CREATE FUNCTION sqlserver.object_schema_name(wanted int) RETURNS sqlserver.sysna
 CREATE FUNCTION sqlserver.col_name(wanted int, at int) RETURNS sqlserver.sysname STABLE LANGUAGE sql AS $$ SELECT name FROM sys.columns WHERE object_id = wanted AND column_id = at $$;
 CREATE FUNCTION sqlserver.type_name(wanted int) RETURNS sqlserver.sysname STABLE LANGUAGE sql AS $$ SELECT name FROM sys.types WHERE user_type_id = wanted $$;
 CREATE FUNCTION sqlserver.quotename(name text) RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT '[' || replace(name COLLATE "C", ']', ']]') || ']' $$;
-CREATE FUNCTION sqlserver.collationproperty(collation_name text, property text) RETURNS int IMMUTABLE LANGUAGE sql AS $$
+-- Collations of UTF-8 are there since SQL Server 2019 [DOC: Collation and Unicode support]; of an unknown one the answer is NULL.
+CREATE FUNCTION sqlserver.collationproperty(collation_name text, property text) RETURNS int STABLE LANGUAGE sql AS $$
   SELECT CASE WHEN lower(property COLLATE "C") <> 'codepage' OR collation_name IS NULL THEN NULL
+    WHEN collation_name COLLATE "C" LIKE '%UTF8' AND (SELECT split_part(d.version, '.', 1)::int FROM sqlserver.database d) < 15 THEN NULL
     WHEN collation_name COLLATE "C" LIKE '%UTF8' THEN 65001 WHEN collation_name COLLATE "C" LIKE 'Polish%' THEN 1250 ELSE 1252 END
 $$;
 CREATE FUNCTION sqlserver.len(value text) RETURNS int IMMUTABLE LANGUAGE sql AS $$ SELECT length(rtrim(value, ' ')) $$;
@@ -169,6 +171,7 @@ CREATE FUNCTION sqlserver.datalength(value bytea) RETURNS int IMMUTABLE LANGUAGE
 CREATE FUNCTION sqlserver.datalength(value text) RETURNS int IMMUTABLE LANGUAGE sql AS $$
   SELECT 2 * length(value) + 2 * length(regexp_replace(value COLLATE "C", '[\u0001-\uffff]', '', 'g'))
 $$;
+CREATE FUNCTION sqlserver.datalength(value bpchar) RETURNS int IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT sqlserver.datalength(concat(value)) $$;
 -- How far the server's clock is ahead of PostgreSQL's, since when by PostgreSQL's: `SqlServerModel.set_clock`.
 CREATE TABLE sqlserver.clock (since timestamp NOT NULL, ahead interval NOT NULL);
 CREATE FUNCTION sqlserver.server_time(at timestamp) RETURNS timestamp VOLATILE LANGUAGE sql AS $$

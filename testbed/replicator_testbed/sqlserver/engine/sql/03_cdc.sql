@@ -115,8 +115,14 @@ CREATE VIEW sys.tables AS
     0::sqlserver.bit AS is_filetable, 0::sqlserver.bit AS is_node, 0::sqlserver.bit AS is_edge
   FROM sys.objects o WHERE o.type = 'U ';
 CREATE VIEW sys.partitions AS
-  SELECT r.oid::int AS object_id, 1 AS index_id, 1 AS partition_number, greatest(c.reltuples, 0)::bigint AS rows
+  SELECT r.oid::int AS object_id, 1 AS index_id, 1 AS partition_number, greatest(c.reltuples, 0)::bigint AS rows,
+    r.oid::bigint AS partition_id, r.oid::bigint AS hobt_id
   FROM sqlserver.relations r JOIN pg_catalog.pg_class c ON c.oid = r.oid WHERE r.relkind = 'r';
+-- The table's own pages, and those of its large values [DOC: sys.allocation_units; type 1, IN_ROW_DATA, and 2, LOB_DATA].
+CREATE VIEW sys.allocation_units AS
+  SELECT p.partition_id AS container_id, k.type::int AS type,
+    (CASE k.type WHEN 1 THEN pg_relation_size(c.oid) ELSE coalesce(pg_relation_size(nullif(c.reltoastrelid, 0)), 0) END / 8192)::bigint AS used_pages
+  FROM sys.partitions p JOIN pg_catalog.pg_class c ON c.oid::bigint = p.partition_id CROSS JOIN (VALUES (1), (2)) AS k(type);
 CREATE VIEW sys.dm_cdc_errors AS
   SELECT 0 AS session_id, 0 AS phase_number, entry_time::sqlserver.datetime AS entry_time, error_number, 16 AS error_severity, 1 AS error_state,
     error_message::sqlserver."nvarchar(4000)" AS error_message, ''::sqlserver."nvarchar(60)" AS start_lsn, ''::sqlserver."nvarchar(60)" AS begin_lsn
