@@ -24,7 +24,8 @@ from tests.faults.test_repaired_keys_mysql import EXTRA, spoil
 @pytest.mark.timeout(1800)
 def test_keys_of_every_type_are_repaired_while_rows_change(tmp_path: Path, sqlserver: SqlServers) -> None:
     # A bit has two values: nothing can be added, and it may be missing in the log of a deletion.
-    types = [type_ for type_ in (*KEYS, *OTHER_KEYS) if type_ != "bit"]
+    # Text in another code page than the database's is refused.
+    types = [type_ for type_ in (*KEYS, *OTHER_KEYS) if type_ != "bit" and "UTF8" not in type_]
     values = {**KEYS, **OTHER_KEYS}
     with sqlserver.database() as database:
         for number, type_ in enumerate(types):
