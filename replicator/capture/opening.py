@@ -126,8 +126,11 @@ def _rename(parts: Parts, tables: TrackedTables, tracked: TrackedTable, source: 
 
 
 def _has_target(tracked: TrackedTable) -> bool:
-    return table_life.has_begun(tracked.record) and (
-        not table_life.has_failed(tracked.record) or table_life.is_dropped(tracked.record)
+    """Whether its name is looked for. What failed by a privilege may only be hidden."""
+    record = tracked.record
+    is_curable = record.error is not None and record.error.is_curable
+    return table_life.has_begun(record) and (
+        not table_life.has_failed(record) or table_life.is_dropped(record) or is_curable
     )
 
 

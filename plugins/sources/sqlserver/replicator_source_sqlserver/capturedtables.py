@@ -13,6 +13,7 @@ from replicator_source_sqlserver.capturelog import InstanceStart
 from replicator_source_sqlserver.catalogue import CaptureInstance, CatalogTable
 from replicator_source_sqlserver.changetable import ChangeTable, not_captured
 from replicator_source_sqlserver.connection import Connection
+from replicator_source_sqlserver.denials import denied, hidden
 from replicator_source_sqlserver.discovery import read_change_columns, read_objects
 from replicator_source_sqlserver.instances import begun_until
 from replicator_source_sqlserver.position import Position
@@ -219,7 +220,10 @@ class CapturedTables:
         """Tables that were dropped; those of which nobody captures changes any more fail."""
         dropped = []
         for table in list(self.capturing()):
-            if table not in self._found:
+            if table not in self._found and self._numbers[table] in {start.source for start in starts.values()}:
+                # With a table that is dropped go its instances: this one is only hidden from our account.
+                self.fail(table, hidden(table))
+            elif table not in self._found:
                 self._failed.add(table)
                 dropped.append(DDLEvent(operation=DDLOperation.DROP_TABLE, table=table))
             elif not self.instances(table, starts):
@@ -230,9 +234,12 @@ class CapturedTables:
         """How to read an instance in the shape that was delivered last.
 
         Raises:
-            TableError: It lacks a column.
+            TableError: It lacks a column, or may not be read.
         """
-        return ChangeTable.of(self._schemas[table], instance, self._columns.get(instance.object_id, {}))
+        if instance.object_id not in self._columns:
+            # Columns are shown only of what may be read.
+            raise denied(table, [instance])
+        return ChangeTable.of(self._schemas[table], instance, self._columns[instance.object_id])
 
 
 def _uncaptured_table(table: TableId) -> TableError:

@@ -26,6 +26,7 @@ from replicator_source_sqlserver.capturedtables import CapturedTables
 from replicator_source_sqlserver.catalogue import CaptureInstance, CatalogTable
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connection, Session
+from replicator_source_sqlserver.denials import hidden, read_captured, verify_some_readable
 from replicator_source_sqlserver.health import HEARTBEAT_S, CaptureHealth
 from replicator_source_sqlserver.log import ChangeReader
 from replicator_source_sqlserver.logend import log_end
@@ -83,7 +84,21 @@ class ChangeDataCapture(Capture):
 
     @override
     def read_tables(self, connection: Connection, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
-        return discovery.read_tables(connection, tables)
+        """See `Capture.read_tables`.
+
+        Raises:
+            TableError: A table that we have captured is hidden from the account.
+            SourceUnavailableError: All of several are.
+        """
+        found = discovery.read_tables(connection, tables)
+        if missing := {self.numbers[table]: table for table in tables if table not in found and table in self.numbers}:
+            renamed = discovery.read_names(connection, missing)
+            numbers = read_captured(connection) & (missing.keys() - renamed.keys())
+            errors = {missing[number]: hidden(missing[number]) for number in sorted(numbers)}
+            verify_some_readable(errors, tables)
+            for error in errors.values():
+                raise error
+        return found
 
     @override
     def identity(self) -> Mapping[str, str]:

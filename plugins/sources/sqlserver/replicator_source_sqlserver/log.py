@@ -34,7 +34,8 @@ from replicator_source_sqlserver.capturelog import InstanceStart
 from replicator_source_sqlserver.catalogue import CaptureInstance
 from replicator_source_sqlserver.changetable import ChangeTable, Decoded, Last, last_of
 from replicator_source_sqlserver.connection import Connection, Session
-from replicator_source_sqlserver.errors import TABLE_CHANGED, facts_of, number_of
+from replicator_source_sqlserver.denials import denied, read_unreadable, verify_some_readable
+from replicator_source_sqlserver.errors import DENIED, TABLE_CHANGED, facts_of, number_of
 from replicator_source_sqlserver.health import CaptureHealth
 from replicator_source_sqlserver.instances import Reading, may_have_lost, readings
 from replicator_source_sqlserver.lsn import lsn_to_text, next_lsn, previous_lsn
@@ -259,9 +260,7 @@ class ChangeReader(LogReader):
     def _read(
         self, connection: Connection, commits: list[Commit], tokens: Sequence[str], starts: Starts, limits: PullLimits
     ) -> Page:
-        parts = self._parts(commits[-1].lsn, starts)
-        with _instances_kept():
-            counts = capturelog.counts(connection, [reading for *_, reading in parts])
+        parts, counts = self._counts(connection, self._parts(commits[-1].lsn, starts), starts)
         per_commit: dict[bytes, int] = {}
         for (_, lsn), count in counts.items():
             per_commit[lsn] = per_commit.get(lsn, 0) + count
@@ -297,8 +296,36 @@ class ChangeReader(LogReader):
         now = server_moment(connection) if self._board.has_times else None
         return self._board.reached(tokens, end, now)
 
+    def _counts(
+        self, connection: Connection, parts: list[Part], starts: Starts
+    ) -> tuple[list[Part], Mapping[tuple[int, bytes], int]]:
+        """How many rows each commit has in each of the parts that may be read; tables of which one may not be fail."""
+        while True:
+            try:
+                with _instances_kept():
+                    return parts, capturelog.counts(connection, [reading for *_, reading in parts])
+            except pyodbc.Error as error:
+                failed = self._denied(connection, starts) if number_of(error) in DENIED else {}
+                if not failed:
+                    raise
+            self._fail(failed)
+            parts = [part for part in parts if part[0] not in failed]
+
+    def _denied(self, connection: Connection, starts: Starts) -> Mapping[TableId, TableError]:
+        unreadable, found = read_unreadable(connection), dict[TableId, TableError]()
+        for table in self._tables.capturing():
+            if lost := [i for i in self._tables.instances(table, starts) if i.object_id in unreadable]:
+                found[table] = denied(table, lost)
+        return found
+
+    def _fail(self, errors: Mapping[TableId, TableError]) -> None:
+        verify_some_readable(errors, list(self._tables.capturing()))
+        for table, error in errors.items():
+            self._tables.fail(table, error)
+
     def _parts(self, upto: bytes, starts: Starts) -> list[Part]:
         found: list[Part] = []
+        errors: dict[TableId, TableError] = {}
         for table in self._tables.capturing():
             instances = self._tables.instances(table, starts)
             try:
@@ -308,7 +335,8 @@ class ChangeReader(LogReader):
                     if not self._tables.is_left_out(table, reading.instance, self._position)
                 ]
             except TableError as error:
-                self._tables.fail(table, error)
+                errors[table] = error
+        self._fail(errors)
         return found
 
     def _rows_max(self, limits: PullLimits) -> int:
@@ -327,7 +355,7 @@ class ChangeReader(LogReader):
         """The changes of one table, which has so many rows."""
         table, change_table, reading = part
         query = change_table.commits(reading.after, min(reading.upto, upto))
-        rows = self._rows(connection, *query)
+        rows = self._rows(connection, table, reading, *query)
         if len(rows) < count:
             raise _rows_missing(reading)
         return self._decoded(connection, table, change_table, rows)
@@ -341,7 +369,7 @@ class ChangeReader(LogReader):
         table, change_table, reading = large.parts[0]
         limit = min(self._rows_max(limits), large.left[table] + 1)
         query = change_table.part(large.commit.lsn, large.last, max(2, limit))
-        rows: Sequence[Any] = self._rows(connection, *query)
+        rows: Sequence[Any] = self._rows(connection, table, reading, *query)
         self._check_kept(connection, capturelog.starts(connection), [reading])
         if not rows:
             raise _rows_missing(reading)
@@ -385,9 +413,16 @@ class ChangeReader(LogReader):
                 code="instance_changed",
             ) from failed
 
-    def _rows(self, connection: Connection, query: str, parameters: Sequence[Any]) -> Sequence[Any]:
-        with _instances_kept():
-            return connection.rows(query, parameters)
+    def _rows(
+        self, connection: Connection, table: TableId, reading: Reading, query: str, parameters: Sequence[Any]
+    ) -> Sequence[Any]:
+        try:
+            with _instances_kept():
+                return connection.rows(query, parameters)
+        except pyodbc.Error as error:
+            if number_of(error) not in DENIED:
+                raise
+            raise denied(table, [reading.instance]) from error
 
     def _count_bytes(self, page: Page) -> None:
         if page.events:

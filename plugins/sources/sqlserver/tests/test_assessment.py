@@ -181,7 +181,17 @@ def test_an_account_with_more_than_it_needs(check: Checked) -> None:
     assert check.codes(ORDERS, user=USER) == ["privilege_excess"]
 
 
+def test_a_table_that_the_account_may_not_see_looks_like_none(check: Checked, admin: Run) -> None:
+    # [DOC: Metadata visibility configuration]
+    admin(f"REVOKE SELECT ON dbo.orders FROM {READER}")
+    (problem,) = check(ORDERS)
+    assert problem.code == "table_missing"
+    assert "GRANT SELECT ON [dbo].[orders]" in str(problem.action)
+
+
 def test_select_is_missing(check: Checked, admin: Run) -> None:
+    # An account that has some other permission still sees the table.
+    admin(f"GRANT INSERT ON dbo.orders TO {READER}")
     admin(f"REVOKE SELECT ON dbo.orders FROM {READER}")
     problem = check.fixed_by_its_sql("select_missing", ORDERS)
     assert problem.is_access

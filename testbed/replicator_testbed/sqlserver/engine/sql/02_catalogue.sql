@@ -57,6 +57,15 @@ CREATE VIEW sys.objects AS
     0::sqlserver.bit
   FROM pg_catalog.pg_constraint con JOIN sqlserver.relations r ON r.oid = con.conrelid WHERE con.contype IN ('p', 'u');
 
+-- A user sees an object on which it has some permission, itself or through the schema [DOC: Metadata visibility configuration]. The model itself
+-- has no login. Its tables are those of 05_permissions.sql.
+CREATE FUNCTION sqlserver.is_visible(number int, schema_number int) RETURNS boolean STABLE LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN coalesce(current_setting('sqlserver.login', true), '') = '' OR sqlserver.is_owner() OR EXISTS (
+    SELECT 1 FROM sqlserver.permissions p WHERE p.login = current_setting('sqlserver.login', true)
+      AND p.object_id IN (number, -schema_number) AND NOT p.is_denied);
+END $$;
+
 CREATE VIEW sys.columns AS
   SELECT r.oid::int AS object_id, a.attname::sqlserver.sysname AS name, a.attnum::int AS column_id,
     t.system_type_id::sqlserver.tinyint AS system_type_id,
@@ -76,7 +85,8 @@ CREATE VIEW sys.columns AS
   FROM sqlserver.relations r
   JOIN pg_catalog.pg_attribute a ON a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped
   JOIN sqlserver.types t ON t.pg_type = a.atttypid
-  LEFT JOIN pg_catalog.pg_collation co ON co.oid = a.attcollation AND a.attcollation <> 100;
+  LEFT JOIN pg_catalog.pg_collation co ON co.oid = a.attcollation AND a.attcollation <> 100
+  WHERE sqlserver.is_visible(r.oid::int, r.schema_id);
 
 CREATE VIEW sys.indexes AS
   SELECT r.oid::int AS object_id, ic.relname::sqlserver.sysname AS name,

@@ -113,7 +113,7 @@ CREATE VIEW sys.tables AS
     EXISTS (SELECT 1 FROM sqlserver.cdc_instances i WHERE i.source_object_id = o.object_id)::int::sqlserver.bit AS is_tracked_by_cdc,
     0::sqlserver.tinyint AS temporal_type, 0::sqlserver.bit AS is_memory_optimized, 0::sqlserver.bit AS is_external,
     0::sqlserver.bit AS is_filetable, 0::sqlserver.bit AS is_node, 0::sqlserver.bit AS is_edge
-  FROM sys.objects o WHERE o.type = 'U ';
+  FROM sys.objects o WHERE o.type = 'U ' AND sqlserver.is_visible(o.object_id, o.schema_id);
 CREATE VIEW sys.partitions AS
   SELECT r.oid::int AS object_id, 1 AS index_id, 1 AS partition_number, greatest(c.reltuples, 0)::bigint AS rows,
     r.oid::bigint AS partition_id, r.oid::bigint AS hobt_id
