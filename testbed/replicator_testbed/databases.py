@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 Database: TypeAlias = Union[ScratchDatabase, MysqlDatabase, "SqlServerDatabase"]
 
 
+def is_tracked(database: Database) -> bool:
+    """Whether its changes come from change tracking, which knows no table without a key."""
+    return bool(database.source.get("capture") == "change_tracking")
+
+
 def source_block(database: Database, *, password: str, changed: Mapping[str, Any] | None = None) -> str:
     """The lines of a YAML file's `source:` block, indented.
 

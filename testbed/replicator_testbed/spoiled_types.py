@@ -11,7 +11,7 @@ from psycopg import sql
 
 from replicator_testbed import sqlserver_tables
 from replicator_testbed.corruptions import Corruption
-from replicator_testbed.databases import Database
+from replicator_testbed.databases import Database, is_tracked
 from replicator_testbed.mysql_servers import MysqlDatabase
 from replicator_testbed.mysql_types import GROUPS, OF_MARIADB, OF_MYSQL, Values, held
 from replicator_testbed.postgresql_tables import make_types
@@ -146,11 +146,13 @@ def statements(database: Database, table: SpoiledTable) -> Sequence[str]:
         identity = [f"ALTER TABLE {table.name} REPLICA IDENTITY FULL"] if table.layout is Layout.BAG else []
         return [table.create(), *identity, *table.fill()]
     if not isinstance(database, MysqlDatabase):
-        return [table.create(), _enable(table.name), *table.fill()]
+        return [table.create(), _enable(database, table.name), *table.fill()]
     return [_MYSQL_SESSION, table.create(_MYSQL_OPTIONS), *table.fill()]
 
 
-def _enable(table: str) -> str:
+def _enable(database: Database, table: str) -> str:
+    if is_tracked(database):
+        return f"ALTER TABLE dbo.[{table}] ENABLE CHANGE_TRACKING"
     from replicator_testbed.sqlserver.databases import enable  # with packages of an extra
 
     return enable(table)
@@ -172,7 +174,8 @@ def _of_some(database: Database, types: Sequence[TypeValues]) -> Sequence[Spoile
     of_each = [TypeValues(type_.name, type_.values[:2]) for type_ in types if type_.name in _OF_EACH_FAMILY[dialect]]
     if dialect == "sqlserver":
         of_each = [type_ for type_ in of_each if not type_.name.endswith(sqlserver_tables.WITH_A_KEY_ONLY)]
-    return [*tables_of(in_keys, Layout.BY_ALL, "by_all"), *tables_of(of_each, Layout.BAG, "bag")]
+    without = [] if is_tracked(database) else tables_of(of_each, Layout.BAG, "bag")
+    return [*tables_of(in_keys, Layout.BY_ALL, "by_all"), *without]
 
 
 def _dialect(database: Database) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from replicator_testbed.bigquery import WITHOUT_RESTS, BigQueryEmulator
-from replicator_testbed.databases import Database
+from replicator_testbed.databases import Database, is_tracked
 from replicator_testbed.demo.shop import ShopWriter, Size
 from replicator_testbed.demo.sources import Shop, shop_of
 from replicator_testbed.java import short_lived_options
@@ -82,7 +82,7 @@ def opening(target: str, request: pytest.FixtureRequest) -> Opening:
     def open_shop(folder: Path, origin: Database) -> tuple[Shop, Rig]:
         shop = shop_of(origin, SIZE)
         shop.fill()
-        tables = KEYED if origin.source.get("capture") == "change_tracking" else FOLLOWED
+        tables = KEYED if is_tracked(origin) else FOLLOWED
         rig = Rig(folder=folder, database=origin, tables=tables, extra=QUICK)
         if target == "bigquery":
             emulator: BigQueryEmulator = request.getfixturevalue("emulator")

@@ -28,7 +28,7 @@ PAIRS = [
     ("postgresql", "bigquery"),
     *(
         pytest.param(kind, target, marks=pytest.mark.slow)
-        for kind in ("mariadb", "mysql", "sqlserver")
+        for kind in ("mariadb", "mysql", "sqlserver", "sqlserver_tracking")
         for target in ("delta", "bigquery")
     ),
 ]
@@ -99,13 +99,16 @@ def test_what_somebody_changed_in_the_target_is_found_and_repaired(
     somebody.changes("customers", f"UPDATE {{table}} SET {text} = concat({text}, ' ') WHERE id = 7")
     somebody.changes("customers", "DELETE FROM {table} WHERE id = 8")
     somebody.changes("customers", "INSERT INTO {table} SELECT 999999 AS id, * EXCEPT (id) FROM {table} WHERE id = 9")
-    somebody.changes("page_views", "INSERT INTO {table} SELECT * FROM {table} LIMIT 1")
+    # Change tracking knows no table without a key.
+    has_views = "page_views" in rig.tables
+    if has_views:
+        somebody.changes("page_views", "INSERT INTO {table} SELECT * FROM {table} LIMIT 1")
 
     # No worker runs: the command is one until it is done.
     report = tmp_path / "report.md"
     found = verified(rig, "--report", str(report), "--show-values", check=3)
     assert found["customers"]["counts"] == {"missing": 1, "extra": 1, "different": 1}
-    assert found["page_views"]["counts"] == {"missing": 0, "extra": 1, "different": 0}
+    assert not has_views or found["page_views"]["counts"] == {"missing": 0, "extra": 1, "different": 0}
     told = {(one["key"]["id"], one["kind"], tuple(one["columns"])) for one in found["customers"]["differences"]}
     assert told == {("7", "different", (text,)), ("8", "missing", ()), ("999999", "extra", ())}
     [seven] = [one for one in found["customers"]["differences"] if one["key"]["id"] == "7"]
@@ -119,11 +122,11 @@ def test_what_somebody_changed_in_the_target_is_found_and_repaired(
         found = verified(rig, "--repair", check=0)
     finally:
         busy.stop()
-    assert {name: table["result"] for name, table in found.items()} == {"customers": "equal", "page_views": "equal"}
+    assert {name: table["result"] for name, table in found.items()} == dict.fromkeys(rig.tables, "equal")
     repaired = found["customers"]["repaired"]
     # A change of one of these customers brings its whole row.
     assert (repaired["extra"], repaired["missing"] <= 1, repaired["different"] <= 1) == (1, True, True)
-    assert found["page_views"]["repaired"] == {"missing": 0, "extra": 1, "different": 0}
+    assert not has_views or found["page_views"]["repaired"] == {"missing": 0, "extra": 1, "different": 0}
     # Another judge says so, too.
     process = rig.start()
     rig.settle(process)

@@ -206,7 +206,7 @@ def test_each_corruption_has_families_that_carry_it_and_a_reason_for_the_others(
         ("sqlserver", "delta"),
         ("postgresql", "bigquery"),
         *(pytest.param(kind, "bigquery", marks=pytest.mark.slow) for kind in ("mysql", "sqlserver")),
-        pytest.param("mysql", "delta", marks=pytest.mark.slow),
+        *(pytest.param(kind, "delta", marks=pytest.mark.slow) for kind in ("mysql", "sqlserver_tracking")),
     ],
 )
 def test_every_corruption_of_every_family_is_found(pair: Pair, target: str) -> None:
@@ -222,6 +222,7 @@ def test_every_corruption_of_every_family_is_found(pair: Pair, target: str) -> N
         ("mariadb", "delta"),
         ("mysql", "delta"),
         ("sqlserver", "delta"),
+        ("sqlserver_tracking", "delta"),
         ("postgresql", "bigquery"),
         ("mysql", "bigquery"),
     ],

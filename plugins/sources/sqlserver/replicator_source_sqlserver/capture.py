@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from typing_extensions import override
@@ -13,8 +13,9 @@ from typing_extensions import override
 from replicator.model.errors import Problem
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import SourceContext, SourceLog
+from replicator.plugins.source import SourceContext, SourceLog, Visibility
 from replicator.plugins.verification import SourceState
+from replicator_source_sqlserver import verification
 from replicator_source_sqlserver.catalogue import CatalogTable
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connection, Connector, Session
@@ -85,9 +86,17 @@ class Capture(SourceLog):
     def tables(self) -> TableReader:
         """Reads tables so that what was seen can be told by this log."""
 
-    @abstractmethod
-    def open_state(self, schema: TableSchema, columns: Collection[str]) -> AbstractContextManager[SourceState]:
+    @contextmanager
+    def open_state(self, schema: TableSchema, columns: Collection[str]) -> Iterator[SourceState]:
         """See `SupportsSourceVerification.open_state`."""
+        with self.sessions.verifying() as session:
+            reader = replace(self.tables, session=session, _tables={})
+            with verification.open_state(reader, self.begin_state, schema, columns) as state:
+                yield state
+
+    @abstractmethod
+    def begin_state(self, connection: Connection, table: CatalogTable) -> Visibility:
+        """Make the snapshot in which a table is verified, and say what it sees. See `verification.Begin`."""
 
     @abstractmethod
     def read_tables(self, connection: Connection, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:

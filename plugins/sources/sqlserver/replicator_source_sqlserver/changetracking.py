@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from datetime import UTC, timedelta
 
 from typing_extensions import override
 
 from replicator.model.deletion import Deletion
-from replicator.model.errors import Problem, TableError
+from replicator.model.errors import Problem
 from replicator.model.guarantee import Guarantee
 from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds
 from replicator.plugins.source import LogReader, LogRetention, LogStatus, SourceContext, Visibility
-from replicator.plugins.verification import SourceState
 from replicator_source_sqlserver import tracking, tracking_assessment
 from replicator_source_sqlserver.capture import Capture, Sessions
 from replicator_source_sqlserver.catalogue import CatalogTable
@@ -28,7 +26,8 @@ from replicator_source_sqlserver.server import read_facts
 from replicator_source_sqlserver.snapshot import TableReader
 from replicator_source_sqlserver.trackedlog import HEARTBEAT_S, TrackingReader
 from replicator_source_sqlserver.trackedtables import TrackedTables, name_of, since_of
-from replicator_source_sqlserver.versions import VersionMarks, VersionPosition, VersionVisibility
+from replicator_source_sqlserver.versions import StateVisibility, VersionMarks, VersionPosition, VersionVisibility
+from replicator_source_sqlserver.wholereads import TOUCH
 
 
 class ChangeTracking(Capture):
@@ -57,13 +56,12 @@ class ChangeTracking(Capture):
         return self._reader
 
     @override
-    def open_state(self, schema: TableSchema, columns: Collection[str]) -> AbstractContextManager[SourceState]:
-        raise TableError(
-            "tables whose changes come from change tracking cannot be verified yet.",
-            code="tracking_not_verified",
-            table=str(schema.table),
-            action="Set `source.capture: cdc` to have tables verified.",
-        )
+    def begin_state(self, connection: Connection, table: CatalogTable) -> StateVisibility:
+        connection.begin_snapshot()
+        # The version first: if it did not begin the snapshot, it would be too low, and more rows would be compared again.
+        version = tracking.head(connection)
+        connection.rows(TOUCH.format(table=quoted_table(table.table), hint=""))
+        return StateVisibility(version)
 
     @override
     def read_tables(self, connection: Connection, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:

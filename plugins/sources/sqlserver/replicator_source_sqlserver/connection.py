@@ -73,6 +73,16 @@ class Connection:
                 self._verify_not_cancelled()
                 yield list(rows)
 
+    def begin_snapshot(self) -> None:
+        """Begin a SNAPSHOT transaction. What it sees is settled by what it reads first."""
+        self.execute("SET TRANSACTION ISOLATION LEVEL SNAPSHOT")
+        self.execute("BEGIN TRANSACTION")
+
+    def end_snapshot(self) -> None:
+        """End it. The isolation would outlive it otherwise."""
+        self.execute("ROLLBACK TRANSACTION")
+        self.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
     def cancel(self) -> None:
         """End what runs, from another thread; the thread that waits for it gets an error, and whatever it runs next ends with one, too."""
         self._is_cancelled = True

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from typing_extensions import override
@@ -19,8 +17,7 @@ from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds
 from replicator.plugins.source import LogReader, LogRetention, LogStatus, SourceContext, Visibility
-from replicator.plugins.verification import SourceState
-from replicator_source_sqlserver import assessment, capturelog, discovery, table_assessment, verification
+from replicator_source_sqlserver import assessment, capturelog, discovery, table_assessment
 from replicator_source_sqlserver.capture import Capture, Sessions
 from replicator_source_sqlserver.capturedtables import CapturedTables
 from replicator_source_sqlserver.catalogue import CaptureInstance, CatalogTable
@@ -72,15 +69,11 @@ class ChangeDataCapture(Capture):
         return self._reader
 
     @override
-    @contextmanager
-    def open_state(self, schema: TableSchema, columns: Collection[str]) -> Iterator[SourceState]:
+    def begin_state(self, connection: Connection, table: CatalogTable) -> LsnVisibility:
         settling = Settling(
             heads=self._heads, is_locking=self.config.chunk_isolation == "locking", settle_s=UNSETTLED_S
         )
-        with self.sessions.verifying() as session:
-            reader = replace(self._reader, session=session, _tables={})
-            with verification.open_state(reader, settling, schema, columns) as state:
-                yield state
+        return settling.begin(connection, table)
 
     @override
     def read_tables(self, connection: Connection, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:

@@ -54,6 +54,13 @@ class Settling:
     poll_s: float = 0.5
     _pause: threading.Event = field(default_factory=threading.Event)
 
+    def begin(self, connection: Connection, table: CatalogTable) -> LsnVisibility:
+        """Begin a SNAPSHOT transaction that is to read a table; its first read makes the snapshot."""
+        visibility = self.visibility(connection, table)
+        connection.begin_snapshot()
+        connection.rows(TOUCH.format(table=quoted_table(table.table), hint=""))
+        return visibility
+
     def visibility(self, connection: Connection, table: CatalogTable) -> LsnVisibility:
         """What a snapshot of this table sees that begins when this has returned: all that was captured when it was called.
 

@@ -183,7 +183,7 @@ class TrackingReader(LogReader):
     # -- a round -------------------------------------------------------------------------------------------------------
 
     def _begin(self, connection: Connection) -> _Round:
-        tracking.begin_snapshot(connection)
+        connection.begin_snapshot()
         moment = tracking.clock(connection)
         # The version first: if it did not begin the snapshot, it would be too low, and what it leaves out would come again.
         version = tracking.head(connection)
@@ -278,7 +278,7 @@ class TrackingReader(LogReader):
 
     def _end(self, round_: _Round) -> Sequence[TableId]:
         """End a round whose changes were all read; the tables that have to be read again."""
-        tracking.end_snapshot(round_.connection)
+        round_.connection.end_snapshot()
         is_same, lost = self._tables.look_behind(round_.connection, round_.since)
         if not is_same:
             raise SourceUnavailableError(

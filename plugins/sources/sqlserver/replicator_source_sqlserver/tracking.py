@@ -92,21 +92,9 @@ def read_objects(connection: Connection, tables: Mapping[int, TableId]) -> dict[
 @contextmanager
 def snapshot(connection: Connection) -> Iterator[None]:
     """A transaction that sees one version. Whatever ends it early also has to close the connection."""
-    begin_snapshot(connection)
+    connection.begin_snapshot()
     yield
-    end_snapshot(connection)
-
-
-def begin_snapshot(connection: Connection) -> None:
-    """Begin such a transaction. What it sees is settled by what it reads first."""
-    connection.execute("SET TRANSACTION ISOLATION LEVEL SNAPSHOT")
-    connection.execute("BEGIN TRANSACTION")
-
-
-def end_snapshot(connection: Connection) -> None:
-    """End it. The isolation would outlive it otherwise."""
-    connection.execute("ROLLBACK TRANSACTION")
-    connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    connection.end_snapshot()
 
 
 def _with_tracking(connection: Connection, tables: Mapping[TableId, CatalogTable]) -> dict[TableId, CatalogTable]:

@@ -6,7 +6,7 @@ verified: the statements that ask for groups, rows and values would each see ano
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -17,20 +17,16 @@ from typing_extensions import override
 from replicator.model.errors import TableError
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.kit.session import Session
 from replicator.plugins.source import Visibility
 from replicator.plugins.verification import ROWS_SCHEMA, Among, Bound, Checksum, KeyRange, SourceState
 from replicator_source_sqlserver.canonicalsql import UTF8, is_float
 from replicator_source_sqlserver.catalogue import CatalogTable
 from replicator_source_sqlserver.connection import Connection, Row
-from replicator_source_sqlserver.discovery import read_tables
 from replicator_source_sqlserver.hashing import float_text, hash_of
-from replicator_source_sqlserver.names import literal, quoted_table
-from replicator_source_sqlserver.settling import Settling
+from replicator_source_sqlserver.names import literal
 from replicator_source_sqlserver.snapshot import TableReader
 from replicator_source_sqlserver.statequeries import StateQueries
-from replicator_source_sqlserver.visibility import LsnVisibility
-from replicator_source_sqlserver.wholereads import TOUCH, verify_snapshot_allowed
+from replicator_source_sqlserver.wholereads import verify_snapshot_allowed
 
 _BLOCK_ROWS: Final = 10_000
 _LOB_BLOCK_ROWS: Final = 500
@@ -39,24 +35,23 @@ _MODULUS: Final = 1 << 64
 _KNOWN: Final = f"SELECT CAST(COLLATIONPROPERTY({literal(UTF8)}, N'CodePage') AS int)"
 _ALLOW: Final = "and verify the table again."
 
+Begin = Callable[[Connection, CatalogTable], Visibility]
+"""Makes the snapshot of a table on a connection that has no transaction, and says what it sees."""
+
 
 @contextmanager
 def open_state(
-    reader: TableReader, settling: Settling, schema: TableSchema, columns: Collection[str]
+    reader: TableReader, begin: Begin, schema: TableSchema, columns: Collection[str]
 ) -> Iterator[SourceState]:
     """See `SupportsSourceVerification.open_state`. The reader's connection is the state's until it is let go of."""
     with reader.reading(schema, "verifying a table") as (connection, table, plan):
         _verify_text_comparable(connection, schema.table)
         verify_snapshot_allowed(connection, schema.table, "a table is verified", _ALLOW)
-        visibility = settling.visibility(connection, table)
-        connection.execute("SET TRANSACTION ISOLATION LEVEL SNAPSHOT")
-        connection.execute("BEGIN TRANSACTION")
-        # The first read makes the snapshot.
-        connection.rows(TOUCH.format(table=quoted_table(schema.table), hint=""))
+        visibility = begin(connection, table)
         # The snapshot needs no locks.
         queries = StateQueries.of(replace(plan, hint=""), columns)
-        yield SqlServerState(connection, reader.watch_session, table, visibility, queries)
-        connection.execute("ROLLBACK TRANSACTION")
+        yield SqlServerState(connection, reader, table, visibility, queries)
+        connection.end_snapshot()
 
 
 def _verify_text_comparable(connection: Connection, table: TableId) -> None:
@@ -74,7 +69,7 @@ class SqlServerState(SourceState):
 
     Args:
         connection: In the transaction, whose snapshot is made.
-        watch: Another session.
+        reader: Reads the catalogue, on another session.
         table: As the catalogue had it before.
         visibility: What the snapshot sees.
         queries: Of the table.
@@ -83,13 +78,13 @@ class SqlServerState(SourceState):
     def __init__(
         self,
         connection: Connection,
-        watch: Session[Connection],
+        reader: TableReader,
         table: CatalogTable,
-        visibility: LsnVisibility,
+        visibility: Visibility,
         queries: StateQueries,
     ) -> None:
         self._connection = connection
-        self._watch = watch
+        self._reader = reader
         self._table = table
         self._visibility = visibility
         self._queries = queries
@@ -107,8 +102,8 @@ class SqlServerState(SourceState):
     @override
     def identity(self) -> TableIdentity | None:
         before = self._table
-        with self._watch.use("reading the catalogue") as connection:
-            after = read_tables(connection, [before.table]).get(before.table)
+        with self._reader.watch_session.use("reading the catalogue") as connection:
+            after = self._reader.find(connection, before.table)
         is_same = (
             after is not None
             and after.identity == before.identity

@@ -64,10 +64,29 @@ class VersionVisibility(Visibility):
 
     @override
     def classify(self, transaction_ids: pa.StringArray) -> pa.Int8Array:
-        # What is no round has a number behind the version.
-        versions = pc.utf8_slice_codeunits(transaction_ids, 0, _DIGITS)
-        is_seen = pc.less_equal(versions, pa.scalar(spelled(self.version)))
-        return pc.if_else(is_seen, pa.scalar(int(Seen.SEEN), pa.int8()), pa.scalar(int(Seen.UNSEEN), pa.int8()))
+        return _classified(transaction_ids, self.version, Seen.UNSEEN)
+
+
+@dataclass(frozen=True, slots=True)
+class StateVisibility(Visibility):
+    """What a state that is verified saw: every version up to `version`.
+
+    Of a round that ends above it, the rows that were changed up to it are in the state, and the others are not: it is unknown, so a row of
+    such a round that differs is compared again.
+    """
+
+    version: int
+
+    @override
+    def classify(self, transaction_ids: pa.StringArray) -> pa.Int8Array:
+        return _classified(transaction_ids, self.version, Seen.UNKNOWN)
+
+
+def _classified(transaction_ids: pa.StringArray, version: int, above: Seen) -> pa.Int8Array:
+    """Rounds that end at a version or below it are seen. What is no round has a number behind the version."""
+    versions = pc.utf8_slice_codeunits(transaction_ids, 0, _DIGITS)
+    is_seen = pc.less_equal(versions, pa.scalar(spelled(version)))
+    return pc.if_else(is_seen, pa.scalar(int(Seen.SEEN), pa.int8()), pa.scalar(int(above), pa.int8()))
 
 
 class VersionMarks:

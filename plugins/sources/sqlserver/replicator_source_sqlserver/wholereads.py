@@ -125,9 +125,8 @@ class Begun:
     has_ended: bool = False
 
     def end(self) -> None:
-        """End it. The isolation would outlive it otherwise."""
-        self._connection.execute("ROLLBACK TRANSACTION")
-        self._connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        """End it."""
+        self._connection.end_snapshot()
         self.has_ended = True
         self.settle()
 
@@ -180,8 +179,7 @@ class WholeReads:
             "or give the table a primary key. Then run `replicator snapshot NAME TABLE`.",
         )
         before = _max_lsn(connection)
-        connection.execute("SET TRANSACTION ISOLATION LEVEL SNAPSHOT")
-        connection.execute("BEGIN TRANSACTION")
+        connection.begin_snapshot()
         with _locked(other, table.table) if is_locking else nullcontext() as locker:
             connection.rows(TOUCH.format(table=quoted_table(table.table), hint=""))
             end = log_end(connection)

@@ -9,11 +9,9 @@ import pytest
 from typing_extensions import override
 
 from plugins.sources.sqlserver.tests.test_contract import SqlServerHarness
-from replicator.model.errors import TableError
 from replicator.model.schema import TableId
-from replicator.plugins.verification import SupportsSourceVerification
 from replicator.testing.net_changes_contract import NetChangesContract
-from replicator.testing.source_harness import Setting, SourceHarness, TableKind
+from replicator.testing.source_harness import SourceHarness, TableKind
 from replicator_source_sqlserver.names import quoted_table
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.model import SqlServerModel
@@ -41,10 +39,3 @@ class TestSqlServerTracking(NetChangesContract):
     def harness(self, postgres: PostgresServer) -> Iterator[SourceHarness]:
         with SqlServerModel(postgres) as model, TrackingHarness(model) as harness:
             yield harness
-
-    def test_its_tables_are_not_verified_yet(self, keyed: Setting) -> None:
-        assert isinstance(keyed.source, SupportsSourceVerification)
-        (schema,) = keyed.schemas.values()
-        with pytest.raises(TableError) as caught:
-            keyed.source.open_state(schema, [column.name for column in schema.columns])
-        assert caught.value.code == "tracking_not_verified"
