@@ -27,6 +27,7 @@ from replicator_source_sqlserver.catalogue import CaptureInstance, CatalogTable
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connection, Session
 from replicator_source_sqlserver.health import HEARTBEAT_S, CaptureHealth
+from replicator_source_sqlserver.history import HistoryReader, KnownHistory
 from replicator_source_sqlserver.log import ChangeReader
 from replicator_source_sqlserver.logend import log_end
 from replicator_source_sqlserver.lsn import lsn_to_text
@@ -117,6 +118,8 @@ class ChangeDataCapture(Capture):
                 else capturelog.head(connection)
             )
             begin = seen or capturelog.beginning(connection)
+            history = KnownHistory()
+            history.verify(connection)
             position = capturelog.position_at(connection, begin) if begin is not None else None
         if position is None:
             raise SourceUnavailableError(
@@ -124,7 +127,7 @@ class ChangeDataCapture(Capture):
                 code="capture_not_begun",
                 action="See that SQL Server Agent runs, and the capture job: EXEC sys.sp_cdc_start_job @job_type = N'capture'.",
             )
-        return position.offset
+        return history.noted(position.offset)
 
     @override
     def status(self, since: Visibility | None = None) -> LogStatus:
@@ -173,8 +176,9 @@ class ChangeDataCapture(Capture):
 
     @override
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
-        position = Position.of(after)
+        position, history = Position.of(after), KnownHistory.of(after)
         with self.sessions.log.use("comparing the log with our position") as connection:
+            history.verify(connection)
             head = capturelog.head(connection)
             if head is not None and head < position.lsn:
                 raise OffsetExpiredError(
@@ -190,8 +194,8 @@ class ChangeDataCapture(Capture):
         self._captured = CapturedTables(
             schemas, numbers, renew=self._managed.renew if self.config.manage_capture else None
         )
-        return ChangeReader(
-            Session(self.sessions.connector),
+        reader = ChangeReader(
+            Session(self.sessions.connector, verify=history.verify),
             position=position,
             tables=self._captured,
             board=self._board,
@@ -200,6 +204,7 @@ class ChangeDataCapture(Capture):
             zone=zone,
             heads=self._heads,
         )
+        return HistoryReader(reader, history)
 
     @override
     def mark(self) -> str:
