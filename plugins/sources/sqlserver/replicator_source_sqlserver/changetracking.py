@@ -21,6 +21,7 @@ from replicator_source_sqlserver.capture import Capture, Sessions
 from replicator_source_sqlserver.catalogue import CatalogTable
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connection, Session
+from replicator_source_sqlserver.history import HistoryReader, KnownHistory
 from replicator_source_sqlserver.names import quoted_table
 from replicator_source_sqlserver.server import read_facts
 from replicator_source_sqlserver.snapshot import TableReader
@@ -89,7 +90,9 @@ class ChangeTracking(Capture):
                 for table in tracking.read_tables(connection, tables).values():
                     if table.key and table.tracking is not None and table.tracking.since is None:
                         _enable(connection, table)
-            return VersionPosition(tracking.head(connection)).offset
+            history = KnownHistory()
+            history.verify(connection)
+            return history.noted(VersionPosition(tracking.head(connection)).offset)
 
     @override
     def status(self, since: Visibility | None = None) -> LogStatus:
@@ -126,8 +129,9 @@ class ChangeTracking(Capture):
 
     @override
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
-        position = VersionPosition.of(after)
+        position, history = VersionPosition.of(after), KnownHistory.of(after)
         with self.sessions.log.use("comparing the log with our position") as connection:
+            history.verify(connection)
             found = tracking.read_tables(connection, [t for t in schemas if t not in self.numbers])
         self.numbers |= {table: description.object_id for table, description in found.items()}
         self._tracked = TrackedTables(
@@ -136,9 +140,9 @@ class ChangeTracking(Capture):
             {t: self._since[t] for t in schemas if t in self._since},
             enable=_enable if self.config.manage_capture else None,
         )
-        return TrackingReader(
-            Session(self.sessions.connector), position=position, tables=self._tracked, marks=self._marks
-        )
+        session = Session(self.sessions.connector, verify=history.verify)
+        reader = TrackingReader(session, position=position, tables=self._tracked, marks=self._marks)
+        return HistoryReader(reader, history)
 
     @override
     def mark(self) -> str:

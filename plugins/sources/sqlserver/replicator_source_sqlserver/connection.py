@@ -170,16 +170,20 @@ class Session(KitSession[Connection]):
     # pyodbc reads the halves of surrogate pairs, which nvarchar may hold alone, as what they are: no text.
     driver_errors: ClassVar[tuple[type[Exception], ...]] = (pyodbc.Error, UnicodeDecodeError)
 
-    def __init__(self, connector: Connector, *, is_bounded: bool = True) -> None:
+    def __init__(
+        self, connector: Connector, *, is_bounded: bool = True, verify: Callable[[Connection], None] = lambda _: None
+    ) -> None:
         """Describe the connection.
 
         Args:
             connector: Shared by all sessions of a source.
             is_bounded: Whether a statement may run for `statement_timeout` only.
+            verify: Raises an error of ours if a connection that was just opened may not be used.
         """
         super().__init__(connector.config.server)
         self._connector = connector
         self._is_bounded = is_bounded
+        self._verify = verify
 
     def rows(self, doing: str, query: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """All rows of one query."""
@@ -198,6 +202,7 @@ class Session(KitSession[Connection]):
             connection.execute("SET TEXTSIZE 2147483647")
             if self._is_bounded:
                 connection.raw.timeout = max(1, round(config.statement_timeout.total_seconds()))
+            self._verify(connection)
         except BaseException:
             # Whatever ended it, no session may be left on the server.
             self.disconnect(connection)

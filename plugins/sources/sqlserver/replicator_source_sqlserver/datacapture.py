@@ -25,6 +25,7 @@ from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connection, Session
 from replicator_source_sqlserver.denials import hidden, read_captured, verify_some_readable
 from replicator_source_sqlserver.health import HEARTBEAT_S, CaptureHealth
+from replicator_source_sqlserver.history import HistoryReader, KnownHistory
 from replicator_source_sqlserver.log import ChangeReader
 from replicator_source_sqlserver.logend import log_end
 from replicator_source_sqlserver.lsn import lsn_to_text
@@ -125,6 +126,8 @@ class ChangeDataCapture(Capture):
                 else capturelog.head(connection)
             )
             begin = seen or capturelog.beginning(connection)
+            history = KnownHistory()
+            history.verify(connection)
             position = capturelog.position_at(connection, begin) if begin is not None else None
         if position is None:
             raise SourceUnavailableError(
@@ -132,7 +135,7 @@ class ChangeDataCapture(Capture):
                 code="capture_not_begun",
                 action="See that SQL Server Agent runs, and the capture job: EXEC sys.sp_cdc_start_job @job_type = N'capture'.",
             )
-        return position.offset
+        return history.noted(position.offset)
 
     @override
     def status(self, since: Visibility | None = None) -> LogStatus:
@@ -181,8 +184,9 @@ class ChangeDataCapture(Capture):
 
     @override
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
-        position = Position.of(after)
+        position, history = Position.of(after), KnownHistory.of(after)
         with self.sessions.log.use("comparing the log with our position") as connection:
+            history.verify(connection)
             head = capturelog.head(connection)
             if head is not None and head < position.lsn:
                 raise OffsetExpiredError(
@@ -198,8 +202,8 @@ class ChangeDataCapture(Capture):
         self._captured = CapturedTables(
             schemas, numbers, renew=self._managed.renew if self.config.manage_capture else None
         )
-        return ChangeReader(
-            Session(self.sessions.connector),
+        reader = ChangeReader(
+            Session(self.sessions.connector, verify=history.verify),
             position=position,
             tables=self._captured,
             board=self._board,
@@ -208,6 +212,7 @@ class ChangeDataCapture(Capture):
             zone=zone,
             heads=self._heads,
         )
+        return HistoryReader(reader, history)
 
     @override
     def mark(self) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import IntEnum
-from typing import Any, Final
+from typing import Final
 
 import pyodbc
 
@@ -20,7 +20,7 @@ from replicator_source_sqlserver.tablefacts import TableFacts, read_table_facts
 _PROPERTIES: Final = """
 SELECT CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(128)), CAST(SERVERPROPERTY('Edition') AS nvarchar(128)),
   CAST(SERVERPROPERTY('EngineEdition') AS int), d.name, d.collation_name, d.is_cdc_enabled, d.snapshot_isolation_state,
-  d.is_read_committed_snapshot_on, CAST(DATABASEPROPERTYEX(d.name, 'Updateability') AS nvarchar(128)), d.create_date,
+  d.is_read_committed_snapshot_on, CAST(DATABASEPROPERTYEX(d.name, 'Updateability') AS nvarchar(128)),
   CAST(COLLATIONPROPERTY(d.collation_name, 'CodePage') AS int),
   (SELECT CAST(c.value_in_use AS bigint) FROM sys.configurations c WHERE c.name = N'max text repl size (B)'),
   USER_NAME(), IS_ROLEMEMBER(N'db_owner'), IS_SRVROLEMEMBER(N'sysadmin'),
@@ -122,7 +122,6 @@ class ServerFacts:
         jobs: Those of the database, by `capture` and `cleanup`; None if the account may not know.
         capture_error: Number of the error with which the capture job fails since its last scan.
         is_rds: It is a database of Amazon RDS, where procedures of its own stand for what needs an administrator.
-        lineage: What names the database's history: `family_guid` and `recovery_fork_guid`, else when it was created.
         signal: `source.signal_table` as it is; None if there is none.
         tables: What else is known of tables, by `object_id`.
     """
@@ -139,7 +138,6 @@ class ServerFacts:
     is_read_only: bool
     text_size_max: int | None
     account: Account
-    lineage: Mapping[str, str]
     is_agent_running: bool | None = None
     jobs: Mapping[str, Job] | None = None
     capture_error: int | None = None
@@ -174,7 +172,7 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
     """
     ((
         version, edition, engine, database, collation, is_captured, snapshot_isolation, uses_row_versions, updateability,
-        created, code_page, text_size_max, user, is_owner, is_administrator, sees_masked, rds,
+        code_page, text_size_max, user, is_owner, is_administrator, sees_masked, rds,
     ),) = connection.rows(_PROPERTIES)  # fmt: skip
     ((login, may_server, may_performance, may_database),) = connection.rows(_VISIBLE)
     signal = config.signal
@@ -204,7 +202,6 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
             sees_sessions=bool(may_server or may_performance) if has_jobs else bool(may_database),
             login=login,
         ),
-        lineage=_lineage(connection, created),
         is_agent_running=int(agent[0][0]) == _RUNNING if agent else None,
         jobs=_jobs(connection, hides=rds is not None) if has_jobs else None,
         capture_error=int(errors[0][0]) if errors else None,
@@ -215,9 +212,21 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
 
 
 def read_lineage(connection: Connection) -> Mapping[str, str]:
-    """The database's name, and what names its history (`ServerFacts.lineage`)."""
+    """What names the database: its name, and its `family_guid`, which a restore keeps; else when it was created."""
     ((database, created),) = connection.rows(_CREATED)
-    return {"database": database, **_lineage(connection, created)}
+    forks = _forks(connection)
+    return {"database": database, **({"family": forks[0]} if forks else {"created": created.isoformat()})}
+
+
+def read_history(connection: Connection) -> Mapping[str, str]:
+    """What names the database's history: its recovery fork, which a restore changes, and when it was created.
+
+    A restore changes the second, too, as a new name does. It counts only where the server has no forks, or shows none to our account.
+    """
+    ((_, created),) = connection.rows(_CREATED)
+    assert isinstance(created, datetime)
+    forks = _forks(connection)
+    return {"created": created.isoformat(), **({"fork": forks[1]} if forks else {})}
 
 
 def read_retention(connection: Connection) -> timedelta | None:
@@ -228,12 +237,13 @@ def read_retention(connection: Connection) -> timedelta | None:
     return None
 
 
-def _lineage(connection: Connection, created: Any) -> Mapping[str, str]:
+def _forks(connection: Connection) -> tuple[str, str] | None:
+    """The database's family and its recovery fork; None where the server has no such view, or does not show it to our account."""
     rows = _rows_if_allowed(connection, _LINEAGE)
-    if not rows or rows[0][0] is None:
-        return {"created": created.isoformat()}
+    if not rows or None in rows[0]:
+        return None
     family, fork = rows[0]
-    return {"family": str(family).lower(), "fork": str(fork).lower()}
+    return str(family).lower(), str(fork).lower()
 
 
 def _jobs(connection: Connection, *, hides: bool) -> Mapping[str, Job] | None:

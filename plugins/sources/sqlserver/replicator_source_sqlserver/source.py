@@ -60,7 +60,7 @@ class SqlServerSource(DeltaSource[SqlServerConfig], SupportsSourceVerification, 
 
     @override
     def identity(self) -> Mapping[str, str]:
-        """What stays when another server of the same availability group takes over; a restored database has another fork."""
+        """What stays when another server of the same availability group takes over, and when the database is restored."""
         with self._sessions.control.use("reading the database's identity") as connection:
             return {**read_lineage(connection), **self._capture.identity()}
 

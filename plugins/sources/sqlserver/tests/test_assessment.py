@@ -540,17 +540,6 @@ def test_a_replica_without_a_signal_table_is_weaker_and_no_more(check: Checked, 
     assert check.codes(ORDERS, signal_table=None) == ["source_is_replica"]
 
 
-def test_a_database_is_named_by_its_history(check: Checked, model: SqlServerModel) -> None:
-    check(ORDERS)
-    assert check.facts is not None
-    first = check.facts.lineage
-    assert set(first) == {"family", "fork"}
-    model.database.execute("UPDATE sqlserver.database SET recovery_fork_guid = gen_random_uuid()")
-    check(ORDERS)
-    assert check.facts.lineage != first
-    assert check.facts.lineage["family"] == first["family"]
-
-
 # -- driver ---------------------------------------------------------------------------------------------------------------------
 
 

@@ -229,9 +229,9 @@ def test_a_page_is_bounded_by_bytes(world: World) -> None:
 
 
 def test_version_zero_is_a_position(world: World) -> None:
-    assert world.start.value == {"version": 0}
+    assert world.start.value["version"] == 0
     world(f"INSERT INTO {A} (id) VALUES (1)")
-    assert world.round().offsets[-1][0].value == {"version": 1}
+    assert world.round().offsets[-1][0].value["version"] == 1
 
 
 # -- what is lost ------------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def test_what_cleanup_has_removed_is_read_again(world: World) -> None:
     assert set(batch.unlogged) == {A}
     assert batch.transactions.num_rows == 1
     delivered = world.round()
-    assert delivered.offsets[-1][0].value == {"version": 3}
+    assert delivered.offsets[-1][0].value["version"] == 3
     world(f"INSERT INTO {A} (id) VALUES (3)")
     assert not world.until(lambda batch: batch.offset is not None).unlogged
 

@@ -1,0 +1,82 @@
+"""The history of a database: what says that positions in its log, or versions of change tracking, mean what they meant.
+
+A database that is restored, or that an asynchronous replica takes over, goes back to an earlier state and counts on from there. What was
+read behind that state never happened in it, and once it has counted past our position no number shows that. The server gives each such
+history another identifier, its *recovery fork*. So every offset has it, and it is compared on each connection that reads the log: a
+restore ends all connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from typing_extensions import override
+
+from replicator.model.errors import LogGapError
+from replicator.model.offset import Offset
+from replicator.plugins.source import LogBatch, LogReader, PullLimits
+from replicator_source_sqlserver.connection import Connection
+from replicator_source_sqlserver.server import read_history
+
+_FIELD: Final = "history"
+_TELLING: Final = ("fork", "created")
+"""What tells two histories apart: the first of these that is known of both."""
+
+
+@dataclass(slots=True)
+class KnownHistory:
+    """The one that an offset is of; empty until it is known. Used from one thread at a time."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, offset: Offset) -> KnownHistory:
+        """What an offset says."""
+        return cls(offset.value.get(_FIELD, {}))
+
+    def verify(self, connection: Connection) -> None:
+        """See that the database has it.
+
+        Raises:
+            LogGapError: `other_history`.
+        """
+        known, now = self.names, read_history(connection)
+        told = next((name for name in _TELLING if name in known and name in now), None)
+        if told is not None and known[told] != now[told]:
+            raise LogGapError(
+                "the database has another history than the one that was read: it was restored, or a replica took over that lacked "
+                f"changes ({told}: {known[told]}, now {now[told]}).",
+                code="other_history",
+                action="Run `replicator snapshot NAME --changed-only` or `--restart`.",
+            )
+        self.names = now
+
+    def noted(self, offset: Offset) -> Offset:
+        """The offset with the history in which it is one."""
+        return Offset.of({**offset.value, _FIELD: self.names})
+
+
+class HistoryReader(LogReader):
+    """Reads by another reader, whose offsets get the history that its session found."""
+
+    def __init__(self, reader: LogReader, history: KnownHistory) -> None:
+        self._reader, self._history = reader, history
+
+    @override
+    def pull(self, limits: PullLimits) -> LogBatch:
+        batch = self._reader.pull(limits)
+        return batch if batch.offset is None else replace(batch, offset=self._history.noted(batch.offset))
+
+    @override
+    def acknowledge(self, offset: Offset) -> None:
+        self._reader.acknowledge(offset)
+
+    @override
+    def keep_alive(self) -> None:
+        self._reader.keep_alive()
+
+    @override
+    def close(self) -> None:
+        self._reader.close()
