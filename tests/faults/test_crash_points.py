@@ -35,6 +35,7 @@ CAPTURE = (
     "capture.after_ack:3",
     "capture.mid_transaction",
 )
+SQLSERVER_SLICE = ("capture.start_recorded", "capture.chunk_read:3", "journal.before_index:4", "capture.after_seal:4")
 APPLY = (
     "apply.claim_recorded",
     "apply.claimed",
@@ -68,7 +69,7 @@ DELETE = (
         pytest.param("postgresql", "delta", DIRECT[2:], id="slice"),
         *(
             pytest.param(kind, "delta", (*CAPTURE, *APPLY, *PUT, *DIRECT, *more), marks=pytest.mark.slow, id=kind)
-            for kind, more in (("postgresql", POSTGRESQL), ("mariadb", ()), ("mysql", ()))
+            for kind, more in (("postgresql", POSTGRESQL), ("mariadb", ()), ("mysql", ()), ("sqlserver", ()))
         ),
         pytest.param("postgresql", "spark", (*APPLY, *PUT), marks=pytest.mark.slow, id="spark"),
     ],
@@ -131,6 +132,10 @@ def _rung(status: ReplicatorStatus, table: str) -> str | None:
         pytest.param("postgresql", (*CAPTURE, *POSTGRESQL), id="postgresql"),
         pytest.param("mariadb", CAPTURE, marks=pytest.mark.slow, id="mariadb"),
         pytest.param("mysql", CAPTURE, marks=pytest.mark.slow, id="mysql"),
+        pytest.param("sqlserver", SQLSERVER_SLICE, id="sqlserver slice"),
+        pytest.param("sqlserver", CAPTURE, marks=pytest.mark.slow, id="sqlserver"),
+        # A round of net changes has few rows of these tables: none ends a pull inside.
+        pytest.param("sqlserver_tracking", CAPTURE[:-1], marks=pytest.mark.slow, id="sqlserver_tracking"),
     ],
 )
 def test_a_crash_at_any_boundary_of_the_capture_loses_and_doubles_nothing(
@@ -142,7 +147,8 @@ def test_a_crash_at_any_boundary_of_the_capture_loses_and_doubles_nothing(
     rig.command("pause", rig.name, "--apply")
     process = rig.start("serve")
     rig.wait_for_status(has_snapshots, process)
-    shop.view_pages(120_000)
+    if "capture.mid_transaction" in points:
+        shop.view_pages(120_000)
     rig.wait_for_status(lambda _: set(crashes(rig)) == set(points), process, timeout_s=600)
     writer.stop()
     assert rig.store is not None
@@ -160,7 +166,10 @@ def test_a_crash_at_any_boundary_of_the_capture_loses_and_doubles_nothing(
     ("kind", "target"),
     [
         ("postgresql", "bigquery"),
-        *(pytest.param(kind, "delta", marks=pytest.mark.slow) for kind in ("postgresql", "mariadb", "mysql")),
+        *(
+            pytest.param(kind, "delta", marks=pytest.mark.slow)
+            for kind in ("postgresql", "mariadb", "mysql", "sqlserver")
+        ),
     ],
 )
 def test_pause_resume_and_delete_can_be_repeated_from_any_half_way_point(

@@ -85,8 +85,6 @@ def test_random_kills_under_load_lose_and_double_nothing(
             ("postgresql", 20),
             ("mariadb", 5),
             ("mysql", 5),
-            ("sqlserver", 20),
-            ("sqlserver_tracking", 5),
         )
         for seed in range(seeds)
     ],
@@ -94,6 +92,7 @@ def test_random_kills_under_load_lose_and_double_nothing(
 def test_many_random_kills_under_load_lose_and_double_nothing(
     rig: Rig, writer: ShopWriter, target_tables: TargetTables, seed: int
 ) -> None:
+    """From a SQL Server: `test_sqlserver_load.py`."""
     rig.tables = TABLES
     rig.write_yaml()
     _kill_at_random(rig, writer, target_tables, kills=25, seed=seed)

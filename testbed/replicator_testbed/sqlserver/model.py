@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self
@@ -97,6 +97,16 @@ class SqlServerModel:
     def address_of(self, user: str) -> Address:
         """Where to connect as one of its users."""
         return Address(host=self.host, port=self.port, user=user, password=self._users[user], database=self._name)
+
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """The server is down until the context is left, and SQL Server Agent with it: what its capture job had not read is in the log."""
+        is_capturing = self.capture.is_started
+        self.capture.stop()
+        with self.server.away():
+            yield
+        if is_capturing:
+            self.capture.start()
 
     def change(self, **facts: bool | str) -> None:
         """Change what no statement of T-SQL changes: `edition`, `version`, `is_read_only`, `is_agent_running`."""

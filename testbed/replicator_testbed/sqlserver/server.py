@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self
 
@@ -41,9 +42,7 @@ class TdsServer:
     def __enter__(self) -> Self:
         """Listen."""
         self._thread.start()
-        future = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._accept, HOST, 0), self._loop)
-        self._listener = future.result(TIMEOUT_SECONDS)
-        self.port = self._listener.sockets[0].getsockname()[1]
+        self._listen()
         return self
 
     def __exit__(
@@ -68,6 +67,22 @@ class TdsServer:
     def disconnect_all(self) -> None:
         """End every connection at once, as a server that goes away."""
         asyncio.run_coroutine_threadsafe(self._end_connections(), self._loop).result(TIMEOUT_SECONDS)
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """As a server that is restarted: every connection ends and nothing listens, until the context is left; then at the same port."""
+        assert self._listener is not None
+        self._loop.call_soon_threadsafe(self._listener.close)
+        self.disconnect_all()
+        try:
+            yield
+        finally:
+            self._listen()
+
+    def _listen(self) -> None:
+        starting = asyncio.start_server(self._accept, HOST, self.port)
+        self._listener = asyncio.run_coroutine_threadsafe(starting, self._loop).result(TIMEOUT_SECONDS)
+        self.port = self._listener.sockets[0].getsockname()[1]
 
     async def _end_connections(self) -> None:
         tasks = list(self._connections)

@@ -120,6 +120,11 @@ class CaptureJob:
 
     # -- a thread ----------------------------------------------------------------------------------------------------
 
+    @property
+    def is_started(self) -> bool:
+        """Whether a thread scans."""
+        return self._thread is not None
+
     def start(self, *, every_s: float = 0.02) -> None:
         """Scan again and again, until `stop`."""
 
