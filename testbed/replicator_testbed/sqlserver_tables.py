@@ -49,6 +49,7 @@ TIMES: Final[Mapping[str, Sequence[str]]] = {
 TEXTS: Final[Mapping[str, Sequence[str]]] = {
     "char(5)": ["'Ab 1'", "'ab'", "''", "'abcde'"],
     "nchar(5)": ["N'Ż 1'", "N'żó'", "N''"],
+    "sysname": ["N'Łódź 90'", "N'żółw'"],
     "varchar(40)": ["'Ab 1'", "N'café €'", "''", "'a  '", "'NULL'", "','"],
     "varchar(8000) COLLATE Latin1_General_BIN2": ["'Ab 1'", "REPLICATE('x', 256)", "REPLICATE('x', 257)", "REPLICATE('x', 8000)"],
     "varchar(max)": ["'Ab 1'", "REPLICATE('x', 5000)", "''", "'a '"],
@@ -65,6 +66,18 @@ TEXTS: Final[Mapping[str, Sequence[str]]] = {
     "varbinary(max)": ["CONVERT(varbinary(20), '0x', 1)", "0x6100", "0x" + bytes(range(256)).hex() * 40],
     "image": ["0x0505"],
 }  # fmt: skip
+SHAPES: Final[Mapping[str, Sequence[str]]] = {
+    "geometry": [
+        "'POINT (1 2)'",
+        "'LINESTRING (0 0 7, 1.5 -1 8)'",
+        "'POLYGON EMPTY'",
+        "geometry::STGeomFromText('POINT (1 2)', 27700)",
+    ],
+    "geography": ["'POINT (21.01 52.23 100 NULL)'", "'POLYGON ((0 0, 1 0, 1 1, 0 0))'"],
+}
+NODES: Final[Mapping[str, Sequence[str]]] = {
+    "hierarchyid": ["'/'", "'/1/'", "'/1/10/'", "'/1/2/'", "'/1.1/'", "'/-3/'"]
+}
 OTHER_CODE_PAGES: Final[Mapping[str, Sequence[str]]] = {
     "varchar(40) COLLATE Polish_CI_AS": ["N'Łódź 90'", "N'żółw ąę'"],
     "varchar(900) COLLATE Latin1_General_100_CI_AS_SC_UTF8": [
@@ -96,15 +109,23 @@ OTHER_KEYS: Final[Mapping[str, Sequence[str]]] = {
     "uniqueidentifier": [
         "'00000000-0000-0000-0000-000000000001'", "'6F9619FF-8B86-D011-B42D-00C04FC964FF'", "'ffffffff-0000-0000-0000-000000000000'",
     ],
+    "sysname": ["N'a'", "N'B'", "N'żółw'"],
+    **NODES,
 }  # fmt: skip
-ALL: Final[Mapping[str, Sequence[str]]] = {**NUMBERS, **FLOATS, **TIMES, **TEXTS}
-WITH_A_KEY_ONLY: Final = ("bit", "(max)", "text", "ntext", "image", "xml")
+ALL: Final[Mapping[str, Sequence[str]]] = {**NUMBERS, **FLOATS, **TIMES, **TEXTS, **NODES, **SHAPES}
+WITH_A_KEY_ONLY: Final = ("bit", "(max)", "text", "ntext", "image", "xml", "geometry", "geography")
 """How the names of types end that a table without a key may not have."""
 
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - as the driver gives it
 _DAY_ZERO: Final = dt.date(1970, 1, 1)
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _REALS: Final = {"real": ">f", "float": ">d"}
+_SELECTED: Final = {
+    "datetimeoffset": "CAST(SWITCHOFFSET({}, '+00:00') AS datetime2(7))",
+    "hierarchyid": "{}.ToString()",
+    "geometry": "{}.AsBinaryZM()",
+    "geography": "{}.AsBinaryZM()",
+}
 _COLUMNS: Final = """
 SELECT c.name, t.name FROM sys.columns c JOIN sys.types t ON t.user_type_id = c.user_type_id
 WHERE c.object_id = OBJECT_ID(N'dbo.{table}') ORDER BY c.column_id
@@ -114,10 +135,7 @@ WHERE c.object_id = OBJECT_ID(N'dbo.{table}') ORDER BY c.column_id
 def source_rows(database: SqlServerDatabase, table: str) -> Counter[tuple[Any, ...]]:
     """A table's own rows as the driver gives them, in the forms of `postgresql_rows.plain_value`; a time is a text."""
     columns = database.execute(_COLUMNS.format(table=table))
-    selected = ", ".join(
-        f"CAST(SWITCHOFFSET([{name}], '+00:00') AS datetime2(7))" if kind == "datetimeoffset" else f"[{name}]"
-        for name, kind in columns
-    )
+    selected = ", ".join(_SELECTED.get(kind, "{}").format(f"[{name}]") for name, kind in columns)
     with closing(database.connect()) as connection:
         rows = connection.execute(f"SELECT {selected} FROM dbo.[{table}]").fetchall()
     return Counter(

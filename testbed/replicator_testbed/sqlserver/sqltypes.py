@@ -46,6 +46,11 @@ class TypeName(StrEnum):
     DATETIME2 = "datetime2"
     DATETIMEOFFSET = "datetimeoffset"
     XML = "xml"
+    JSON = "json"
+    SQL_VARIANT = "sql_variant"
+    HIERARCHYID = "hierarchyid"
+    GEOMETRY = "geometry"
+    GEOGRAPHY = "geography"
 
 
 SYSTEM_TYPE_IDS: Final[Mapping[TypeName, int]] = {
@@ -79,8 +84,20 @@ SYSTEM_TYPE_IDS: Final[Mapping[TypeName, int]] = {
     TypeName.SYSNAME: 231,
     TypeName.NCHAR: 239,
     TypeName.XML: 241,
+    TypeName.SQL_VARIANT: 98,
+    TypeName.HIERARCHYID: 240,
+    TypeName.GEOMETRY: 240,
+    TypeName.GEOGRAPHY: 240,
+    TypeName.JSON: 244,
 }
 """`sys.types.system_type_id`."""
+USER_TYPE_IDS: Final[Mapping[TypeName, int]] = {
+    TypeName.HIERARCHYID: 128,
+    TypeName.GEOMETRY: 129,
+    TypeName.GEOGRAPHY: 130,
+    TypeName.SYSNAME: 256,
+}
+"""`sys.types.user_type_id`, where it is another one."""
 
 NARROW_TEXTS: Final = frozenset({TypeName.CHAR, TypeName.VARCHAR, TypeName.TEXT})
 WIDE_TEXTS: Final = frozenset({TypeName.NCHAR, TypeName.NVARCHAR, TypeName.NTEXT, TypeName.SYSNAME})
@@ -88,6 +105,10 @@ TEXTS: Final = NARROW_TEXTS | WIDE_TEXTS
 BINARIES: Final = frozenset({TypeName.BINARY, TypeName.VARBINARY, TypeName.IMAGE, TypeName.TIMESTAMP})
 OLD_LARGE: Final = frozenset({TypeName.TEXT, TypeName.NTEXT, TypeName.IMAGE})
 """The large types from before (max)."""
+SPATIAL: Final = frozenset({TypeName.GEOMETRY, TypeName.GEOGRAPHY})
+DOCUMENTS: Final = frozenset({TypeName.XML, TypeName.JSON})
+UNSENT: Final = frozenset({TypeName.SQL_VARIANT, TypeName.HIERARCHYID}) | SPATIAL
+"""Types whose values the model does not send."""
 
 _FIXED_SIZES: Final[Mapping[TypeName, int]] = {
     TypeName.BIGINT: 8,
@@ -109,6 +130,11 @@ _FIXED_SIZES: Final[Mapping[TypeName, int]] = {
     TypeName.SMALLDATETIME: 4,
     TypeName.XML: MAX,
     TypeName.SYSNAME: 256,
+    TypeName.JSON: MAX,
+    TypeName.SQL_VARIANT: 8016,
+    TypeName.HIERARCHYID: 892,
+    TypeName.GEOMETRY: MAX,
+    TypeName.GEOGRAPHY: MAX,
 }
 _FIXED_PRECISIONS: Final[Mapping[TypeName, tuple[int, int]]] = {
     TypeName.BIGINT: (19, 0),
@@ -144,7 +170,7 @@ _SYNONYMS: Final[Mapping[str, str]] = {
     "double precision": "float",
 }
 _TEXT: Final = re.compile(
-    r"\s*(?:\[?sys\]?\s*\.\s*)?\[?([a-z][a-z0-9 ]*?)\]?\s*(?:\(\s*(\w+)\s*(?:,\s*(\d+)\s*)?\))?\s*", re.IGNORECASE
+    r"\s*(?:\[?sys\]?\s*\.\s*)?\[?([a-z][a-z0-9_ ]*?)\]?\s*(?:\(\s*(\w+)\s*(?:,\s*(\d+)\s*)?\))?\s*", re.IGNORECASE
 )
 
 
@@ -172,8 +198,8 @@ class SqlType:
 
     @property
     def is_large(self) -> bool:
-        """Whether a value may be larger than a page: a (max) type, one of the old large types, or xml."""
-        return self.length == MAX or self.name in OLD_LARGE or self.name is TypeName.XML
+        """Whether a value may be larger than a page: a (max) type, one of the old large types, xml, json, or a spatial type."""
+        return self.length == MAX or self.name in OLD_LARGE | DOCUMENTS | SPATIAL
 
     @property
     def is_cast_on_use(self) -> bool:

@@ -106,7 +106,7 @@ def test_the_server_says_what_it_is(client: Client) -> None:
     assert client("SELECT name, is_cdc_enabled FROM sys.databases WHERE name = DB_NAME()") == [("shop", False)]
 
 
-@pytest.mark.parametrize("kind", ["geography", "sql_variant", "hierarchyid"])
+@pytest.mark.parametrize("kind", ["vector(3)", "json", "dbo.own"])
 def test_a_type_that_the_model_has_not_is_refused(client: Client, kind: str) -> None:
     assert client.error(f"CREATE TABLE dbo.odd (a {kind})") == 2715
 

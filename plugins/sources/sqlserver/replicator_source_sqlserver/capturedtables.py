@@ -180,6 +180,9 @@ class CapturedTables:
         found, known = self._found.get(table), self._schemas.get(table)
         if found is None or known is None or table in self._failed:
             return None
+        if (refused := found.type_error()) is not None:
+            self.fail(table, refused)
+            return None
         if table in self._renewing:
             return None  # the instance that will be made has another turn
         if not found.instances:

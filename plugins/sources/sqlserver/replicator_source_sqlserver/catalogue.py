@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Final
 
+from replicator.model.errors import UnsupportedTypeError
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TableDescription
@@ -23,6 +25,7 @@ class CatalogColumn:
     Attributes:
         id: `column_id`, which the server gives to no other column of the table.
         is_computed: Change tables have NULL for it, always.
+        is_column_set: It shows all sparse columns as one XML, whose changes are not captured.
     """
 
     id: int
@@ -30,11 +33,22 @@ class CatalogColumn:
     declared: DeclaredType
     is_nullable: bool
     is_computed: bool
+    is_column_set: bool = False
 
     @property
     def spec(self) -> ColumnSpec | None:
         """How it is replicated; None if it cannot be."""
-        return None if self.is_computed else spec_of(self.declared)
+        return None if self.is_computed or self.is_column_set else spec_of(self.declared)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether its table cannot be replicated because of it. A computed column is only left out."""
+        return self.spec is None and not self.is_computed
+
+    def __str__(self) -> str:
+        """The column with its type, as messages name it."""
+        kind = "column set" if self.is_column_set else str(self.declared)
+        return f"{self.name} ({kind})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +136,11 @@ class CatalogTable:
         newest = self.instances[-1]
         return frozenset(c.name for c in self.columns if c.spec is not None and not newest.has(c.name, c.id))
 
+    def type_error(self) -> UnsupportedTypeError | None:
+        """Why it cannot be replicated, if it has columns that cannot be."""
+        refused = [str(column) for column in self.columns if column.is_refused]
+        return unsupported(self.table, refused) if refused else None
+
     def captured_by(self, instance: CaptureInstance) -> CatalogTable:
         """The table as one of its instances has it."""
         return replace(self, instances=(instance,))
@@ -167,3 +186,13 @@ class CatalogTable:
     def description(self) -> TableDescription:
         """For the host."""
         return TableDescription(schema=self.schema, identity=self.identity, estimated_rows=self.estimated_rows)
+
+
+def unsupported(table: TableId, columns: Sequence[str]) -> UnsupportedTypeError:
+    """The error of a table with columns, named with their types, that cannot be replicated."""
+    return UnsupportedTypeError(
+        f"its columns {', '.join(columns)} cannot be replicated.",
+        code="unsupported_type",
+        table=str(table),
+        action="Drop the columns or change their types, then run `replicator snapshot NAME TABLE`; or exclude the table.",
+    )

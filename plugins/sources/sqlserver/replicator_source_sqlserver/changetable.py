@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from replicator.model.errors import THEN_BY_ITSELF, CurableError, TableError
 from replicator.model.schema import TableId, TableSchema
-from replicator_source_sqlserver.catalogue import CaptureInstance
+from replicator_source_sqlserver.catalogue import CaptureInstance, unsupported
 from replicator_source_sqlserver.changes import NONE, Image, Positions, UnpairedImageError, absent, paired
 from replicator_source_sqlserver.connection import Row
 from replicator_source_sqlserver.lsn import SIZE
@@ -58,13 +58,16 @@ class ChangeTable:
         """Plan the reading of an instance whose change table has these columns.
 
         Raises:
-            TableError: `column_not_captured`: it lacks a column.
+            TableError: `column_not_captured`: it lacks a column. `unsupported_type`: a column has got a type that cannot be replicated.
         """
         specs = {}
         for column in schema.columns:
-            spec = spec_of(columns[column.name]) if column.name in columns else None
-            if spec is None or not instance.has(column.name, column.id):
+            declared = columns.get(column.name)
+            if declared is None or not instance.has(column.name, column.id):
                 raise not_captured(schema.table, [column.name])
+            spec = spec_of(declared)
+            if spec is None:
+                raise unsupported(schema.table, [f"{column.name} ({declared})"])
             specs[column.name] = spec
         return cls(schema=schema, instance=instance, specs=specs)
 

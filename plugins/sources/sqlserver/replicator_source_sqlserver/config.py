@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from replicator.model.schema import TableId
 from replicator.plugins.kit.relational import RelationalConfig
+from replicator.plugins.lineage import DatasetName
 
 FREETDS: Final = "FreeTDS"
 
@@ -70,6 +71,15 @@ class SqlServerConfig(RelationalConfig):
     def is_freetds(self) -> bool:
         """Whether the driver is FreeTDS, by its name or by that of its library."""
         return "tds" in Path(self.driver).name.lower()
+
+    def dataset_name(self, table: TableId) -> DatasetName:
+        """See `SupportsLineage`."""
+        name = f"{self.database}.{table.namespace}.{table.name}"
+        return DatasetName(namespace=f"mssql://{self.host}:{self.port}", name=name)
+
+    def column_name(self, name: str) -> str:
+        """See `SupportsLineage`."""
+        return name
 
     @property
     def signal(self) -> TableId | None:

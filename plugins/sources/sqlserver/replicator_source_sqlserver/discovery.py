@@ -45,7 +45,7 @@ WHERE t.is_ms_shipped = 0 AND ({names})
 # A type of one's own has the name of the system's type behind it; those of .NET share one number, and have their own name.
 _COLUMNS: Final = """
 SELECT c.object_id, c.column_id, c.name, CASE WHEN c.system_type_id = 240 THEN u.name ELSE b.name END,
-  c.max_length, c.precision, c.scale, c.collation_name, c.is_nullable, c.is_computed
+  c.max_length, c.precision, c.scale, c.collation_name, c.is_nullable, c.is_computed, c.is_column_set
 FROM sys.columns c
 LEFT JOIN sys.types u ON u.user_type_id = c.user_type_id
 LEFT JOIN sys.types b ON b.user_type_id = c.system_type_id
@@ -192,7 +192,7 @@ def _instances(connection: Connection, listed: str) -> Mapping[int, Sequence[Cap
 
 
 def _column(row: Row) -> CatalogColumn:
-    _, number, name, type_, max_length, precision, scale, collation, is_nullable, is_computed = row
+    _, number, name, type_, max_length, precision, scale, collation, is_nullable, is_computed, is_set = row
     return CatalogColumn(
         id=int(number),
         name=name,
@@ -205,6 +205,7 @@ def _column(row: Row) -> CatalogColumn:
         ),
         is_nullable=bool(is_nullable),
         is_computed=bool(is_computed),
+        is_column_set=bool(is_set),
     )
 
 

@@ -35,7 +35,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: SqlServerConfi
     """Everything about the table that would keep it from being replicated right."""
     known = facts.tables[table.object_id]
     return [
-        *_types(table, known),
+        *_types(table),
         *_hidden(table, facts, known),
         *_permissions(table, facts, known),
         *_instances(table, facts, config, known),
@@ -49,7 +49,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: SqlServerConfi
 def assess_columns(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
     """What is to be said of its columns, however changes are captured."""
     known = facts.tables[table.object_id]
-    return [*_types(table, known), *_hidden(table, facts, known), *_digits(table)]
+    return [*_types(table), *_hidden(table, facts, known), *_digits(table)]
 
 
 def assess_reading(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
@@ -60,7 +60,7 @@ def assess_reading(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 
-def _types(table: CatalogTable, known: TableFacts) -> list[Problem]:
+def _types(table: CatalogTable) -> list[Problem]:
     problems = [
         Problem(
             code="unsupported_type",
@@ -69,9 +69,9 @@ def _types(table: CatalogTable, known: TableFacts) -> list[Problem]:
             action="Exclude the table, or change the column's type.",
         )
         for column in table.columns
-        if column.spec is None and not column.is_computed
+        if column.is_refused and not column.is_column_set
     ]
-    sets = [name for name, column in known.columns.items() if column.is_column_set]
+    sets = [column.name for column in table.columns if column.is_column_set]
     if sets:
         problems.append(
             Problem(

@@ -24,7 +24,7 @@ WHERE t.object_id IN ({numbers})
 _COLUMNS: Final = """
 SELECT c.object_id, c.name, CASE WHEN c.is_masked = 1 AND COALESCE(
     HAS_PERMS_BY_NAME(QUOTENAME(s.name) + N'.' + QUOTENAME(t.name), N'OBJECT', N'UNMASK', c.name, N'COLUMN'), 0) = 0 THEN 1 ELSE 0 END,
-  c.is_column_set, c.encryption_type,
+  c.encryption_type,
   CAST(COLLATIONPROPERTY(c.collation_name, 'CodePage') AS int),
   HAS_PERMS_BY_NAME(QUOTENAME(s.name) + N'.' + QUOTENAME(t.name), N'OBJECT', N'SELECT', c.name, N'COLUMN')
 FROM sys.columns c JOIN sys.tables t ON t.object_id = c.object_id JOIN sys.schemas s ON s.schema_id = t.schema_id
@@ -52,7 +52,6 @@ class ColumnFacts:
     """
 
     is_masked: bool = False
-    is_column_set: bool = False
     is_encrypted: bool = False
     code_page: int | None = None
     is_readable: bool = True
@@ -90,10 +89,9 @@ def read_table_facts(
 
 def _read(connection: Connection, listed: str, *, is_captured: bool) -> dict[int, TableFacts]:
     columns = defaultdict[int, dict[str, ColumnFacts]](dict)
-    for number, name, is_masked, is_set, encryption, code_page, may in connection.rows(_COLUMNS.format(numbers=listed)):
+    for number, name, is_masked, encryption, code_page, may in connection.rows(_COLUMNS.format(numbers=listed)):
         columns[int(number)][name] = ColumnFacts(
             is_masked=bool(is_masked),
-            is_column_set=bool(is_set),
             is_encrypted=encryption is not None,
             code_page=None if code_page is None else int(code_page),
             is_readable=bool(may),

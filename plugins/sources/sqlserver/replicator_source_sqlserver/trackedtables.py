@@ -180,6 +180,8 @@ def name_of(table: CatalogTable) -> TableId:
 
 def _obstacle(table: CatalogTable) -> TableError | None:
     """Why changes of the table cannot be read; None if they can."""
+    if (refused := table.type_error()) is not None:
+        return refused
     name = quoted_table(name_of(table))
     if not table.key:
         return CurableError(

@@ -361,7 +361,6 @@ def test_columns_that_are_masked(check: Checked, admin: Run) -> None:
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
-        ({"is_column_set": True}, "unsupported_type"),
         ({"is_encrypted": True}, "column_hidden"),
         ({"is_readable": False}, "select_missing"),
     ],
@@ -380,15 +379,24 @@ def test_columns_that_the_model_cannot_have(check: Checked, changed: dict[str, b
     assert found(**changed) == [code]
 
 
-def test_a_type_that_cannot_be_replicated(check: Checked) -> None:
-    orders = catalogued(check)
-    check(ORDERS)
-    assert check.facts is not None
-    note = orders.columns[1]
-    variant = replace(note, declared=replace(note.declared, name="sql_variant"))
-    found = assess_table(replace(orders, columns=(orders.columns[0], variant)), check.facts, config())
-    assert [p.code for p in found] == ["unsupported_type"]
-    assert "sql_variant" in found[0].message
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [
+        ("v sql_variant", "column v has the type sql_variant"),
+        ("a int SPARSE NULL, v xml COLUMN_SET FOR ALL_SPARSE_COLUMNS", "column v is a column set"),
+    ],
+)
+def test_a_column_that_cannot_be_replicated_refuses_its_table_and_names_a_remedy(
+    check: Checked, admin: Run, columns: str, named: str
+) -> None:
+    refused = table(admin, f"id int NOT NULL PRIMARY KEY, {columns}")
+    (problem,) = [p for p in check(refused, ORDERS) if p.severity is Severity.BLOCKING]
+    assert (problem.code, problem.table) == ("unsupported_type", str(refused))
+    assert named in problem.message
+    assert problem.action is not None
+    assert "Exclude the table" in problem.action
+    admin("ALTER TABLE dbo.t DROP COLUMN v")
+    assert check.codes(refused, ORDERS) == []
 
 
 def test_a_change_table_without_command_id(check: Checked) -> None:

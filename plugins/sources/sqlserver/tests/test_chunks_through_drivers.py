@@ -89,6 +89,12 @@ PARTS: dict[str, Part] = {
         declared=DeclaredType(name="datetimeoffset", scale=3),
         values=["'2026-01-01T05:00:00.123+05:00'", "'2026-01-01T00:00:00.124Z'", "'2025-12-31T23:00:00-02:00'"],
     ),
+    "hierarchyid": Part(
+        sql="hierarchyid",
+        declared=DeclaredType(name="hierarchyid", max_length=892),
+        values=["'/'", "'/1/'", "'/1/10/'", "'/1/2/'", "'/1.1/'", "'/2/'", "'/-1/'", "'/10/'"],
+    ),
+    "sysname": Part(sql="sysname", declared=DeclaredType(name="nvarchar", max_length=256), values=TEXTS),
     "nvarchar CI": text("nvarchar", 10, "SQL_Latin1_General_CP1_CI_AS"),
     "nvarchar BIN2": text("nvarchar", 10, "Latin1_General_BIN2"),
     "nchar CI": text("nchar", 4, "Latin1_General_CI_AS"),
@@ -102,6 +108,7 @@ KEYS = [
     *((name,) for name in PARTS),
     ("varchar Polish", "uniqueidentifier"),
     ("datetimeoffset(3)", "nvarchar CI", "tinyint"),
+    ("hierarchyid", "sysname", "hierarchyid"),
 ]
 
 

@@ -276,6 +276,58 @@ def test_a_table_that_is_altered_is_an_event_at_its_position(
     reader.close()
 
 
+@pytest.mark.parametrize(
+    ("statement", "column"),
+    [
+        ("ALTER TABLE dbo.t ADD v sql_variant NULL", "v (sql_variant)"),
+        ("ALTER TABLE dbo.t ALTER COLUMN name sql_variant NULL", "name (sql_variant)"),
+        ("ALTER TABLE dbo.t ADD v xml COLUMN_SET FOR ALL_SPARSE_COLUMNS", "v (column set)"),
+    ],
+)
+def test_a_column_that_cannot_be_replicated_fails_its_table_alone(two: World, statement: str, column: str) -> None:
+    reader = two.open(two.position())
+    two.execute("INSERT INTO dbo.t (id) VALUES (1)", statement, "INSERT INTO dbo.t (id) VALUES (2)")
+    two.execute("INSERT INTO dbo.u (id) VALUES (1)")
+    two.capture()
+    delivered = drained(reader)
+    # A change table whose column was altered cannot be read at all, so rows in front of that do not come either.
+    assert shown(delivered) == [*([("t", "INSERT", 1)] if "ADD" in statement else []), ("u", "INSERT", 1)]
+    assert delivered.ddl == []
+    error = delivered.table_errors[T]
+    assert error.code == "unsupported_type"
+    assert column in error.message
+    reader.close()
+
+
+def test_a_column_that_gets_an_alias_for_its_type_or_loses_it_stays_as_it_is(two: World) -> None:
+    reader = two.open(two.position())
+    two.execute(
+        "CREATE TYPE dbo.code FROM nvarchar(50)",
+        "ALTER TABLE dbo.t ALTER COLUMN name dbo.code NULL",
+        "INSERT INTO dbo.t (id, name) VALUES (1, N'x')",
+        "ALTER TABLE dbo.t ALTER COLUMN name nvarchar(50) NULL",
+        "INSERT INTO dbo.t (id, name) VALUES (2, N'y')",
+    )
+    two.capture()
+    delivered = drained(reader)
+    assert labels(delivered) == [1, 2]
+    assert delivered.table_errors == {}
+    # Its name now means another type.
+    two.execute(
+        "DROP TYPE dbo.code",
+        "CREATE TYPE dbo.code FROM varchar(9)",
+        "ALTER TABLE dbo.t ALTER COLUMN name dbo.code NULL",
+        "INSERT INTO dbo.t (id, name) VALUES (3, 'z')",
+    )
+    two.capture()
+    delivered = drained(reader)
+    assert labels(delivered) == ["ALTER_TABLE", 3]
+    (event,) = delivered.ddl
+    assert event.schema is not None
+    assert event.schema.column("name").source_type == "varchar(9)"
+    reader.close()
+
+
 def test_a_dropped_table_is_an_event_and_one_that_is_not_captured_any_more_fails(two: World) -> None:
     reader = two.open(two.position())
     two.execute("DROP TABLE dbo.t")

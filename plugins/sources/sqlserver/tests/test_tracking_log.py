@@ -357,6 +357,17 @@ def test_a_column_that_came_and_one_that_went_are_events_with_both_shapes(world:
     assert world.rows[A] == {1: {"id": 1, "name": None, "note": None, "more": 5}}
 
 
+def test_a_column_that_cannot_be_replicated_fails_its_table_alone(world: World) -> None:
+    world(
+        f"ALTER TABLE {A} ADD v sql_variant NULL",
+        f"INSERT INTO {A} (id) VALUES (1)",
+        f"INSERT INTO {B} (id) VALUES (1)",
+    )
+    batch = world.until(lambda batch: batch.offset is not None)
+    assert {table: error.code for table, error in batch.table_errors.items()} == {A: "unsupported_type"}
+    assert {change.schema.table for change in batch.changes} == {B}
+
+
 def test_a_table_altered_amid_a_round_ends_it_and_it_is_read_again_in_the_new_shape(world: World) -> None:
     world(f"INSERT INTO {A} (id, n) VALUES (1, 1), (2, 2), (3, 3)", f"INSERT INTO {B} (id) VALUES (1)")
     assert world.reader.pull(NARROW).open_transaction is not None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from decimal import Decimal
 from typing import Any
@@ -12,11 +13,11 @@ import pyodbc
 
 from replicator.model.schema import TableId
 from replicator_source_sqlserver.chunksql import whole_query
-from replicator_source_sqlserver.connection import Session
+from replicator_source_sqlserver.connection import Connection, Session
 from replicator_source_sqlserver.discovery import read_tables
 from replicator_source_sqlserver.rows import columns_of, decoded
 from replicator_source_sqlserver.snapshot import read_plan
-from replicator_source_sqlserver.types import ColumnSpec, DeclaredType, spec_of
+from replicator_source_sqlserver.types import ColumnSpec
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver
 from replicator_testbed.sqlserver.model import SqlServerModel
@@ -86,31 +87,39 @@ CASES: dict[str, list[tuple[str, Any]]] = {
         ("'2026-01-02T03:04:05.678901+05:30'", dt.datetime(2026, 1, 1, 21, 34, 5, 678_901, UTC)),
         ("'2026-01-02T03:04:05-14:00'", dt.datetime(2026, 1, 2, 17, 4, 5, 0, UTC)),
     ],
+    "sysname": [("N'żółw'", "żółw")],
+    "dbo.code": [("N'a  '", "a  "), ("N'🐢'", "🐢")],
+    "dbo.price": [("-1.5", Decimal("-1.50"))],
+    "dbo.moment": [("'2026-01-02T03:04:05.678'", dt.datetime(2026, 1, 2, 3, 4, 5, 678_000))],
+    "hierarchyid": [("'/'", "/"), ("'/1/2.3/-4/'", "/1/2.3/-4/")],
+    "geometry": [
+        ("'POINT (1 2)'", struct.pack("<BI2d", 1, 1, 1, 2)),
+        ("geometry::STGeomFromText('LINESTRING (0 0 7, 1.5 -1 8)', 27700)", struct.pack("<BII6d", 1, 1002, 2, 0, 0, 7, 1.5, -1, 8)),
+        ("'POLYGON EMPTY'", struct.pack("<BII", 1, 3, 0)),
+    ],
+    "geography": [("'POINT (1 2 3 4)'", struct.pack("<BI4d", 1, 3001, 1, 2, 3, 4))],
 }  # fmt: skip
+ALIASES = (
+    "CREATE TYPE dbo.code FROM nvarchar(20) NOT NULL",
+    "CREATE TYPE dbo.price FROM decimal(9,2)",
+    "CREATE TYPE dbo.moment FROM datetime2(3)",
+)
 SPARSE = frozenset({"int", "nvarchar(20)", "money", "datetime2(6)", "varbinary(20)"})
-DECLARED = """
-SELECT c.name, t.name, c.max_length, c.precision, c.scale, c.collation_name FROM sys.columns c
-JOIN sys.types t ON t.user_type_id = c.user_type_id WHERE c.object_id = OBJECT_ID(?)
-"""
 
 
-def declared(connection: pyodbc.Connection, table: str) -> dict[str, ColumnSpec]:
+def declared(connection: pyodbc.Connection, table: str) -> Mapping[str, ColumnSpec]:
     """How each column is replicated, by what the catalogue says of it."""
-    found: dict[str, ColumnSpec] = {}
-    for column, *facts in connection.execute(DECLARED, f"dbo.{table}").fetchall():
-        name, max_length, precision, scale, collation = facts
-        kind = DeclaredType(name=name, max_length=max_length, precision=precision, scale=scale, collation=collation)
-        spec = spec_of(kind)
-        assert spec is not None
-        found[column] = spec
-    return found
+    (found,) = read_tables(Connection(connection), [TableId("dbo", table)]).values()
+    return found.specs
 
 
 def test_a_value_is_one_through_both_drivers(model: SqlServerModel, open_: Open) -> None:
     by_driver = {driver: open_(model, driver) for driver in Driver}
     writer = by_driver[Driver.FREETDS]
     columns = {kind: f"v{number}" for number, kind in enumerate(CASES)}
-    defined = ", ".join(f"{column} {kind}" for kind, column in columns.items())
+    defined = ", ".join(f"{column} {kind} NULL" for kind, column in columns.items())
+    for statement in ALIASES:
+        writer.execute(statement)
     writer.execute(f"CREATE TABLE dbo.everything (id int NOT NULL PRIMARY KEY, {defined})")
     count = max(len(values) for values in CASES.values()) + 1
     for row in range(count):
@@ -142,6 +151,7 @@ def test_a_value_is_the_same_from_a_chunk_and_from_the_log(postgres: PostgresSer
         here.execute(
             "EXEC sys.sp_configure N'max text repl size', -1",
             "RECONFIGURE",
+            *ALIASES,
             f"CREATE TABLE dbo.everything (id int NOT NULL PRIMARY KEY, v rowversion, {defined}, made AS (id * 2))",
         )
         here.enable(table)
@@ -181,6 +191,30 @@ def test_a_value_is_the_same_from_a_chunk_and_from_the_log(postgres: PostgresSer
             assert "made" not in fields
             assert len(fields) == len(CASES) + 2
             assert {key: tuple(row.values()) for key, row in replay.items()} == chunk, driver
+
+
+def test_json_is_read_as_text_from_a_chunk_and_from_the_log(postgres: PostgresServer) -> None:
+    table, document = TableId("dbo", "documents"), '{"ż": [1, 2]}'
+    with world(postgres) as here:
+        here.model.change(version="17.0.1000.7")
+        here.execute("CREATE TABLE dbo.documents (id int NOT NULL PRIMARY KEY, j json NULL, n int NULL)")
+        here.enable(table)
+        begin = here.position()
+        here.execute(
+            f"INSERT INTO dbo.documents (id, j) VALUES (1, N'{document}'), (2, NULL)",
+            "UPDATE dbo.documents SET n = 1 WHERE id = 1",
+        )
+        here.capture()
+        for driver in Driver:
+            with closing(connector_of(here.model.address, driver)) as connector:
+                with closing(Session(connector)) as session, session.use("reading") as connection:
+                    found = read_tables(connection, [table])[table]
+                    rows = connection.rows(f"{whole_query(read_plan(found, found.schema))} ORDER BY id")
+                assert [row[1] for row in rows] == [document, None], driver
+                with closing(reader_of(connector, begin, [table])) as reader:
+                    changes = drained(reader).changes
+            assert [c.row and c.row["j"] for c in changes[:2]] == [document, None], driver
+            assert changes[2].absent == frozenset({"j"}), driver
 
 
 def test_a_rowversion_is_eight_bytes(connection: pyodbc.Connection) -> None:

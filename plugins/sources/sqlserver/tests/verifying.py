@@ -12,16 +12,30 @@ from replicator.plugins.source import ChunkRequest, SourceContext
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, enable
-from replicator_testbed.sqlserver_tables import FLOATS, KEYS, NUMBERS, OTHER_CODE_PAGES, OTHER_KEYS, TEXTS, TIMES
+from replicator_testbed.sqlserver_tables import (
+    FLOATS,
+    KEYS,
+    NODES,
+    NUMBERS,
+    OTHER_CODE_PAGES,
+    OTHER_KEYS,
+    SHAPES,
+    TEXTS,
+    TIMES,
+    WITH_A_KEY_ONLY,
+)
 
 __all__ = [
     "FLOATS",
     "KEYS",
+    "NODES",
     "NUMBERS",
     "OTHER_CODE_PAGES",
     "OTHER_KEYS",
+    "SHAPES",
     "TEXTS",
     "TIMES",
+    "WITH_A_KEY_ONLY",
     "make",
     "rows_of",
     "schema_of",

@@ -10,7 +10,7 @@ from replicator_testbed.sqlserver.capture import jobs
 from replicator_testbed.sqlserver.engine.names import ColumnFacts, TableFacts, quoted, text
 from replicator_testbed.sqlserver.engine.types import column_type, reference
 from replicator_testbed.sqlserver.outcomes import Outcome, Rows, SqlError
-from replicator_testbed.sqlserver.sqltypes import WIDE_TEXTS, SqlType, TypeName
+from replicator_testbed.sqlserver.sqltypes import SPATIAL, WIDE_TEXTS, SqlType, TypeName
 
 if TYPE_CHECKING:
     from replicator_testbed.sqlserver.engine.database import Database
@@ -417,7 +417,8 @@ def _functions(instance: str, change_table: str, captured: Sequence[ColumnFacts]
 
 
 def _large_value_trigger(table: TableFacts, captured: Sequence[ColumnFacts]) -> list[str]:
-    large = [c for c in captured if c.type is not None and c.type.is_large]
+    # Not of spatial types: the option is of texts, binaries and xml alone [DOC: max text repl size].
+    large = [c for c in captured if c.type is not None and c.type.is_large and c.type.name not in SPATIAL]
     if not large:
         return []
     wide = [c.name for c in large if c.type is not None and c.type.name in WIDE_TEXTS | {TypeName.XML}]

@@ -18,8 +18,11 @@ _FUNCTIONS: Final = {
     TypeName.SMALLDATETIME: "to_smalldatetime",
     TypeName.DATETIMEOFFSET: "to_instant",
     TypeName.DATE: "to_date2",
+    TypeName.HIERARCHYID: "to_hierarchyid",
+    TypeName.GEOMETRY: "to_geometry",
+    TypeName.GEOGRAPHY: "to_geography",
 }
-"""Overloaded functions of `sql/01_types.sql`, which round or cut as SQL Server does."""
+"""Overloaded functions of `sql/01_types.sql` and `sql/07_clr_types.sql`, which round, cut and parse as SQL Server does."""
 
 
 def cast(value: exp.Expression, kind: SqlType, *, style: int = STYLE_DEFAULT) -> exp.Expression:

@@ -19,7 +19,14 @@ from replicator_testbed.sqlserver.sqltypes import MAX, SqlType, TypeName
 
 SEARCH_PATH: Final = "sqlserver, dbo, sys, pg_catalog"
 _FOLDER: Final = files("replicator_testbed.sqlserver.engine") / "sql"
-_SCRIPTS: Final = ("01_types.sql", "02_catalogue.sql", "03_cdc.sql", "05_permissions.sql", "06_change_tracking.sql")
+_SCRIPTS: Final = (
+    "01_types.sql",
+    "02_catalogue.sql",
+    "03_cdc.sql",
+    "05_permissions.sql",
+    "06_change_tracking.sql",
+    "07_clr_types.sql",
+)
 _FIRST_TYPES: Final = (
     *(
         sqltypes.of(name)
@@ -124,7 +131,7 @@ def _making(kind: SqlType) -> str:
     """The statements that make a type and note what SQL Server says of it."""
     name, native = domain_name(kind), NATIVE.get(kind.name)
     pg_type = f"pg_catalog.{native}" if native else f'sqlserver."{name}"'
-    system_name, *numbers, is_text = catalogue_row(kind)
+    system_name, *numbers, is_text, user_type = catalogue_row(kind)
     facts = ", ".join(str(number) for number in numbers)
-    noted = f"INSERT INTO sqlserver.types VALUES ('{pg_type}'::regtype, '{name}', '{system_name}', {facts}, {is_text});"
+    noted = f"INSERT INTO sqlserver.types VALUES ('{pg_type}'::regtype, '{name}', '{system_name}', {facts}, {is_text}, {user_type});"
     return f"{create_domain(kind) or 'SELECT 1'}; {noted}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,8 +17,34 @@ from replicator_testbed.sqlserver.sqltypes import DEFAULT_COLLATION, SqlType, Ty
 ToExpression = Callable[[str], str]
 """Translates an expression of T-SQL."""
 _ENDS: Final = frozenset(
-    {"NULL", "NOT", "CONSTRAINT", "PRIMARY", "UNIQUE", "DEFAULT", "CHECK", "IDENTITY", "COLLATE", "SPARSE", "MASKED"}
+    {
+        "NULL",
+        "NOT",
+        "CONSTRAINT",
+        "PRIMARY",
+        "UNIQUE",
+        "DEFAULT",
+        "CHECK",
+        "IDENTITY",
+        "COLLATE",
+        "SPARSE",
+        "MASKED",
+        "COLUMN_SET",
+    }
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alias:
+    """A type that CREATE TYPE … FROM has made; `id` is its `user_type_id`."""
+
+    id: int
+    type: SqlType
+    is_nullable: bool
+
+
+Aliases = Mapping[tuple[str, str], Alias]
+"""By schema and name in small letters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +62,9 @@ class NewColumn:
     is_unique: bool = False
     check: str | None = None
     constraint: str = ""
-    is_masked: bool = False
+    facts: tuple[str, ...] = ()
+    """Of `sqlserver.column_facts`."""
+    alias: Alias | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +196,7 @@ class Cursor:
         return self._statement.text[self._tokens[first].start - base : self._tokens[last - 1].end - base]
 
 
-def read_table(statement: Statement) -> NewTable:
+def read_table(statement: Statement, aliases: Aliases) -> NewTable:
     """What CREATE TABLE says.
 
     Raises:
@@ -183,7 +211,7 @@ def read_table(statement: Statement) -> NewTable:
         if cursor.word in {"CONSTRAINT", "PRIMARY", "UNIQUE"}:
             keys.append(read_key(cursor, name[-1]))
         else:
-            columns.append(read_column(cursor))
+            columns.append(read_column(cursor, aliases))
         if cursor.take(")"):
             break
         cursor.expect(",")
@@ -211,7 +239,7 @@ def key_name(table: str, columns: Sequence[str], *, is_primary: bool) -> str:
     return f"{'PK' if is_primary else 'UQ'}__{table[:8]}__{digits:08X}"
 
 
-def read_column(cursor: Cursor) -> NewColumn:
+def read_column(cursor: Cursor, aliases: Aliases) -> NewColumn:
     """A column's definition."""
     name = cursor.name()
     if cursor.take("AS"):
@@ -219,18 +247,20 @@ def read_column(cursor: Cursor) -> NewColumn:
         cursor.take("PERSISTED")
         cursor.take("NOT", "NULL")
         return NewColumn(name=name, computed=computed)
-    kind = sql_type(cursor.type_text())
-    options: dict[str, Any] = {}
+    written = cursor.type_text()
+    alias = _alias(written, aliases)
+    kind = alias.type if alias is not None else sql_type(written)
+    options: dict[str, Any] = {"alias": alias}
     while cursor.word in _ENDS or cursor.word == "ROWGUIDCOL":
         _read_option(cursor, options)
     if options.get("is_key"):
         options["is_nullable"] = False
-    if kind.name is TypeName.TIMESTAMP:
+    if kind.name in {TypeName.TIMESTAMP, TypeName.SYSNAME} or (alias is not None and not alias.is_nullable):
         options.setdefault("is_nullable", False)
     return NewColumn(name=name, type=kind, **options)
 
 
-def _read_option(cursor: Cursor, options: dict[str, Any]) -> None:
+def _read_option(cursor: Cursor, options: dict[str, Any]) -> None:  # noqa: C901 - one case for each option
     if cursor.take("NOT", "NULL"):
         options["is_nullable"] = False
     elif cursor.take("COLLATE"):
@@ -241,9 +271,10 @@ def _read_option(cursor: Cursor, options: dict[str, Any]) -> None:
         options["is_nullable"] = False
     elif cursor.take("CONSTRAINT"):
         options["constraint"] = cursor.name()
-    elif cursor.take("MASKED", "WITH"):
-        cursor.parenthesised()
-        options["is_masked"] = True
+    elif fact := _fact(cursor):
+        options["facts"] = (*options.get("facts", ()), fact)
+    elif cursor.take("NULL"):
+        options["is_nullable"] = True
     elif cursor.take("PRIMARY", "KEY"):
         options["is_key"] = True
         _ = cursor.take("CLUSTERED") or cursor.take("NONCLUSTERED")
@@ -254,8 +285,23 @@ def _read_option(cursor: Cursor, options: dict[str, Any]) -> None:
     elif cursor.take("CHECK"):
         options["check"] = cursor.parenthesised()
     else:
-        # NULL, SPARSE and ROWGUIDCOL change nothing that the model shows.
+        # ROWGUIDCOL changes nothing that the model shows.
         cursor.token()
+
+
+def _fact(cursor: Cursor) -> str | None:
+    """What is said of the column for the catalogue alone."""
+    if cursor.take("MASKED", "WITH"):
+        cursor.parenthesised()
+        return "masked"
+    if cursor.take("SPARSE"):
+        return "sparse"
+    return "column set" if cursor.take("COLUMN_SET", "FOR", "ALL_SPARSE_COLUMNS") else None
+
+
+def _alias(text: str, aliases: Aliases) -> Alias | None:
+    parts = tuple(unbracketed(part).lower() for part in text.split("."))
+    return aliases.get(("dbo", *parts)[-2:])  # type: ignore[arg-type] # two parts
 
 
 def sql_type(text: str) -> SqlType:

@@ -47,6 +47,10 @@ def rows_of(
             kind = types.from_domain(domain)
         else:
             kind = types.of_expression(_pg_name(described.type_code), [row[index] for row in rows])
+        if kind.name in sqltypes.UNSENT:
+            raise SqlError(
+                40510, f"The model sends no values of {kind}: {described.name}. Convert it, or call a method of it."
+            )
         name = names[index] if index < len(names) and names[index] is not None else described.name
         columns.append(Column("" if name in {_UNNAMED, None} else str(name), kind))
     return Rows(columns, _converted(columns, rows, session.settings.text_bytes))

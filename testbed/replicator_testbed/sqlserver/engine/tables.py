@@ -7,21 +7,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from replicator_testbed.sqlserver.capture.instances import PUBLICATION
-from replicator_testbed.sqlserver.engine import ddl, types
+from replicator_testbed.sqlserver.engine import alias_types, ddl, types
 from replicator_testbed.sqlserver.engine.batches import Statement
 from replicator_testbed.sqlserver.engine.names import TableFacts, quoted
 from replicator_testbed.sqlserver.outcomes import Count, Outcome, SqlError
-from replicator_testbed.sqlserver.sqltypes import TypeName
+from replicator_testbed.sqlserver.sqltypes import SPATIAL, TypeName
 
 if TYPE_CHECKING:
     from replicator_testbed.sqlserver.engine.session import Session
 
 _QUALIFIED_MAX: Final = 3
+_FIRST_WITH_JSON: Final = 17
 _EXACT: Final = frozenset({TypeName.DECIMAL, TypeName.NUMERIC, TypeName.MONEY, TypeName.SMALLMONEY})
 
 
 def create(session: Session, statement: Statement) -> list[Outcome]:
-    """CREATE TABLE, INDEX or SCHEMA."""
+    """CREATE TABLE, INDEX, TYPE or SCHEMA."""
     words = statement.words(4)
     if words.startswith("CREATE TABLE"):
         return _run(session, *_create_table(session, statement))
@@ -32,6 +33,8 @@ def create(session: Session, statement: Statement) -> list[Outcome]:
             f"CREATE SCHEMA {quoted(name)}",
             f"INSERT INTO sqlserver.schemas SELECT {_text(name)}, 5 + count(*) FROM sqlserver.schemas",
         )
+    if words.startswith("CREATE TYPE"):
+        return alias_types.create(session, ddl.Cursor(statement, 2))
     cursor = ddl.Cursor(statement, 1)
     if words.startswith("CREATE PARTITION"):
         return _create_partition(session, cursor)
@@ -49,7 +52,7 @@ def create(session: Session, statement: Statement) -> list[Outcome]:
 
 
 def drop(session: Session, statement: Statement) -> list[Outcome]:
-    """DROP TABLE, INDEX or SCHEMA."""
+    """DROP TABLE, INDEX, TYPE or SCHEMA."""
     cursor = ddl.Cursor(statement, 2)
     if_exists = cursor.take("IF", "EXISTS")
     match statement.words(2):
@@ -65,6 +68,8 @@ def drop(session: Session, statement: Statement) -> list[Outcome]:
                 )
             gone = [*session.model.cdc.before_drop(found), *session.model.tracking.before_drop(found)]
             return _run(session, *gone, f"DROP TABLE {found.reference}", altering=found)
+        case "DROP TYPE":
+            return alias_types.drop(session, cursor.qualified(), if_exists=if_exists)
         case "DROP INDEX":
             index = cursor.name()
             cursor.expect("ON")
@@ -173,15 +178,19 @@ def _switch(session: Session, table: TableFacts, cursor: ddl.Cursor) -> list[Out
 
 
 def _create_table(session: Session, statement: Statement) -> list[str]:
-    new = ddl.read_table(statement)
+    new = ddl.read_table(statement, alias_types.read(session))
     schema, name = _schema_and_name(session, new.name)
     if session.names().find(schema, name) is not None:
         raise SqlError(2714, f"There is already an object named '{name}' in the database.", state=6)
     keys = [*ddl.own_keys(name, new.columns), *new.keys]
     in_key = {column.lower() for key in keys if key.is_primary for column in key.columns}
     for column in new.columns:
-        if column.type is not None:
-            session.model.make_type(column.type)
+        _make_type(session, column)
+        if column.name.lower() in in_key and column.type is not None and column.type.name in SPATIAL | {TypeName.JSON}:
+            raise SqlError(
+                1919,
+                f"Column '{column.name}' in table '{name}' is of a type that is invalid for use as a key column in an index.",
+            )
     parts = []
     for column in new.columns:
         part = ddl.column_sql(column, session.expression)
@@ -200,17 +209,33 @@ def _create_table(session: Session, statement: Statement) -> list[str]:
         for version in versions
     ]
     oid = f"{_text(reference)}::regclass::oid::int"
-    statements += [
-        f"INSERT INTO sqlserver.masked VALUES ({oid}, {_text(column.name)})"
-        for column in new.columns
-        if column.is_masked
-    ]
+    statements += [said for column in new.columns for said in _said(reference, column)]
     if new.scheme:
         statements.append(
             f"INSERT INTO sqlserver.partitioned SELECT {oid}, data_space_id FROM sqlserver.partition_schemes"
             f" WHERE lower(name) = lower({_text(new.scheme)})"
         )
     return statements
+
+
+def _make_type(session: Session, column: ddl.NewColumn) -> None:
+    """Make sure that PostgreSQL has a column's type, and that the server does: json came with SQL Server 2025 [DOC: json data type]."""
+    if column.type is None:
+        return
+    if column.type.name is TypeName.JSON:
+        ((version,),) = session.execute("SELECT version FROM sqlserver.database").fetchall()
+        if int(version.split(".")[0]) < _FIRST_WITH_JSON:
+            raise SqlError(2715, f"Column, parameter, or variable {column.name}: Cannot find data type json.")
+    session.model.make_type(column.type)
+
+
+def _said(reference: str, column: ddl.NewColumn) -> list[str]:
+    """What the catalogue is told of a column beyond what PostgreSQL knows."""
+    oid = f"{_text(reference)}::regclass::oid::int"
+    facts = [
+        f"INSERT INTO sqlserver.column_facts VALUES ({oid}, {_text(column.name)}, '{fact}')" for fact in column.facts
+    ]
+    return facts + ([] if column.alias is None else alias_types.noted(reference, column.name, column.alias))
 
 
 def _computed_type(session: Session, table: ddl.NewTable, column: ddl.NewColumn) -> str:
@@ -242,13 +267,14 @@ def _add(session: Session, statement: Statement, table: TableFacts, cursor: ddl.
         columns = [f"ALTER COLUMN {quoted(_column(table, c))} SET NOT NULL" for c in key.columns if key.is_primary]
         actions = ", ".join([*columns, f"ADD {ddl.key_sql(key)}"])
         return _run(session, f"ALTER TABLE {table.reference} {actions}", altering=table)
-    statements = []
+    statements, aliases = [], alias_types.read(session)
     while True:
-        column = ddl.read_column(cursor)
+        column = ddl.read_column(cursor, aliases)
         if column.type is None:
             raise SqlError(40510, "The model adds no computed columns.")
-        session.model.make_type(column.type)
+        _make_type(session, column)
         statements.append(f"ALTER TABLE {table.reference} ADD COLUMN {ddl.column_sql(column, session.expression)}")
+        statements += _said(table.reference, column)
         if not cursor.take(","):
             break
     after = session.model.cdc.altered(table, statement.text)
@@ -256,10 +282,10 @@ def _add(session: Session, statement: Statement, table: TableFacts, cursor: ddl.
 
 
 def _alter_column(session: Session, statement: Statement, table: TableFacts, cursor: ddl.Cursor) -> list[Outcome]:
-    column = ddl.read_column(cursor)
+    column = ddl.read_column(cursor, alias_types.read(session))
     name = _column(table, column.name)
     assert column.type is not None
-    session.model.make_type(column.type)
+    _make_type(session, column)
     session.model.cdc.check_alter_key(table, name)
     session.model.tracking.check_key_column(table, name)
     collation = column.collation or (table.columns[name.lower()].type or column.type).collation
@@ -268,7 +294,11 @@ def _alter_column(session: Session, statement: Statement, table: TableFacts, cur
         f"ALTER COLUMN {quoted(name)} TYPE {types.column_type(kind)} USING {quoted(name)}::{types.reference(kind)}",
         f"ALTER COLUMN {quoted(name)} {'DROP' if column.is_nullable else 'SET'} NOT NULL",
     ]
-    after = session.model.cdc.altered(table, statement.text, column=name, to=column.type)
+    after = [
+        alias_types.forgotten(table, name),
+        *_said(table.reference, replace(column, name=name)),
+        *session.model.cdc.altered(table, statement.text, column=name, to=column.type),
+    ]
     return _run(session, f"ALTER TABLE {table.reference} {', '.join(actions)}", *after, altering=table)
 
 

@@ -12,7 +12,7 @@ from sqlglot import exp
 from sqlglot.errors import ErrorLevel, SqlglotError
 
 from replicator_testbed.sqlserver import sqltypes
-from replicator_testbed.sqlserver.engine import conversions
+from replicator_testbed.sqlserver.engine import clr_methods, conversions
 from replicator_testbed.sqlserver.engine.encodings import Encodings
 from replicator_testbed.sqlserver.engine.names import Names, TableFacts, unbracketed
 from replicator_testbed.sqlserver.outcomes import Bound, SqlError
@@ -124,6 +124,7 @@ class _Run:
         tree.set("options", None)
         for select in list(tree.find_all(exp.Select)):
             select.set("options", None)
+        self._tree = tree = clr_methods.as_functions(tree)
         target = self._tables()
         self._own_names()
         for node in list(tree.find_all(exp.Column)):

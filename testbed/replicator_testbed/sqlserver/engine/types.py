@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from replicator_testbed.sqlserver import sqltypes
 from replicator_testbed.sqlserver.outcomes import SqlError
-from replicator_testbed.sqlserver.sqltypes import MAX, SYSTEM_TYPE_IDS, TEXTS, SqlType, TypeName
+from replicator_testbed.sqlserver.sqltypes import MAX, SYSTEM_TYPE_IDS, TEXTS, USER_TYPE_IDS, SqlType, TypeName
 from replicator_testbed.sqlserver.tds.temporal import DAYS_MAX, Moment
 
 NATIVE: Final[Mapping[TypeName, str]] = {
@@ -36,6 +36,11 @@ _BASES: Final[Mapping[TypeName, str]] = {
     TypeName.DATETIME: "timestamp(3)",
     TypeName.SMALLDATETIME: "timestamp(0)",
     TypeName.XML: "text",
+    TypeName.JSON: "text CHECK (VALUE IS NULL OR VALUE::pg_catalog.json IS NOT NULL)",
+    TypeName.SQL_VARIANT: "text",
+    TypeName.HIERARCHYID: "int8[]",
+    TypeName.GEOMETRY: "sqlserver.shape",
+    TypeName.GEOGRAPHY: "sqlserver.shape",
 }
 _MICROSECONDS: Final = 6
 """Digits behind the second that PostgreSQL has."""
@@ -92,7 +97,9 @@ def create_domain(kind: SqlType) -> str | None:
 def catalogue_row(kind: SqlType) -> tuple[Any, ...]:
     """The type's row of `sqlserver.types`, without PostgreSQL's oid."""
     precision, scale = kind.numeric_precision
-    return str(kind.name), SYSTEM_TYPE_IDS[kind.name], kind.max_length, precision, scale, kind.name in TEXTS
+    number = SYSTEM_TYPE_IDS[kind.name]
+    sizes = kind.max_length, precision, scale
+    return str(kind.name), number, *sizes, kind.name in TEXTS, USER_TYPE_IDS.get(kind.name, number)
 
 
 def _base(kind: SqlType) -> str:

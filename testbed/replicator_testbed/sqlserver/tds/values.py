@@ -9,7 +9,15 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from replicator_testbed.sqlserver.sqltypes import MAX, NARROW_TEXTS, OLD_LARGE, SqlType, TypeName, decimal_size
+from replicator_testbed.sqlserver.sqltypes import (
+    DOCUMENTS,
+    MAX,
+    NARROW_TEXTS,
+    OLD_LARGE,
+    SqlType,
+    TypeName,
+    decimal_size,
+)
 from replicator_testbed.sqlserver.tds import temporal
 from replicator_testbed.sqlserver.tds.packets import ProtocolError, Reader, to_wide, wide
 
@@ -50,6 +58,8 @@ _FIXED_INFO: Final[Mapping[TypeName, bytes]] = {
     TypeName.UNIQUEIDENTIFIER: bytes([GUID, 16]),
     TypeName.DATE: bytes([DATEN]),
     TypeName.XML: bytes([XML, 0]),
+    # A client is shown a text [DOC: json data type, limitations]; here nvarchar(max), because the model sends no texts in UTF-8.
+    TypeName.JSON: struct.pack("<BH", NVARCHAR, 0xFFFF) + COLLATION_BYTES,
     TypeName.TIMESTAMP: struct.pack("<BH", BIGBINARY, 8),
 }
 _TIMES: Final = {
@@ -95,7 +105,7 @@ def encoder(kind: SqlType) -> Encode:
     if name in _OLD_LARGE:
         to_bytes = _to_bytes(kind)
         return lambda value: b"\0" if value is None else _TEXT_POINTER + _counted(to_bytes(value), "<I")
-    if name is TypeName.XML or kind.length == MAX:
+    if name in DOCUMENTS or kind.length == MAX:
         to_bytes = _to_bytes(kind)
         return lambda value: NULL_PLP if value is None else plp(to_bytes(value))
     if name in _STRINGS or name is TypeName.TIMESTAMP:
@@ -204,6 +214,7 @@ _SIMPLE: Final[Mapping[TypeName, Encode]] = {
     TypeName.DATETIME: temporal.encode_datetime,
     TypeName.SMALLDATETIME: temporal.encode_smalldatetime,
     TypeName.XML: to_wide,
+    TypeName.JSON: to_wide,
     TypeName.VARBINARY: bytes,
     TypeName.IMAGE: bytes,
     TypeName.TIMESTAMP: bytes,

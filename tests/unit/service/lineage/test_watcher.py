@@ -42,7 +42,7 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def config(lineage: str, *, source: str = "postgresql", target: str = "delta, path: /lake") -> str:
-    database = ", database: shop" if source == "postgresql" else ""
+    database = ", database: shop" if source != "mysql" else ""
     return CONFIG.format(source=source, target=target, lineage=lineage, database=database)
 
 
@@ -188,6 +188,7 @@ def test_an_event_says_which_column_is_made_from_which(store: StateStore, look: 
 
 IN_MYSQL = ("mysql://db.internal:3306", "public.orders")
 IN_POSTGRESQL = ("postgres://db.internal:5432", "shop.public.orders")
+IN_SQL_SERVER = ("mssql://db.internal:1433", "shop.public.orders")
 BIGQUERY = "bigquery, project: my-project, location: EU, dataset: '{namespace}', staging: {bucket: staging}"
 
 
@@ -195,6 +196,7 @@ BIGQUERY = "bigquery, project: my-project, location: EU, dataset: '{namespace}',
     ("source", "target", "read", "written", "column"),
     [
         ("mysql", "delta, path: 's3a://lake/raw'", IN_MYSQL, ("s3://lake", "raw/public/orders"), "full name"),
+        ("sqlserver", "delta, path: 's3a://lake/raw'", IN_SQL_SERVER, ("s3://lake", "raw/public/orders"), "full name"),
         ("postgresql", "delta, path: 'gs://lake'", IN_POSTGRESQL, ("gs://lake", "public/orders"), "full name"),
         ("postgresql", BIGQUERY, IN_POSTGRESQL, ("bigquery", "my-project.public.orders"), "full_name"),
     ],

@@ -23,11 +23,15 @@ CREATE TABLE sqlserver.types (
   max_length int NOT NULL,
   precision_digits int NOT NULL,
   scale_digits int NOT NULL,
-  is_text boolean NOT NULL
+  is_text boolean NOT NULL,
+  user_type_id int NOT NULL
 );
 
 -- An instant and the offset that it was written with.
 CREATE TYPE sqlserver.instant AS (utc timestamp, minutes int);
+
+-- A geometry or geography: its spatial reference, and its text with Z and M.
+CREATE TYPE sqlserver.shape AS (srid int, wkt text);
 
 -- Conversions. Each is overloaded by what is converted; the translation calls them for CAST, CONVERT and assignments.
 

@@ -24,7 +24,21 @@ CREATE TABLE sqlserver.database (
 CREATE TABLE sqlserver.partition_schemes (name text PRIMARY KEY, data_space_id int GENERATED ALWAYS AS IDENTITY (START WITH 65601));
 CREATE TABLE sqlserver.partition_functions (name text PRIMARY KEY, function_id int GENERATED ALWAYS AS IDENTITY (START WITH 65536));
 CREATE TABLE sqlserver.partitioned (object_id int PRIMARY KEY, data_space_id int NOT NULL);
-CREATE TABLE sqlserver.masked (object_id int NOT NULL, column_name text NOT NULL, PRIMARY KEY (object_id, column_name));
+-- What else is said of a column: that it is masked, sparse, or a column set.
+CREATE TABLE sqlserver.column_facts (object_id int NOT NULL, column_name text NOT NULL, fact text NOT NULL);
+CREATE FUNCTION sqlserver.is_said(number oid, wanted name, what text) RETURNS sqlserver.bit STABLE LANGUAGE sql AS $$
+  SELECT EXISTS (SELECT 1 FROM sqlserver.column_facts f WHERE f.object_id = number::int AND f.column_name = wanted AND f.fact = what)::int::sqlserver.bit
+$$;
+
+-- Alias types, and the columns that have them: what is stored is the type behind them [DOC: CREATE TYPE].
+CREATE TABLE sqlserver.aliases (
+  user_type_id int GENERATED ALWAYS AS IDENTITY (START WITH 257) PRIMARY KEY,
+  schema_name text NOT NULL,
+  name text NOT NULL,
+  base text NOT NULL,
+  is_nullable boolean NOT NULL
+);
+CREATE TABLE sqlserver.alias_columns (object_id int NOT NULL, column_id int NOT NULL, user_type_id int NOT NULL, PRIMARY KEY (object_id, column_id));
 
 -- Relations that a user of SQL Server sees; PostgreSQL's oid serves as object_id, and stays when a table is renamed.
 CREATE VIEW sqlserver.relations AS
@@ -38,11 +52,20 @@ CREATE VIEW sys.schemas AS
   SELECT name::sqlserver.sysname AS name, schema_id, 1 AS principal_id FROM sqlserver.schemas;
 
 CREATE VIEW sys.types AS
-  SELECT DISTINCT ON (type_name) type_name::sqlserver.sysname AS name, system_type_id::sqlserver.tinyint AS system_type_id,
-    CASE type_name WHEN 'sysname' THEN 256 ELSE system_type_id END AS user_type_id, 4 AS schema_id,
+  SELECT * FROM (SELECT DISTINCT ON (type_name) type_name::sqlserver.sysname AS name, system_type_id::sqlserver.tinyint AS system_type_id,
+    user_type_id, 4 AS schema_id,
     max_length::int2 AS max_length, precision_digits::sqlserver.tinyint AS precision, scale_digits::sqlserver.tinyint AS scale,
-    1::sqlserver.bit AS is_nullable, 0::sqlserver.bit AS is_user_defined, 0::sqlserver.bit AS is_assembly_type
-  FROM sqlserver.types ORDER BY type_name, max_length DESC;
+    (CASE WHEN is_text THEN (SELECT d.collation_name FROM sqlserver.database d) END)::sqlserver.sysname AS collation_name,
+    (type_name <> 'sysname')::int::sqlserver.bit AS is_nullable, 0::sqlserver.bit AS is_user_defined,
+    (system_type_id = 240)::int::sqlserver.bit AS is_assembly_type
+  FROM sqlserver.types WHERE type_name <> 'json' OR (SELECT split_part(d.version, '.', 1)::int FROM sqlserver.database d) >= 17
+  ORDER BY type_name, max_length DESC) AS system_types
+  UNION ALL
+  SELECT a.name::sqlserver.sysname, t.system_type_id::sqlserver.tinyint, a.user_type_id, s.schema_id,
+    t.max_length::int2, t.precision_digits::sqlserver.tinyint, t.scale_digits::sqlserver.tinyint,
+    (CASE WHEN t.is_text THEN (SELECT d.collation_name FROM sqlserver.database d) END)::sqlserver.sysname,
+    a.is_nullable::int::sqlserver.bit, 1::sqlserver.bit, 0::sqlserver.bit
+  FROM sqlserver.aliases a JOIN sqlserver.types t ON t.name = a.base JOIN sqlserver.schemas s ON s.name = a.schema_name;
 
 CREATE VIEW sys.objects AS
   SELECT relname::sqlserver.sysname AS name, oid::int AS object_id, schema_id, 0 AS parent_object_id,
@@ -69,15 +92,17 @@ END $$;
 CREATE VIEW sys.columns AS
   SELECT r.oid::int AS object_id, a.attname::sqlserver.sysname AS name, a.attnum::int AS column_id,
     t.system_type_id::sqlserver.tinyint AS system_type_id,
-    CASE t.type_name WHEN 'sysname' THEN 256 ELSE t.system_type_id END AS user_type_id,
+    coalesce((SELECT ac.user_type_id FROM sqlserver.alias_columns ac WHERE ac.object_id = r.oid::int AND ac.column_id = a.attnum), t.user_type_id)
+      AS user_type_id,
     t.max_length::int2 AS max_length, t.precision_digits::sqlserver.tinyint AS precision, t.scale_digits::sqlserver.tinyint AS scale,
     (CASE WHEN t.is_text THEN coalesce(co.collname, (SELECT d.collation_name FROM sqlserver.database d)) END)::sqlserver.sysname AS collation_name,
     (NOT a.attnotnull)::int::sqlserver.bit AS is_nullable,
     (a.attidentity <> '')::int::sqlserver.bit AS is_identity,
     (a.attgenerated <> '')::int::sqlserver.bit AS is_computed,
-    0::sqlserver.bit AS is_sparse, 0::sqlserver.bit AS is_column_set, 0::sqlserver.bit AS is_hidden,
+    sqlserver.is_said(r.oid, a.attname, 'sparse') AS is_sparse, sqlserver.is_said(r.oid, a.attname, 'column set') AS is_column_set,
+    0::sqlserver.bit AS is_hidden,
     0::sqlserver.bit AS is_rowguidcol, 0::sqlserver.bit AS is_filestream,
-    EXISTS (SELECT 1 FROM sqlserver.masked m WHERE m.object_id = r.oid::int AND m.column_name = a.attname)::int::sqlserver.bit AS is_masked,
+    sqlserver.is_said(r.oid, a.attname, 'masked') AS is_masked,
     NULL::int AS encryption_type,
     0::sqlserver.tinyint AS generated_always_type,
     coalesce((SELECT ad.oid::int FROM pg_catalog.pg_attrdef ad WHERE ad.adrelid = a.attrelid AND ad.adnum = a.attnum AND a.attgenerated = ''), 0)
