@@ -47,7 +47,7 @@ def create(database: SqlServerDatabase, keys: int) -> None:
     chance = random.Random(1)
     with closing(database.connect()) as connection:
         for table in KEYED:
-            rows = ", ".join(f"({_row(table, key, chance)})" for key in range(1, keys + 1, 2))
+            rows = ", ".join(f"({_row(table, key, chance)})" for key in range(1, keys + 1) if key % 5)
             connection.execute(f"INSERT INTO dbo.{table} VALUES {rows}")
         rows = ", ".join(f"({_row('bag', n, chance)})" for n in range(keys))
         connection.execute(f"INSERT INTO dbo.bag VALUES {rows}")
@@ -363,16 +363,18 @@ def _moves(chance: random.Random, keys: int, _: int) -> list[str]:
 
 
 def _shifts(chance: random.Random, keys: int, _: int) -> list[str]:
-    """Keys are shifted over each other; where the last one meets another row the statement is refused."""
+    """Keys are shifted over each other, or round in a circle; where one meets a row that stays, the statement is refused."""
     first = chance.randint(1, keys)
-    match chance.choice(("large", "pair", "emptied")):
+    match chance.choice(("large", "grown", "large", "pair", "emptied")):
         case "pair":
             span = f"a BETWEEN {first} AND {first + 12}"
             return [f"UPDATE dbo.pair SET a = a + {chance.choice((7, -7))} WHERE b = '{first % 7}' AND {span}"]
         case "emptied":
             return ["UPDATE dbo.emptied SET id = -id"]
         case table:
-            return [f"UPDATE dbo.{table} SET id = id + {chance.choice((1, -1))} WHERE id {_span(chance, keys)}"]
+            last = first + chance.randint(1, 8)
+            moved = chance.choice(("id + 1", "id - 1", f"CASE WHEN id = {last} THEN {first} ELSE id + 1 END"))
+            return [f"UPDATE dbo.{table} SET id = {moved} WHERE id BETWEEN {first} AND {last}"]
 
 
 def _empties(chance: random.Random, keys: int, _: int) -> list[str]:

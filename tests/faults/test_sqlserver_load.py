@@ -74,7 +74,7 @@ class Trouble:
                 table = self.draw.choice(self.rig.tables)
                 # Nobody needs to run it: a worker takes it up when it starts.
                 self.rig.command("snapshot", self.rig.name, self.rig.full_name(table))
-        self.load.let_write(self.draw.randint(5, 80))
+        self.load.let_write(self.draw.choice((self.draw.randint(5, 50), self.draw.randint(50, 200))))
         if self.process.poll() is not None:
             assert self.process.returncode == -signal.SIGKILL, self.rig.output()
             self.process = self.rig.start()

@@ -233,6 +233,20 @@ def test_a_connection_that_is_lost_ends_its_session(model: SqlServerModel) -> No
     assert connect(Driver.FREETDS, model.address).execute("SELECT 2").fetchval() == 2
 
 
+def test_a_server_that_was_away_is_found_again_at_its_address(postgres: PostgresServer) -> None:
+    with SqlServerModel(postgres) as model:
+        model.capture.start()
+        connection = connect(Driver.FREETDS, model.address)
+        with model.away():
+            with pytest.raises(pyodbc.Error):
+                connection.execute("SELECT 1")
+            with pytest.raises(pyodbc.Error):
+                connect(Driver.FREETDS, model.address)
+            assert not model.capture.is_started
+        assert connect(Driver.FREETDS, model.address).execute("SELECT 2").fetchval() == 2
+        assert model.capture.is_started
+
+
 def test_a_session_that_opens_while_its_connection_ends_is_closed(model: SqlServerModel) -> None:
     begun, may_open, opened = threading.Event(), threading.Event(), list[Session]()
 
