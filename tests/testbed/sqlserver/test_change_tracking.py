@@ -204,13 +204,20 @@ def test_truncate_is_allowed_and_raises_the_lowest_valid_version(sql: Client) ->
 
 def test_tracking_that_is_switched_off_and_on_begins_again(sql: Client) -> None:
     """Rule 22 [DOC]."""
+    noted_in = (
+        "SELECT object_id, name FROM sys.internal_tables WHERE parent_id = OBJECT_ID(N'dbo.t') AND internal_type = 209"
+    )
     sql("INSERT INTO dbo.t (id) VALUES (1)")
+    (before,) = sql(noted_in)
     sql("ALTER TABLE dbo.t DISABLE CHANGE_TRACKING")
+    assert sql(noted_in) == []
     assert min_valid(sql) is None
     assert sql.error("SELECT * FROM CHANGETABLE(CHANGES dbo.t, 0) AS c") == 22105
     sql("DELETE FROM dbo.t")
     sql("ALTER TABLE dbo.t ENABLE CHANGE_TRACKING")
     assert (min_valid(sql), changes(sql)) == (1, [])
+    (after,) = sql(noted_in)
+    assert (after[0] != before[0], after[1]) == (True, before[1])
 
 
 # -- definitions -------------------------------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from replicator_source_sqlserver.types import ColumnSpec, DeclaredType, spec_of
 
 OUR_INSTANCES: Final = "replicator_"
 """What the names of capture instances begin with that `source.manage_capture` makes."""
+_VERSION: Final = "tracked_since"
+_NOTED_IN: Final = "changes_noted_in"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,16 +89,36 @@ class CaptureInstance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedSince:
+    """Since when a table has been tracked without a break.
+
+    Attributes:
+        version: `begin_version`, which TRUNCATE moves, too. It stays if no tracked table was changed between two moments.
+        noted_in: Number of the server's own table that has the keys of changed rows: a new one where tracking begins again. None: our
+            account is not shown it.
+    """
+
+    version: int
+    noted_in: int | None = None
+
+    def is_broken_by(self, now: TrackedSince) -> bool:
+        """Whether tracking has begun again since."""
+        return self.version != now.version or (
+            None not in (self.noted_in, now.noted_in) and self.noted_in != now.noted_in
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tracking:
     """What change tracking knows of a table.
 
     Attributes:
-        since: `begin_version`, which TRUNCATE moves, too; None: it is not tracked.
+        since: None: it is not tracked.
         min_valid: Changes above a version below this one are not all known any more; None: our account may not see it.
         name: What the table is called now, where it was asked for by its number; None: as it was asked for.
     """
 
-    since: int | None = None
+    since: TrackedSince | None = None
     min_valid: int | None = None
     name: TableId | None = None
 
@@ -178,7 +200,7 @@ class CatalogTable:
         new instance has the table read again. So it is with what was changed while the table was not tracked, or truncated.
         """
         if self.tracking is not None:
-            return TableIdentity(object=str(self.object_id), parts={"tracked_since": self.tracking.since})
+            return TableIdentity(object=str(self.object_id), parts=_parts(self.tracking.since))
         parts = {"capture_instance": str(self.instances[-1].object_id)} if self.instances else {}
         return TableIdentity(object=str(self.object_id), parts=parts)
 
@@ -196,3 +218,18 @@ def unsupported(table: TableId, columns: Sequence[str]) -> UnsupportedTypeError:
         table=str(table),
         action="Drop the columns or change their types, then run `replicator snapshot NAME TABLE`; or exclude the table.",
     )
+
+
+def tracked_since(identity: TableIdentity) -> TrackedSince | None:
+    """Since when a table was tracked when it was described; None if it was not."""
+    version, noted_in = (identity.parts.get(name) for name in (_VERSION, _NOTED_IN))
+    if not isinstance(version, int):
+        return None
+    return TrackedSince(version=version, noted_in=noted_in if isinstance(noted_in, int) else None)
+
+
+def _parts(since: TrackedSince | None) -> dict[str, int | None]:
+    """Of an identity. What the account is not shown is no part of it."""
+    if since is None:
+        return {_VERSION: None}
+    return {_VERSION: since.version, **({} if since.noted_in is None else {_NOTED_IN: since.noted_in})}

@@ -18,7 +18,7 @@ from replicator.plugins.kit.reads import ChunkBounds
 from replicator.plugins.source import LogReader, LogRetention, LogStatus, SourceContext, Visibility
 from replicator_source_sqlserver import tracking, tracking_assessment
 from replicator_source_sqlserver.capture import Capture, Sessions
-from replicator_source_sqlserver.catalogue import CatalogTable
+from replicator_source_sqlserver.catalogue import CatalogTable, TrackedSince, tracked_since
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connection, Session
 from replicator_source_sqlserver.history import HistoryReader, KnownHistory
@@ -26,7 +26,7 @@ from replicator_source_sqlserver.names import quoted_table
 from replicator_source_sqlserver.server import read_facts
 from replicator_source_sqlserver.snapshot import TableReader
 from replicator_source_sqlserver.trackedlog import HEARTBEAT_S, TrackingReader
-from replicator_source_sqlserver.trackedtables import TrackedTables, name_of, since_of
+from replicator_source_sqlserver.trackedtables import TrackedTables, name_of
 from replicator_source_sqlserver.versions import StateVisibility, VersionMarks, VersionPosition, VersionVisibility
 from replicator_source_sqlserver.wholereads import TOUCH
 
@@ -38,7 +38,7 @@ class ChangeTracking(Capture):
         super().__init__(config, context, sessions)
         # Marks of two objects are never the same.
         self._marks = VersionMarks(secrets.token_hex(8))
-        self._since: dict[TableId, int | None] = {}
+        self._since: dict[TableId, TrackedSince | None] = {}
         self._tracked: TrackedTables | None = None
         self._reader = TableReader(
             session=sessions.reading,
@@ -123,7 +123,7 @@ class ChangeTracking(Capture):
     @override
     def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:
         super().accept(identities)
-        self._since |= {table: since_of(identity) for table, identity in identities.items()}
+        self._since |= {table: tracked_since(identity) for table, identity in identities.items()}
         if self._tracked is not None:
             self._tracked.accept(identities)
 

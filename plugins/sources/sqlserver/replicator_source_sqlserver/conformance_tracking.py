@@ -40,6 +40,11 @@ class _Tracked:
         query = _CHANGES.format(base=self.base, key=self._key, table=self._name, since=self.base + since)
         return self._s.rows(query)
 
+    def noted_in(self) -> list[list[Answer]]:
+        """The number of the internal table that has the keys of changed rows."""
+        of = f"parent_id = OBJECT_ID(N'{{s}}.{self._name}') AND internal_type = 209"
+        return self._s.rows(f"SELECT object_id FROM sys.internal_tables WHERE {of}")
+
     def valid(self) -> Answer:
         """The lowest valid version and the one at which tracking began."""
         of = f"OBJECT_ID(N'{{s}}.{self._name}')"
@@ -97,11 +102,13 @@ def _invalid(s: Scratch) -> Answers:
         found["truncated"] = [t.version(), *t.valid()]
         s.run("INSERT INTO {s}.lost VALUES (2)")
         found["changes behind it"] = t.changes()
+        noted_in = t.noted_in()
         s.run("ALTER TABLE {s}.lost DISABLE CHANGE_TRACKING")
         found["disabled"] = t.valid()
         found["asked all the same"] = s.outcome("SELECT * FROM CHANGETABLE(CHANGES {s}.lost, 0) AS c")
         s.run("DELETE FROM {s}.lost", _ENABLE.format("lost"))
         found["enabled again"] = [t.version(), *t.valid()]
+        found["noted in the same table, out of as many"] = [int(t.noted_in() == noted_in), len(noted_in)]
         return found
 
 

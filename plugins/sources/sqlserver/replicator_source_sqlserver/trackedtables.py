@@ -14,7 +14,7 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
 from replicator_source_sqlserver import tracking
-from replicator_source_sqlserver.catalogue import CatalogTable
+from replicator_source_sqlserver.catalogue import CatalogTable, TrackedSince, tracked_since
 from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.names import quoted_table
 from replicator_source_sqlserver.snapshot import read_plan
@@ -48,7 +48,7 @@ class TrackedTables:
         self,
         schemas: Mapping[TableId, TableSchema],
         numbers: Mapping[TableId, int],
-        since: Mapping[TableId, int | None],
+        since: Mapping[TableId, TrackedSince | None],
         *,
         enable: Callable[[Connection, CatalogTable], None] | None = None,
     ) -> None:
@@ -100,7 +100,7 @@ class TrackedTables:
             self._failed.discard(table)
             if table in self._found:
                 self._schemas[table] = self._found[table].schema
-                self._since[table] = since_of(identity)
+                self._since[table] = tracked_since(identity)
         events: list[DDLEvent] = []
         lost: list[TableId] = []
         for table in self.following():
@@ -161,16 +161,11 @@ class TrackedTables:
         since, min_valid = found.tracking.since, found.tracking.min_valid
         known = self._since.setdefault(table, since)
         # Its snapshot began when it was tracked already: what was before is in what that has read.
-        is_lost = since != known or min_valid > max(position, since, self._told.get(table, 0))
+        is_broken = known is None or known.is_broken_by(since)
+        is_lost = is_broken or min_valid > max(position, since.version, self._told.get(table, 0))
         if is_lost:
             self._since[table], self._told[table] = since, min_valid
         return is_lost
-
-
-def since_of(identity: TableIdentity) -> int | None:
-    """Since when a table was tracked when it was described."""
-    since = identity.parts.get("tracked_since")
-    return since if isinstance(since, int) else None
 
 
 def name_of(table: CatalogTable) -> TableId:

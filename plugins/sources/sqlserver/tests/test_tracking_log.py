@@ -304,6 +304,20 @@ def test_tracking_that_was_switched_off_and_on_has_the_table_read_again(world: W
     assert set(world.until(lambda batch: bool(batch.unlogged)).unlogged) == {A, B}
 
 
+def test_it_is_noticed_too_where_no_version_passed_in_between(world: World) -> None:
+    world(f"INSERT INTO {A} (id) VALUES (1)")
+    world.round()
+    again = (f"ALTER TABLE {A} DISABLE CHANGE_TRACKING", f"DELETE FROM {A}", f"ALTER TABLE {A} ENABLE CHANGE_TRACKING")
+    before = world.source.describe([A])[A].identity
+    world(*again)
+    assert before.is_redefined_in(world.source.describe([A])[A].identity)
+    world(f"INSERT INTO {B} (id) VALUES (1)")
+    assert set(world.until(lambda batch: bool(batch.unlogged)).unlogged) == {A}
+    world(*again)
+    world.die()
+    assert before.is_redefined_in(world.source.describe([A])[A].identity)
+
+
 def test_tracking_that_was_switched_off_fails_the_table_alone_and_a_snapshot_takes_it_up_again(world: World) -> None:
     world(f"ALTER TABLE {A} DISABLE CHANGE_TRACKING", f"INSERT INTO {B} (id) VALUES (1)")
     batch = world.until(lambda batch: bool(batch.table_errors))

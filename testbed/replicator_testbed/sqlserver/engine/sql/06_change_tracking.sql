@@ -69,5 +69,13 @@ CREATE VIEW sys.change_tracking_tables AS
   SELECT object_id, is_track_columns_updated_on::int::sqlserver.bit AS is_track_columns_updated_on, min_valid_version, begin_version, cleanup_version
   FROM sqlserver.ct_tables;
 
+-- Where the keys of changed rows are: a table of the server's own, made when tracking is switched on [DOC: sys.internal_tables; K that its
+-- number is never that of the one before].
+CREATE VIEW sys.internal_tables AS
+  SELECT s.relname::sqlserver.sysname AS name, s.oid::int AS object_id, t.object_id AS parent_object_id, t.object_id AS parent_id,
+    209::sqlserver.tinyint AS internal_type, 'CHANGE_TRACKING'::sqlserver."nvarchar(60)" AS internal_type_desc
+  FROM sqlserver.ct_tables t JOIN pg_catalog.pg_class s
+    ON s.relname = 'change_tracking_' || t.object_id AND s.relnamespace = 'sqlserver'::regnamespace;
+
 -- Each statement that alters a table leaves a row: a SNAPSHOT transaction that began before it reads the table no more [3961].
 CREATE TABLE sqlserver.definitions (object_id int NOT NULL);
