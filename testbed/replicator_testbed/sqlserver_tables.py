@@ -139,13 +139,15 @@ def source_rows(database: SqlServerDatabase, table: str) -> Counter[tuple[Any, .
     with closing(database.connect()) as connection:
         rows = connection.execute(f"SELECT {selected} FROM dbo.[{table}]").fetchall()
     return Counter(
-        tuple(None if value is None else _plain(value, kind) for value, (_, kind) in zip(row, columns, strict=True))
-        for row in rows
+        tuple(plain_value(value, kind) for value, (_, kind) in zip(row, columns, strict=True)) for row in rows
     )
 
 
-def _plain(value: Any, kind: str) -> str:
+def plain_value(value: Any, kind: str) -> str | None:  # noqa: PLR0911 - one for each type
+    """A value of Python as `source_rows` has it; `kind`: the name of its type."""
     match value:
+        case None:
+            return None
         case bool():
             return str(value).lower()
         case float():
@@ -155,7 +157,7 @@ def _plain(value: Any, kind: str) -> str:
         case Decimal():
             return format(value, "f")
         case dt.datetime():
-            return str((value - _EPOCH) // _MICROSECOND)
+            return str((value.replace(tzinfo=None) - _EPOCH) // _MICROSECOND)
         case dt.date():
             return str((value - _DAY_ZERO).days)
         case dt.time():
