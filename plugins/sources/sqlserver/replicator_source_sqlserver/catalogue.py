@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
@@ -79,11 +79,13 @@ class Tracking:
     Attributes:
         since: `begin_version`, which TRUNCATE moves, too; None: it is not tracked.
         min_valid: Changes above a version below this one are not all known any more; None: our account may not see it.
+        kept_in: The server's own table with its changes, which is another one once tracking was switched off and on; None: it is not shown.
         name: What the table is called now, where it was asked for by its number; None: as it was asked for.
     """
 
     since: int | None = None
     min_valid: int | None = None
+    kept_in: int | None = None
     name: TableId | None = None
 
 
@@ -159,7 +161,9 @@ class CatalogTable:
         new instance has the table read again. So it is with what was changed while the table was not tracked, or truncated.
         """
         if self.tracking is not None:
-            return TableIdentity(object=str(self.object_id), parts={"tracked_since": self.tracking.since})
+            # Where nothing is tracked in the whole database meanwhile, tracking that is switched off and on begins at the same version.
+            parts: dict[str, Any] = {"tracked_since": self.tracking.since, "tracked_in": self.tracking.kept_in}
+            return TableIdentity(object=str(self.object_id), parts=parts)
         parts = {"capture_instance": str(self.instances[-1].object_id)} if self.instances else {}
         return TableIdentity(object=str(self.object_id), parts=parts)
 

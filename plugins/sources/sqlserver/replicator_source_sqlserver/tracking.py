@@ -22,8 +22,9 @@ SELECT d.is_auto_cleanup_on, d.retention_period, d.retention_period_units FROM s
 """
 _UNITS: Final = {1: timedelta(minutes=1), 2: timedelta(hours=1), 3: timedelta(days=1)}
 _TRACKED: Final = """
-SELECT t.object_id, t.begin_version, CHANGE_TRACKING_MIN_VALID_VERSION(t.object_id)
-FROM sys.change_tracking_tables t WHERE t.object_id IN ({numbers})
+SELECT t.object_id, t.begin_version, CHANGE_TRACKING_MIN_VALID_VERSION(t.object_id), i.object_id
+FROM sys.change_tracking_tables t LEFT JOIN sys.internal_tables i ON i.parent_id = t.object_id AND i.internal_type = 209
+WHERE t.object_id IN ({numbers})
 """
 
 
@@ -114,6 +115,10 @@ def _with_tracking(connection: Connection, tables: Mapping[TableId, CatalogTable
     found: dict[int, Tracking] = {}
     for start in range(0, len(numbers), _AT_ONCE):
         listed = ", ".join(map(str, numbers[start : start + _AT_ONCE]))
-        for number, since, min_valid in connection.rows(_TRACKED.format(numbers=listed)):
-            found[int(number)] = Tracking(since=int(since), min_valid=None if min_valid is None else int(min_valid))
+        for number, since, min_valid, kept_in in connection.rows(_TRACKED.format(numbers=listed)):
+            found[int(number)] = Tracking(
+                since=int(since),
+                min_valid=None if min_valid is None else int(min_valid),
+                kept_in=None if kept_in is None else int(kept_in),
+            )
     return {name: replace(table, tracking=found.get(table.object_id, Tracking())) for name, table in tables.items()}
