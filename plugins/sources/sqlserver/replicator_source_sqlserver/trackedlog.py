@@ -52,12 +52,22 @@ _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 @dataclass(slots=True, kw_only=True)
 class _Part:
-    """What is left of a round of one table. `left`: changes that were counted and not read."""
+    """What is left of a round of one table.
+
+    Attributes:
+        counted: Changes that were counted when the round began, and not read yet. It does not say where the part ends: what the server
+            tells is relative to the version that it is asked for (CHANGETABLE), which is a later one with each page.
+    """
 
     table: TableId
     changes: TrackedChanges
-    left: int
+    counted: int
     last: Last | None = None
+    is_over: bool = False
+
+    def limit(self, rows_max: int) -> int:
+        """How many to ask for: one more than there should be, so that what was counted ends with fewer than were asked for."""
+        return min(rows_max, self.counted + 1) if self.counted > 0 else rows_max
 
 
 @dataclass(slots=True, kw_only=True)
@@ -191,7 +201,7 @@ class TrackingReader(LogReader):
         with _tables_kept():
             counts = self._counts(connection, changes)
         parts = [
-            _Part(table=table, changes=one, left=count)
+            _Part(table=table, changes=one, counted=count)
             for (table, one), count in zip(changes, counts, strict=True)
             if count
         ]
@@ -241,7 +251,7 @@ class TrackingReader(LogReader):
             if changes is not None:
                 taken.append(changes)
                 rows, size = rows - len(changes), size - changes.bytes
-            if part.left:
+            if not part.is_over:
                 break
             round_.parts.pop(0)
         lost = self._end(round_) if not round_.parts else None
@@ -249,12 +259,12 @@ class TrackingReader(LogReader):
 
     def _read(self, round_: _Round, part: _Part, rows_max: int, bytes_max: int) -> Changes | None:
         """The next changes of one table; it stops where they grow too large."""
-        limit = min(rows_max, part.left)
+        limit = part.limit(rows_max)
         query, parameters = part.changes.part(round_.since, part.last, limit)
         specs = part.changes.plan.specs
         size = _FIRST_LOB_ROWS if any(spec.is_lob for spec in specs.values()) else _FIRST_ROWS
         found: Changes | None = None
-        read = 0
+        read, is_cut = 0, False
         with _tables_kept(part.table), _closing(round_.connection.blocks(query, parameters, lambda: size)) as blocks:
             for block in blocks:
                 with of_table(part.table, "decoding its changes"):
@@ -262,18 +272,22 @@ class TrackingReader(LogReader):
                 found = changes if found is None else found.joined_with(changes)
                 read += len(block)
                 if found.bytes >= bytes_max:
+                    is_cut = True
                     break
                 fit = read * (bytes_max - found.bytes) // max(1, found.bytes)
                 size = max(1, min(fit, _GROWTH * size))
-        if found is None or (read < limit and found.bytes < bytes_max):
+        part.counted -= read
+        part.is_over = read < limit and not is_cut
+        if part.is_over and part.counted > 0:
             raise SourceUnavailableError(
                 "changes that were counted in a snapshot are not there any more in it.",
                 code="snapshot_not_exact",
                 table=str(part.table),
             )
-        part.left, part.last = part.left - read, found.last
-        if found.has_other_spelling:
-            round_.respelled.add(part.table)
+        if found is not None:
+            part.last = found.last
+            if found.has_other_spelling:
+                round_.respelled.add(part.table)
         return found
 
     def _end(self, round_: _Round) -> Sequence[TableId]:

@@ -214,6 +214,16 @@ def test_a_reader_that_dies_at_each_page_of_a_round_loses_and_doubles_nothing(wo
     assert world.rows[A][1]["n"] == pages
 
 
+def test_what_a_later_page_is_told_besides_takes_nothing_from_the_round(world: World) -> None:
+    """What the server tells is relative to the version that it is asked for: a later page may have a row that was not counted."""
+    world.tracking.hide_passing_rows()
+    world(*(f"INSERT INTO {A} (id) VALUES ({number})" for number in (1, 2, 3)))
+    world(f"INSERT INTO {B} (id) VALUES (1)", f"DELETE FROM {A} WHERE id = 2", f"INSERT INTO {A} (id) VALUES (4)")
+    world.round(NARROW)
+    assert world.rows == world.tables()
+    assert set(world.rows[A]) == {1, 3, 4}
+
+
 def test_a_page_is_bounded_by_bytes(world: World) -> None:
     """Rows with large values: not all of a table's stand in memory at once."""
     for number in range(40):

@@ -121,8 +121,14 @@ class ChangeTracking:
                 CASE WHEN (array_agg(s.operation ORDER BY s.serial DESC))[1] = 'D' THEN 'D'
                   WHEN bool_or(s.operation = 'I') THEN 'I' ELSE 'U' END, NULL::bytea, NULL::bytea, {names}
               FROM {side} s JOIN sqlserver.ct_commits m ON m.xid = s.xid WHERE m.version > since GROUP BY {names}
+              HAVING NOT ((SELECT hides_passing FROM sqlserver.ct_doubts) AND (array_agg(s.operation ORDER BY s.serial))[1] = 'I'
+                AND (array_agg(s.operation ORDER BY s.serial DESC))[1] = 'D')
             $body$""",
         ]
+
+    def hide_passing_rows(self) -> None:
+        """A row that came and went since the version that is asked for is not told: what is, is relative to that version [rule 21, K]."""
+        self._model.execute("UPDATE sqlserver.ct_doubts SET hides_passing = true")
 
     def rewritten(self, query: str, names: Names, login: str) -> str:
         """A query with each CHANGETABLE(CHANGES …) as the function of PostgreSQL that answers it.
@@ -185,16 +191,16 @@ class ChangeTracking:
         ]
 
     def truncated(self, table: TableFacts) -> list[str]:
-        """TRUNCATE is not tracked: what is known of the table goes, and its first valid version rises [DOC: rule 22].
+        """TRUNCATE is not tracked: what is known of the table is reset "as if change tracking has just been enabled" [DOC: rule 22].
 
-        That the statement has a version of its own, to which it rises, nobody says [K].
+        So it has no version of its own. That the server keeps its table of the changes nobody says; it is the harder case [K].
         """
         if not self.is_tracked(table):
             return []
+        now = "sqlserver.change_tracking_current_version()"
         return [
             f"DELETE FROM sqlserver.change_tracking_{table.oid}",
-            "INSERT INTO sqlserver.ct_open VALUES (pg_current_xact_id()) ON CONFLICT DO NOTHING",
-            f"INSERT INTO sqlserver.ct_truncated VALUES (pg_current_xact_id(), {table.oid})",
+            f"UPDATE sqlserver.ct_tables SET begin_version = {now}, min_valid_version = {now} WHERE object_id = {table.oid}",
         ]
 
     def _keys(self, table: TableFacts) -> list[str]:

@@ -1,14 +1,15 @@
 -- Change Tracking: what is kept of changed rows, in the user's transaction, and the versions that commits get.
 CREATE TABLE sqlserver.ct_database (is_auto_cleanup_on boolean NOT NULL, retention_period int NOT NULL, retention_units text NOT NULL);
+-- Whether a row that came and went since the version that is asked for is told [rule 21, K].
+CREATE TABLE sqlserver.ct_doubts AS SELECT false AS hides_passing;
 CREATE TABLE sqlserver.ct_tables (
   object_id int PRIMARY KEY, is_track_columns_updated_on boolean NOT NULL,
   begin_version bigint NOT NULL, cleanup_version bigint NOT NULL, min_valid_version bigint NOT NULL
 );
 CREATE SEQUENCE sqlserver.ct_versions;
 CREATE TABLE sqlserver.ct_commits (version bigint PRIMARY KEY, xid xid8 NOT NULL UNIQUE, commit_time timestamp NOT NULL);
--- Transactions that have changed tracked tables and are not committed, and the tables that they have truncated.
+-- Transactions that have changed tracked tables and are not committed.
 CREATE TABLE sqlserver.ct_open (xid xid8 PRIMARY KEY);
-CREATE TABLE sqlserver.ct_truncated (xid xid8 NOT NULL, object_id int NOT NULL);
 
 -- Runs at the very end of a transaction. The lock is let go of when the commit is visible: versions are in the order of commits, and
 -- who sees one sees all that are lower [rule 20].
@@ -19,9 +20,6 @@ BEGIN
   PERFORM pg_catalog.pg_advisory_xact_lock(22105);
   made := nextval('sqlserver.ct_versions');
   INSERT INTO sqlserver.ct_commits VALUES (made, NEW.xid, clock_timestamp() AT TIME ZONE 'UTC');
-  UPDATE sqlserver.ct_tables SET begin_version = made, min_valid_version = made
-    WHERE object_id IN (SELECT t.object_id FROM sqlserver.ct_truncated t WHERE t.xid = NEW.xid);
-  DELETE FROM sqlserver.ct_truncated WHERE xid = NEW.xid;
   DELETE FROM sqlserver.ct_open WHERE xid = NEW.xid;
   RETURN NULL;
 END $$;
