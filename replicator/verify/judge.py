@@ -44,6 +44,7 @@ def _is_whole(record: TableRecord, applied: AppliedRecord | None) -> bool:
     """Whether the target has the whole snapshot of a table."""
     return (
         table_life.is_complete(record)
+        and not table_life.is_outdated(record)
         and applied is not None
         and applied.incarnation == record.incarnation
         and applied.copy is TargetCopy.WHOLE

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from itertools import takewhile
 from typing import Any, Final, Self
@@ -75,9 +76,18 @@ class Compared:
         return order_of(list(self.columns), self.schema)
 
     def is_as(self, other: Compared) -> bool:
-        """Whether the table had the same definition then."""
-        ours, theirs = ((c.schema, c.columns, c.record.incarnation) for c in (self, other))
+        """Whether the table had the same definition then, and no snapshot of it has begun since.
+
+        What such a snapshot made up for is not in the log, so nothing tells that it was changed while both sides were compared.
+        """
+        ours, theirs = ((c.schema, c.columns, c.record.incarnation, c.snapshot) for c in (self, other))
         return ours == theirs
+
+    @property
+    def snapshot(self) -> tuple[int | None, datetime | None] | None:
+        """Which snapshot the table had last."""
+        last = self.record.snapshot
+        return None if last is None else (last.start_number, last.started_at)
 
     def definition(self, columns: Sequence[str]) -> str:
         """What ranges over these columns of the key are ranges of: another text once something about the table is another."""

@@ -62,13 +62,73 @@ class UntilStopped:
 
 
 @dataclass
-class Pair:
-    """Both sides, and what copies one to the other."""
+class Copied:
+    """What copies the tables of a source to a target in memory, and a judge of both."""
 
     captured: Captured
-    database: MemoryDatabase
     warehouse: MemoryWarehouse
     make_target: Callable[[int], MemoryTarget]
+
+    @contextmanager
+    def running(self) -> Iterator[tuple[RunningCapture, Judge]]:
+        """Capture and apply in threads of their own, and a judge."""
+        name = self.captured.name
+        with self.captured.running() as capture:
+            record = self.captured.store.replicator(name)
+            assert record is not None
+            control, errors = UntilStopped(), list[BaseException]()
+            apply = Apply(
+                self.make_target(capture.lease.epoch),
+                self.captured.store,
+                JournalReader(self.captured.store, name),
+                name=name,
+                uuid=record.uuid,
+                epoch=capture.lease.epoch,
+                settings=apply_settings(AT_ONCE),
+            )
+
+            def run() -> None:
+                try:
+                    apply.run(control)
+                except BaseException as error:  # noqa: BLE001 - raised below
+                    errors.append(error)
+
+            thread = threading.Thread(target=run, name="apply")
+            thread.start()
+
+            def check() -> None:
+                if errors or capture.errors:
+                    raise [*errors, *capture.errors][0]
+
+            source = self.captured.make_source(SourceContext(replicator=name, uuid=record.uuid))
+            judge = Judge(
+                source=source,
+                target=self.make_target(0),
+                store=self.captured.store,
+                reader=JournalReader(self.captured.store, name),
+                name=name,
+                uuid=record.uuid,
+                options=lambda _: TableOptions(),
+                barriers=Barriers(
+                    store=self.captured.store, name=name, check=check, wait=lambda: control.stopped.wait(0.01)
+                ),
+                with_values=True,
+                keys_max=100,
+            )
+            try:
+                yield capture, judge
+            finally:
+                control.stopped.set()
+                thread.join()
+                source.close()
+            check()
+
+
+@dataclass
+class Pair(Copied):
+    """Both sides, and what copies one to the other."""
+
+    database: MemoryDatabase
     draw: random.Random = field(default_factory=lambda: random.Random(1))
     inserted: int = 0
 
@@ -98,58 +158,6 @@ class Pair:
         if not is_visible:
             self.database.make_visible(transaction)
 
-    @contextmanager
-    def running(self) -> Iterator[tuple[RunningCapture, Judge]]:
-        """Capture and apply in threads of their own, and a judge."""
-        with self.captured.running() as capture:
-            record = self.captured.store.replicator(NAME)
-            assert record is not None
-            control, errors = UntilStopped(), list[BaseException]()
-            apply = Apply(
-                self.make_target(capture.lease.epoch),
-                self.captured.store,
-                JournalReader(self.captured.store, NAME),
-                name=NAME,
-                uuid=record.uuid,
-                epoch=capture.lease.epoch,
-                settings=apply_settings(AT_ONCE),
-            )
-
-            def run() -> None:
-                try:
-                    apply.run(control)
-                except BaseException as error:  # noqa: BLE001 - raised below
-                    errors.append(error)
-
-            thread = threading.Thread(target=run, name="apply")
-            thread.start()
-
-            def check() -> None:
-                if errors or capture.errors:
-                    raise [*errors, *capture.errors][0]
-
-            source = self.captured.make_source(SourceContext(replicator=NAME, uuid=record.uuid))
-            judge = Judge(
-                source=source,
-                target=self.make_target(0),
-                store=self.captured.store,
-                reader=JournalReader(self.captured.store, NAME),
-                name=NAME,
-                uuid=record.uuid,
-                options=lambda _: TableOptions(),
-                barriers=Barriers(
-                    store=self.captured.store, name=NAME, check=check, wait=lambda: control.stopped.wait(0.01)
-                ),
-                with_values=True,
-                keys_max=100,
-            )
-            try:
-                yield capture, judge
-            finally:
-                control.stopped.set()
-                thread.join()
-            check()
-
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
@@ -170,7 +178,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
             MemoryTargetConfig(database=name), target_context(replicator=NAME, uuid=record.uuid, epoch=epoch)
         )
 
-    pair = Pair(captured, database, MemoryWarehouse.open(name), make_target)
+    pair = Pair(captured, MemoryWarehouse.open(name), make_target, database)
     for _ in range(5):
         pair.write()
     yield pair
