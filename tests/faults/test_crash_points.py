@@ -35,7 +35,7 @@ CAPTURE = (
     "capture.after_ack:3",
     "capture.mid_transaction",
 )
-SQLSERVER_SLICE = ("capture.start_recorded", "capture.chunk_read:3", "journal.before_index:4", "capture.after_seal:4")
+SQLSERVER_SLICE = ("capture.chunk_read:3", "journal.before_index:4", "capture.after_seal:4")
 APPLY = (
     "apply.claim_recorded",
     "apply.claimed",
@@ -51,6 +51,7 @@ PUT = ("target.before_put", "target.after_put:2")
 """Of first versions, and of claims that another lease makes of Delta tables that are there: under its own it has nothing to put."""
 DIRECT = ("lane.rows_written:2", "lane.vectors_written", "lane.before_put:3", "lane.after_put:2")
 """Of batches that are committed without Spark, or whose rows Spark finds and writes."""
+MORE_THAN_A_PULL = 60_000
 FOUND_BY_SPARK = "index_memory: 0\n  maintenance: {enabled: false}"
 """Of a target whose batches are found and written by Spark (`L2`): no key of a table fits into memory. Nothing else is committed."""
 DELETE = (
@@ -82,7 +83,7 @@ def test_a_crash_at_any_boundary_of_the_workers_loses_and_doubles_nothing(
     rig.wait_for_status(has_snapshots, process, timeout_s=200)
     if "capture.mid_transaction" in points:
         # A transaction larger than a pull, so that one of them ends inside.
-        shop.view_pages(120_000)
+        shop.view_pages(MORE_THAN_A_PULL)
     rig.wait_for_status(lambda _: set(crashes(rig)) >= set(points) - set(PUT), process, timeout_s=600)
     assert rig.stop(process) == 0, rig.output()
     process = rig.start()
@@ -148,7 +149,7 @@ def test_a_crash_at_any_boundary_of_the_capture_loses_and_doubles_nothing(
     process = rig.start("serve")
     rig.wait_for_status(has_snapshots, process)
     if "capture.mid_transaction" in points:
-        shop.view_pages(120_000)
+        shop.view_pages(MORE_THAN_A_PULL)
     rig.wait_for_status(lambda _: set(crashes(rig)) == set(points), process, timeout_s=600)
     writer.stop()
     assert rig.store is not None

@@ -118,6 +118,14 @@ def test_keys_that_are_shifted_are_deleted_before_any_is_inserted() -> None:
     assert len({row.seqval for row in made}) == 6
 
 
+def test_changes_of_a_very_large_transaction_are_in_order() -> None:
+    serials = (0, 32_767, 32_768, 10_000_000)
+    made = rows(*(change(None, {**BASE, "id": str(n)}, serial=n) for n in serials))
+    assert [row.values[0] for row in ordered(made)] == [str(n) for n in serials]
+    moved = rows(*(change({**BASE, "id": str(n)}, {**BASE, "id": str(-n)}, serial=n) for n in serials[1:]))
+    assert len({row.seqval for row in moved}) == 6
+
+
 def test_commands_are_numbered_for_each_instance_alone() -> None:
     # [rule 3: never compare across instances]
     narrow = Instance(name="v2", columns=(INSTANCE.columns[0],), key=INSTANCE.key)

@@ -80,6 +80,14 @@ def to_lsn(position: int, slot: int = 1) -> bytes:
     return _LSN.pack(position, slot)
 
 
+def to_seqval(position: int, number: int) -> bytes:
+    """`__$seqval` of a change: its position, and then its number in the transaction, which may have very many.
+
+    PostgreSQL's positions fit into six bytes.
+    """
+    return (position << 32 | number).to_bytes(10, "big")
+
+
 def update_mask(ordinals: Sequence[int], count: int) -> bytes:
     """`__$update_mask`: the bits of the ordinals, the lowest in the last byte [ISS: debezium/dbz#2650]."""
     bits = sum(1 << (ordinal - 1) for ordinal in ordinals)
@@ -123,7 +131,7 @@ def _moved_rows(changes: Sequence[Change], instance: Instance, hazards: Hazards,
     shares = len(changes) == 1
     for change in changes:
         yield ChangeRow(
-            seqval=to_lsn(change.lsn, 2 * change.serial),
+            seqval=to_seqval(change.lsn, 2 * change.serial),
             operation=Operation.DELETE,
             mask=mask,
             command_id=command,
@@ -132,7 +140,7 @@ def _moved_rows(changes: Sequence[Change], instance: Instance, hazards: Hazards,
     last = changes[-1].lsn
     for change in changes:
         yield ChangeRow(
-            seqval=to_lsn(change.lsn, 2 * change.serial) if shares else to_lsn(last, 2 * change.serial + 1),
+            seqval=to_seqval(change.lsn, 2 * change.serial) if shares else to_seqval(last, 2 * change.serial + 1),
             operation=Operation.INSERT,
             mask=mask,
             command_id=command + 1,
@@ -142,7 +150,7 @@ def _moved_rows(changes: Sequence[Change], instance: Instance, hazards: Hazards,
 
 def _plain_rows(change: Change, instance: Instance, hazards: Hazards, command: int) -> Iterator[ChangeRow]:
     count = len(instance.columns)
-    seqval = to_lsn(change.lsn, 2 * change.serial)
+    seqval = to_seqval(change.lsn, 2 * change.serial)
     everything = update_mask(range(1, count + 1), count)
     old, new = change.old, change.new
     if old is None or new is None:
