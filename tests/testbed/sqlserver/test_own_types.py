@@ -228,6 +228,27 @@ def test_sparse_columns_and_column_sets_are_listed(server: Client) -> None:
     assert rows == [("id", False, False), ("a", True, False), ("s", False, True)]
 
 
+def test_descriptions_are_extended_properties(server: Client) -> None:
+    # [DOC: sys.extended_properties, sp_addextendedproperty; the numbers: K] rule 32
+    server("CREATE TABLE dbo.t (id int NOT NULL PRIMARY KEY, a int)")
+    table = "@level0type = N'SCHEMA', @level0name = N'dbo', @level1type = N'TABLE', @level1name = N't'"
+    column = f"{table}, @level2type = N'COLUMN', @level2name = N'a'"
+    add = "EXEC sys.sp_addextendedproperty @name = N'MS_Description', @value = N'{}', {}"
+    server(add.format("Of the table", table))
+    server(add.format("Of a", column))
+    assert server.error(add.format("again", column)) == 15233
+    assert server.error(add.format("of none", column.replace("N'a'", "N'b'"))) == 15135
+    query = (
+        "SELECT minor_id, CAST(value AS nvarchar(100)) FROM sys.extended_properties"
+        " WHERE class = 1 AND name = N'MS_Description' AND major_id = OBJECT_ID('dbo.t') ORDER BY minor_id"
+    )
+    assert server(query) == [(0, "Of the table"), (2, "Of a")]
+    server(f"EXEC sys.sp_updateextendedproperty @name = N'MS_Description', @value = N'Else', {column}")
+    server(f"EXEC sys.sp_dropextendedproperty @name = N'MS_Description', {table}")
+    assert server.error(f"EXEC sys.sp_dropextendedproperty @name = N'MS_Description', {table}") == 15217
+    assert server(query) == [(2, "Else")]
+
+
 # -- what capture and change tracking make of them -----------------------------------------------------------------------
 
 

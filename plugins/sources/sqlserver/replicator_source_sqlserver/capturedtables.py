@@ -198,10 +198,7 @@ class CapturedTables:
         if lost := frozenset.intersection(shape.uncaptured, *(found.captured_by(i).uncaptured for i in later)):
             self.fail(table, not_captured(table, lost))
             return None
-        if self._is_ahead(table, current, later) or (shape.schema.columns, shape.schema.key) == (
-            known.columns,
-            known.key,
-        ):
+        if self._is_ahead(table, current, later) or shape.has_shape_of(known):
             return None
         self._schemas[table] = shape.schema
         return DDLEvent(operation=DDLOperation.ALTER_TABLE, table=table, schema=shape.schema, before=known)

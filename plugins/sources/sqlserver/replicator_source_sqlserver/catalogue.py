@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Final
@@ -129,6 +129,7 @@ class CatalogTable:
 
     Attributes:
         primary_key: Its columns in key order.
+        descriptions: What `MS_Description` says of columns by their numbers, and of the table under 0.
         instances: The oldest first. Only with `source.capture: cdc`.
         tracking: Only with `source.capture: change_tracking`.
     """
@@ -137,6 +138,7 @@ class CatalogTable:
     object_id: int
     columns: tuple[CatalogColumn, ...]
     primary_key: tuple[str, ...] = ()
+    descriptions: Mapping[int, str] = field(default_factory=dict)
     instances: tuple[CaptureInstance, ...] = ()
     tracking: Tracking | None = None
     estimated_rows: int | None = None
@@ -184,13 +186,20 @@ class CatalogTable:
                     type=self.specs[column.name].arrow,
                     source_type=str(column.declared),
                     nullable=column.is_nullable,
+                    comment=self.descriptions.get(column.id),
                     id=column.id,
                 )
                 for column in self.columns
                 if column.name in self.specs
             ),
             key=self.key,
+            comment=self.descriptions.get(0),
         )
+
+    def has_shape_of(self, schema: TableSchema) -> bool:
+        """Whether the table is as a schema says, whatever is said of it."""
+        columns = [[replace(column, comment=None) for column in one.columns] for one in (self.schema, schema)]
+        return columns[0] == columns[1] and self.key == schema.key
 
     @property
     def identity(self) -> TableIdentity:

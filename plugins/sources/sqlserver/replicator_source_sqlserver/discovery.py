@@ -52,6 +52,11 @@ LEFT JOIN sys.types b ON b.user_type_id = c.system_type_id
 WHERE c.object_id IN ({numbers}) ORDER BY c.object_id, c.column_id
 """
 
+_DESCRIPTIONS: Final = """
+SELECT p.major_id, p.minor_id, CAST(p.value AS nvarchar(4000)) FROM sys.extended_properties p
+WHERE p.class = 1 AND p.name = N'MS_Description' AND p.major_id IN ({numbers})
+"""
+
 _KEYS: Final = """
 SELECT i.object_id, c.name
 FROM sys.indexes i
@@ -152,6 +157,7 @@ def _described(
 ) -> dict[TableId, CatalogTable]:
     listed = ", ".join(map(str, numbers))
     columns = _by_first(connection.rows(_COLUMNS.format(numbers=listed)))
+    texts = _by_first(connection.rows(_DESCRIPTIONS.format(numbers=listed)))
     keys = _by_first(connection.rows(_KEYS.format(numbers=listed)))
     rows = {int(number): int(count) for number, count in connection.rows(_ROWS.format(numbers=listed))}
     instances = _instances(connection, listed) if is_captured else {}
@@ -160,6 +166,7 @@ def _described(
             table=table,
             object_id=number,
             columns=tuple(map(_column, columns[number])),
+            descriptions={int(column): text for _, column, text in texts[number] if text},
             primary_key=tuple(name for _, name in keys[number]),
             instances=tuple(instances.get(number, ())),
             estimated_rows=rows.get(number),

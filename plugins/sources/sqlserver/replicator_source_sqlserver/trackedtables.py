@@ -115,7 +115,7 @@ class TrackedTables:
             if self._has_lost(table, found, position):
                 lost.append(table)
             known = self._schemas[table]
-            if (found.schema.columns, found.schema.key) != (known.columns, known.key):
+            if not found.has_shape_of(known):
                 self._schemas[table] = found.schema
                 events.append(
                     DDLEvent(operation=DDLOperation.ALTER_TABLE, table=table, schema=found.schema, before=known)

@@ -12,14 +12,17 @@ import pytest
 from replicator.config import Secret
 from replicator.model.errors import SourceUnavailableError, TableError
 from replicator.model.schema import TableId
+from replicator.plugins.source import ChunkRequest
+from replicator_source_sqlserver.chunksql import chunk_query
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connector, Session
 from replicator_source_sqlserver.discovery import list_tables, read_tables
+from replicator_source_sqlserver.snapshot import read_plan
 from replicator_testbed.sqlserver.drivers import Driver, library
 from replicator_testbed.sqlserver.model import SqlServerModel
 
 Make = Callable[..., Session]
-ORDERS = TableId("dbo", "orders")
+ORDERS, CODED = TableId("dbo", "orders"), TableId("dbo", "coded")
 
 
 @pytest.fixture(params=Driver)
@@ -84,6 +87,42 @@ def test_a_table_is_described_as_it_was_made(tables: Session) -> None:
     assert [c.name for c in orders.columns if c.is_computed] == ["total"]
     assert orders.specs["note"].declared.collation == "Polish_CI_AS"
     assert found[TableId("dbo", "log")].schema.key == ()
+
+
+def test_descriptions_are_comments(tables: Session) -> None:
+    table = "@level0type = N'SCHEMA', @level0name = N'dbo', @level1type = N'TABLE', @level1name = N'orders'"
+    column = f"{table}, @level2type = N'COLUMN', @level2name = N'shop'"
+    with tables.use("describing") as connection:
+        for name, text, where in (
+            ("MS_Description", "What was ordered", table),
+            ("MS_Description", "Żółty sklep", column),
+            ("other", "of no interest", column),
+        ):
+            connection.execute(f"EXEC sys.sp_addextendedproperty @name = N'{name}', @value = N'{text}', {where}")
+        schema = read_tables(connection, [ORDERS])[ORDERS].schema
+    assert schema.comment == "What was ordered"
+    assert {c.name: c.comment for c in schema.columns if c.comment} == {"shop": "Żółty sklep"}
+
+
+def test_an_alias_is_the_type_behind_it_in_a_key_too(tables: Session) -> None:
+    with tables.use("making tables") as connection:
+        connection.execute("CREATE TYPE dbo.code FROM varchar(8) NOT NULL")
+        connection.execute(
+            "CREATE TABLE dbo.coded (code dbo.code, node hierarchyid NOT NULL, PRIMARY KEY (code, node))"
+        )
+        connection.execute("INSERT INTO dbo.coded VALUES ('b', '/1/'), ('a', '/2/'), ('a', '/10/'), ('c', '/')")
+        found = read_tables(connection, [CODED])[CODED]
+        plan = read_plan(found, found.schema)
+        query, parameters = chunk_query(plan, ChunkRequest(schema=found.schema, limit=9, after=("a", "/2/")))
+        rows = [tuple(row) for row in connection.rows(query, parameters)]
+        connection.execute("DROP TABLE dbo.coded")
+        connection.execute("DROP TYPE dbo.code")
+    assert [(c.name, c.source_type, c.nullable) for c in found.schema.columns] == [
+        ("code", "varchar(8)", False),
+        ("node", "hierarchyid", False),
+    ]
+    assert found.key == ("code", "node")
+    assert rows == [("a", "/10/"), ("b", "/1/"), ("c", "/")]
 
 
 def test_capture_instances_are_those_of_the_table(tables: Session, model: SqlServerModel) -> None:

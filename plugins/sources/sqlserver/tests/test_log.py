@@ -276,6 +276,19 @@ def test_a_table_that_is_altered_is_an_event_at_its_position(
     reader.close()
 
 
+def test_another_description_is_no_event(two: World) -> None:
+    reader = two.open(two.position())
+    two.execute(
+        "EXEC sys.sp_addextendedproperty @name = N'MS_Description', @value = N'Of the table', @level0type = N'SCHEMA',"
+        " @level0name = N'dbo', @level1type = N'TABLE', @level1name = N't', @level2type = N'COLUMN', @level2name = N'name'",
+        "ALTER TABLE dbo.t ALTER COLUMN name nvarchar(50) NULL",
+        "INSERT INTO dbo.t (id) VALUES (1)",
+    )
+    two.capture()
+    assert labels(drained(reader)) == [1]
+    reader.close()
+
+
 @pytest.mark.parametrize(
     ("statement", "column"),
     [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from replicator_testbed.sqlserver.capture.instances import Arguments, Described
 from replicator_testbed.sqlserver.datatypes import datatype_info
-from replicator_testbed.sqlserver.engine import tables
+from replicator_testbed.sqlserver.engine import extended_properties, tables
 from replicator_testbed.sqlserver.engine.batches import Statement
 from replicator_testbed.sqlserver.engine.ddl import Cursor
 from replicator_testbed.sqlserver.engine.names import unbracketed
@@ -96,4 +96,5 @@ PROCEDURES: Final[Mapping[str, Described]] = {
     "sp_datatype_info_100": Described(_datatype_info, "@data_type", "@odbcver"),
     "sp_rename": Described(_rename, "@objname", "@newname", "@objtype"),
     "sp_configure": Described(_configure, "@configname", "@configvalue"),
+    **extended_properties.PROCEDURES,
 }

@@ -113,6 +113,14 @@ CREATE VIEW sys.columns AS
   LEFT JOIN pg_catalog.pg_collation co ON co.oid = a.attcollation AND a.attcollation <> 100
   WHERE sqlserver.is_visible(r.oid::int, r.schema_id);
 
+-- Extended properties of tables (minor_id 0) and of columns.
+CREATE TABLE sqlserver.extended_properties (major_id int NOT NULL, minor_id int NOT NULL, name text NOT NULL, value text,
+  PRIMARY KEY (major_id, minor_id, name));
+CREATE VIEW sys.extended_properties AS
+  SELECT 1::sqlserver.tinyint AS class, 'OBJECT_OR_COLUMN'::sqlserver."nvarchar(60)" AS class_desc, p.major_id, p.minor_id,
+    p.name::sqlserver.sysname AS name, p.value::sqlserver.sql_variant AS value
+  FROM sqlserver.extended_properties p JOIN sqlserver.relations r ON r.oid::int = p.major_id;
+
 CREATE VIEW sys.indexes AS
   SELECT r.oid::int AS object_id, ic.relname::sqlserver.sysname AS name,
     CASE WHEN i.indisprimary THEN 1 ELSE 1 + row_number() OVER (PARTITION BY r.oid ORDER BY i.indisprimary DESC, i.indexrelid)::int END AS index_id,
