@@ -12,7 +12,7 @@ from replicator.model.errors import UnsupportedTypeError
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TableDescription
-from replicator_source_sqlserver.types import ColumnSpec, DeclaredType, spec_of
+from replicator_source_sqlserver.types import CODE_PAGE_TYPES, ColumnSpec, DeclaredType, spec_of
 
 OUR_INSTANCES: Final = "replicator_"
 """What the names of capture instances begin with that `source.manage_capture` makes."""
@@ -208,10 +208,14 @@ class CatalogTable:
         What was changed while no instance captured it is not in any log, and what a new instance adds is not in rows that nobody changes: a
         new instance has the table read again. So it is with what was changed while the table was not tracked, or truncated.
         """
+        parts: Mapping[str, int | str | None]
         if self.tracking is not None:
-            return TableIdentity(object=str(self.object_id), parts=_parts(self.tracking.since))
-        parts = {"capture_instance": str(self.instances[-1].object_id)} if self.instances else {}
-        return TableIdentity(object=str(self.object_id), parts=parts)
+            parts = _parts(self.tracking.since)
+        else:
+            parts = {"capture_instance": str(self.instances[-1].object_id)} if self.instances else {}
+        # Another collation may have another code page: the server converts the rows then, and no log tells of it.
+        collations = {str(c.id): c.declared.collation for c in self.columns if c.declared.name in CODE_PAGE_TYPES}
+        return TableIdentity(object=str(self.object_id), parts=parts, columns=collations)
 
     @property
     def description(self) -> TableDescription:

@@ -133,6 +133,9 @@ def _large_values(s: Scratch) -> Answers:
             f"UPDATE {{s}}.{table} SET {one} = 'other' WHERE id = 1",
             f"UPDATE {{s}}.{table} SET {one} = NULL, {other} = 0x02 WHERE id = 1",
             f"DELETE FROM {{s}}.{table} WHERE id = 1",
+            # Logged as a deletion and an insertion: whether the value that stays is in both, no manual says.
+            f"INSERT INTO {{s}}.{table} VALUES (2, 1, 'stays', 0x03)",
+            f"UPDATE {{s}}.{table} SET id = 3 WHERE id = 2",
         )
     s.wait_for_capture()
     return {

@@ -98,7 +98,9 @@ def _invalid(s: Scratch) -> Answers:
         found: dict[str, Answer] = {"enabled": t.valid()}
         s.run("INSERT INTO {s}.lost VALUES (1)")
         found["changed"] = t.valid()
+        noted_in = t.noted_in()
         s.run("TRUNCATE TABLE {s}.lost")
+        found["noted in the same table behind TRUNCATE"] = int(t.noted_in() == noted_in)
         found["truncated"] = [t.version(), *t.valid()]
         s.run("INSERT INTO {s}.lost VALUES (2)")
         found["changes behind it"] = t.changes()

@@ -34,6 +34,10 @@ _TRANSIENT: Final = {
     1205: "deadlock",
     1221: "lock_timeout",
     1222: "lock_timeout",
+    # SNAPSHOT transactions are not allowed, not yet, or not any more.
+    3952: "snapshot_isolation_off",
+    3956: "snapshot_isolation_off",
+    3957: "snapshot_isolation_off",
     3960: "table_changed_under_snapshot",
     3961: "table_changed_under_snapshot",
     3966: "source_out_of_resources",

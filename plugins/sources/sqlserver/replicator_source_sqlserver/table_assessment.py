@@ -12,12 +12,12 @@ from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.names import quoted, quoted_table
 from replicator_source_sqlserver.server import ServerFacts
 from replicator_source_sqlserver.tablefacts import ColumnFacts, TableFacts
+from replicator_source_sqlserver.types import CODE_PAGE_TYPES
 
 INSTANCES_MAX: Final = 2
 """Capture instances that a table may have."""
 _NVARCHAR_MAX: Final = 4000
 _MICROSECONDS: Final = 6
-_CODE_PAGE_TYPES: Final = frozenset({"char", "varchar", "text"})
 _SCALED: Final = frozenset({"time", "datetime2", "datetimeoffset"})
 
 
@@ -126,7 +126,7 @@ def _code_pages(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> l
         column
         for column in table.columns
         if column.spec is not None
-        and column.declared.name in _CODE_PAGE_TYPES
+        and column.declared.name in CODE_PAGE_TYPES
         and known.columns.get(column.name, ColumnFacts()).code_page not in {None, facts.code_page}
     ]
     if not wrong:

@@ -17,6 +17,8 @@ _NVARCHAR_MAX: Final = 4000
 _MICROSECONDS: Final = 6
 _MAX: Final = -1
 _UTC: Final = "'+00:00'"
+CODE_PAGE_TYPES: Final = frozenset({"char", "varchar", "text"})
+"""Text in the code page of its collation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,3 +185,13 @@ def test_a_lock_is_not_waited_for_without_end(session_of: Make, tables: Session)
         held.raw.rollback()
         held.raw.autocommit = True
     assert caught.value.code == "lock_timeout"
+
+
+def test_another_collation_of_text_in_a_code_page_is_another_identity(tables: Session) -> None:
+    """The server converts the rows to it, and no log tells of that."""
+    with tables.use("altering") as connection:
+        before = read_tables(connection, [ORDERS])[ORDERS].identity
+        connection.execute("ALTER TABLE dbo.orders ADD more varchar(5)")
+        assert not before.is_redefined_in(read_tables(connection, [ORDERS])[ORDERS].identity)
+        connection.execute("ALTER TABLE dbo.orders ALTER COLUMN note varchar(20) COLLATE Latin1_General_CI_AS")
+        assert before.is_redefined_in(read_tables(connection, [ORDERS])[ORDERS].identity)

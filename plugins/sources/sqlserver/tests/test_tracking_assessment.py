@@ -109,15 +109,27 @@ def test_a_missing_permission_and_a_missing_table(check: Check, admin: Run) -> N
 
 
 @pytest.mark.usefixtures("ready")
-def test_a_table_without_a_usable_key_and_one_with_text_in_it(check: Check, admin: Run) -> None:
+def test_tables_whose_keys_or_values_change_tracking_does_not_serve(check: Check, admin: Run) -> None:
     admin(
         "CREATE TABLE dbo.heap (id int)",
         "CREATE TABLE dbo.floats (id float NOT NULL PRIMARY KEY)",
         "CREATE TABLE dbo.texts (id nvarchar(20) NOT NULL PRIMARY KEY)",
-        *(f"GRANT SELECT, VIEW CHANGE TRACKING ON dbo.{name} TO {READER}" for name in ("heap", "floats", "texts")),
-        *(f"ALTER TABLE dbo.{name} ENABLE CHANGE_TRACKING" for name in ("floats", "texts")),
+        "CREATE TABLE dbo.bytes (id varbinary(20) NOT NULL PRIMARY KEY)",
+        "CREATE TABLE dbo.old (id int NOT NULL PRIMARY KEY, note ntext NULL)",
+        *(
+            f"GRANT SELECT, VIEW CHANGE TRACKING ON dbo.{name} TO {READER}"
+            for name in ("heap", "floats", "texts", "bytes", "old")
+        ),
+        *(f"ALTER TABLE dbo.{name} ENABLE CHANGE_TRACKING" for name in ("floats", "texts", "bytes", "old")),
     )
-    for name, expected in (("heap", "key_needed"), ("floats", "key_needed"), ("texts", "key_spelling")):
+    found = {
+        "heap": "key_needed",
+        "floats": "key_needed",
+        "texts": "key_spelling",
+        "bytes": "key_spelling",
+        "old": "updatetext_not_tracked",
+    }
+    for name, expected in found.items():
         (problem,) = [p for p in check(TableId("dbo", name)) if p.severity is not Severity.NOTICE]
         assert problem.code == expected
         assert problem.action

@@ -244,6 +244,17 @@ def test_version_zero_is_a_position(world: World) -> None:
     assert world.round().offsets[-1][0].value["version"] == 1
 
 
+def test_snapshots_that_are_not_allowed_any_more_are_waited_for(world: World) -> None:
+    world("ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION OFF", f"INSERT INTO {A} (id) VALUES (1)")
+    with pytest.raises(SourceUnavailableError) as refused:
+        world.reader.pull(WIDE)
+    assert refused.value.code == "snapshot_isolation_off"
+    world("ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON")
+    world.die()
+    world.round()
+    assert world.rows == world.tables()
+
+
 # -- what is lost ------------------------------------------------------------------------------------------------------
 
 
