@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -19,12 +19,13 @@ from replicator_source_sqlserver import verification
 from replicator_source_sqlserver.catalogue import CatalogTable
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connection, Connector, Session
+from replicator_source_sqlserver.history import SameDatabase
 from replicator_source_sqlserver.snapshot import TableReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sessions:
-    """The connections of one source object, by what they are for; all are opened when first needed.
+    """The connections of one source object, by what they are for; all are opened when first needed, and reach one database.
 
     Attributes:
         control: Catalogue, marks.
@@ -34,6 +35,7 @@ class Sessions:
     """
 
     connector: Connector
+    same: SameDatabase
     control: Session
     watch: Session
     log: Session
@@ -43,19 +45,29 @@ class Sessions:
     @classmethod
     def of(cls, config: SqlServerConfig) -> Self:
         """Describe them; nothing is connected yet."""
-        connector = Connector(config)
+        connector, same = Connector(config), SameDatabase()
         return cls(
             connector=connector,
-            control=Session(connector),
-            watch=Session(connector),
-            log=Session(connector),
-            reading=Session(connector, is_bounded=False),
+            same=same,
+            control=Session(connector, verify=same.verify),
+            watch=Session(connector, verify=same.verify),
+            log=Session(connector, verify=same.verify),
+            reading=Session(connector, is_bounded=False, verify=same.verify),
         )
+
+    def following(self, verify: Callable[[Connection], None]) -> Session:
+        """Another one, for a reader of the log, which closes it. `verify`: what else must hold of its connections."""
+
+        def both(connection: Connection) -> None:
+            self.same.verify(connection)
+            verify(connection)
+
+        return Session(self.connector, verify=both)
 
     @contextmanager
     def verifying(self) -> Iterator[Session]:
         """Another one, for one state that is verified."""
-        session = Session(self.connector, is_bounded=False)
+        session = Session(self.connector, is_bounded=False, verify=self.same.verify)
         self._verifying.add(session)
         try:
             yield session

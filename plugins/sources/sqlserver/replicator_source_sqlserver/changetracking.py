@@ -20,7 +20,7 @@ from replicator_source_sqlserver import tracking, tracking_assessment
 from replicator_source_sqlserver.capture import Capture, Sessions
 from replicator_source_sqlserver.catalogue import CatalogTable, TrackedSince, tracked_since
 from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.connection import Connection, Session
+from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.history import HistoryReader, KnownHistory
 from replicator_source_sqlserver.names import quoted_table
 from replicator_source_sqlserver.server import read_facts
@@ -140,7 +140,7 @@ class ChangeTracking(Capture):
             {t: self._since[t] for t in schemas if t in self._since},
             enable=_enable if self.config.manage_capture else None,
         )
-        session = Session(self.sessions.connector, verify=history.verify)
+        session = self.sessions.following(history.verify)
         reader = TrackingReader(session, position=position, tables=self._tracked, marks=self._marks)
         return HistoryReader(reader, history)
 

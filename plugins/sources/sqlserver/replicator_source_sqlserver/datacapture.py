@@ -22,7 +22,7 @@ from replicator_source_sqlserver.capture import Capture, Sessions
 from replicator_source_sqlserver.capturedtables import CapturedTables
 from replicator_source_sqlserver.catalogue import CaptureInstance, CatalogTable
 from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.connection import Connection, Session
+from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.denials import hidden, read_captured, verify_some_readable
 from replicator_source_sqlserver.health import HEARTBEAT_S, CaptureHealth
 from replicator_source_sqlserver.history import HistoryReader, KnownHistory
@@ -203,7 +203,7 @@ class ChangeDataCapture(Capture):
             schemas, numbers, renew=self._managed.renew if self.config.manage_capture else None
         )
         reader = ChangeReader(
-            Session(self.sessions.connector, verify=history.verify),
+            self.sessions.following(history.verify),
             position=position,
             tables=self._captured,
             board=self._board,

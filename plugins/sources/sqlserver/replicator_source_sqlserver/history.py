@@ -8,17 +8,18 @@ restore ends all connections.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from typing_extensions import override
 
-from replicator.model.errors import LogGapError
+from replicator.model.errors import LogGapError, SourceUnavailableError
 from replicator.model.offset import Offset
 from replicator.plugins.source import LogBatch, LogReader, PullLimits
 from replicator_source_sqlserver.connection import Connection
-from replicator_source_sqlserver.server import read_history
+from replicator_source_sqlserver.server import read_history, read_place
 
 _FIELD: Final = "history"
 _TELLING: Final = ("fork", "created")
@@ -56,6 +57,36 @@ class KnownHistory:
     def noted(self, offset: Offset) -> Offset:
         """The offset with the history in which it is one."""
         return Offset.of({**offset.value, _FIELD: self.names})
+
+
+class SameDatabase:
+    """The database that the connections of one source object reach. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._lock = threading.Lock()
+        self._names: Mapping[str, str] = {}
+
+    def verify(self, connection: Connection) -> None:
+        """Take the first database that answers for the one, and refuse any other.
+
+        Rows of another one would be taken for those of the log's: positions of both are numbers of the same form. What a server does not
+        show to our account is not compared.
+
+        Raises:
+            SourceUnavailableError: `another_server`: a new process begins with whichever answers then, and compares positions.
+        """
+        now = read_place(connection)
+        with self._lock:
+            known = self._names = {**now, **self._names}
+        other = [f"{name}: {value}, before {known[name]}" for name, value in now.items() if known[name] != value]
+        if other:
+            raise SourceUnavailableError(
+                f"the connection reached another database than those before ({'; '.join(other)}).",
+                code="another_server",
+                action="Set source.host to one server, or to an availability group's listener. A proxy must not spread connections over"
+                " several servers.",
+            )
 
 
 class HistoryReader(LogReader):

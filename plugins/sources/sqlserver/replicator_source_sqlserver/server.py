@@ -28,6 +28,7 @@ SELECT CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(128)), CAST(SERVERPROPE
 FROM sys.databases d WHERE d.name = DB_NAME()
 """
 
+_PLACE: Final = "SELECT CAST(SERVERPROPERTY('ServerName') AS nvarchar(128)), DB_NAME()"
 _CREATED: Final = "SELECT d.name, d.create_date FROM sys.databases d WHERE d.name = DB_NAME()"
 _LINEAGE: Final = (
     "SELECT r.family_guid, r.recovery_fork_guid FROM sys.database_recovery_status r WHERE r.database_id = DB_ID()"
@@ -216,6 +217,13 @@ def read_lineage(connection: Connection) -> Mapping[str, str]:
     ((database, created),) = connection.rows(_CREATED)
     forks = _forks(connection)
     return {"database": database, **({"family": forks[0]} if forks else {"created": created.isoformat()})}
+
+
+def read_place(connection: Connection) -> Mapping[str, str]:
+    """Which database it is, and on which server: copies that were restored elsewhere have its name and its family."""
+    ((server, database),) = connection.rows(_PLACE)
+    forks = _forks(connection)
+    return {"server": server or "", "database": database, **({"family": forks[0]} if forks else {})}
 
 
 def read_history(connection: Connection) -> Mapping[str, str]:
