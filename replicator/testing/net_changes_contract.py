@@ -158,6 +158,7 @@ class NetChangesContract(SourceContract, ABC):
 
     # -- chunks
 
+    @pytest.mark.condition("D04")
     def test_a_read_saw_exactly_the_transactions_that_it_says(self, keyed: Setting) -> None:
         keyed.insert(row(1))
         late, undone = (keyed.harness.begin() for _ in range(2))

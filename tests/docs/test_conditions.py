@@ -1,7 +1,7 @@
-"""Every condition that a source of MySQL and MariaDB has to hold under is shown by a test, on both servers.
+"""Every condition that a source has to hold under is shown by a test: on MySQL, on MariaDB, and on SQL Server by both ways to capture it.
 
 Tests claim conditions with `@pytest.mark.condition("D05", …)`: D are those of a copy next to a log that continues, M those of the
-binary log. A condition that no test claims fails here, and so does a claim of one that is not listed.
+binary log, which SQL Server does not have. A condition that no test claims fails here, and so does a claim of one that is not listed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -99,7 +101,22 @@ ONE_SERVER = {
 }
 """Shown on one of the servers, or on none, and why."""
 
+SQLSERVER = {
+    "cdc": {
+        "D24": "change tables are filled from rows in the log: statements are not logged",
+        "D25": "a session cannot keep its changes out of the log. What nobody captured because the instance was disabled is tested",
+    },
+    "change_tracking": {
+        "D05": "versions, changes and rows are read in one SNAPSHOT transaction: what it cannot see, it does not deliver either",
+        "D08": "a key that changes in its spelling only is no other key for the server: a known limit (`key_spelling`)",
+        "D24": "keys of rows are noted: there are no statements",
+        "D25": "a session cannot keep its changes from being noted. What nobody noted because tracking was off is tested",
+    },
+}
+"""Conditions that mean nothing there, or that are known not to hold, and why. A test may claim them all the same."""
+
 BOTH = frozenset({"mariadb", "mysql"})
+BOTH_WAYS = frozenset(SQLSERVER)
 SERVERS = {
     **dict.fromkeys(
         (
@@ -111,9 +128,23 @@ SERVERS = {
     **dict.fromkeys(("mariadb", "mariadb_binlog"), frozenset({"mariadb"})),
     **dict.fromkeys(("mysql", "mysql_binlog"), frozenset({"mysql"})),
 }
-"""Fixtures and parameters, and the servers that a test with them runs on."""
+"""Fixtures and parameters, and the servers that a test of MySQL with them runs on."""
+WAYS = {
+    "captured_database": frozenset({"cdc"}),
+    "tracked_database": frozenset({"change_tracking"}),
+    "each_database": BOTH_WAYS,
+    "is_tracked": BOTH_WAYS,
+}
+"""The same of tests of SQL Server."""
 
 CONTRACT = ROOT / "replicator" / "testing" / "source_contract.py"
+NO_TRUNCATE = "test_truncating_tables_is_an_event_for_each_at_its_position"
+"""Of the contract: SQL Server is asked to delete the rows."""
+NET_CHANGES = ROOT / "replicator" / "testing" / "net_changes_contract.py"
+SQLSERVER_TESTS = (
+    ROOT / "plugins" / "sources" / "sqlserver" / "tests",
+    ROOT / "tests" / "integration" / "capture_sqlserver",
+)
 
 
 class Claim(NamedTuple):
@@ -122,9 +153,34 @@ class Claim(NamedTuple):
 
 
 def files() -> Iterator[Path]:
-    yield CONTRACT
+    yield from (CONTRACT, NET_CHANGES)
     yield from sorted(ROOT.glob("plugins/sources/mysql/tests/**/test_*.py"))
     yield from sorted(ROOT.glob("tests/integration/test_*mysql*.py"))
+    for folder in SQLSERVER_TESTS:
+        yield from sorted(folder.glob("test_*.py"))
+
+
+def functions(file: Path) -> list[ast.FunctionDef]:
+    return [n for n in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(n, ast.FunctionDef)]
+
+
+@cache
+def asked_otherwise() -> frozenset[str]:
+    """Tests of the contract that sources of net changes are not asked."""
+    return frozenset(node.name for node in functions(NET_CHANGES))
+
+
+def servers_of(file: Path, node: ast.FunctionDef) -> frozenset[str]:
+    """Where a test runs."""
+    if file == CONTRACT:
+        ways = BOTH_WAYS if node.name not in asked_otherwise() else frozenset({"cdc"})
+        return BOTH | (ways if node.name != NO_TRUNCATE else frozenset())
+    if file == NET_CHANGES:
+        return frozenset({"change_tracking"})
+    if file.parent not in SQLSERVER_TESTS:
+        return frozenset[str]().union(*(SERVERS[a.arg] for a in node.args.args if a.arg in SERVERS))
+    found = frozenset[str]().union(*(WAYS[a.arg] for a in node.args.args if a.arg in WAYS))
+    return found or frozenset({"change_tracking" if "tracking" in file.name else "cdc"})
 
 
 def claimed_ids(decorator: ast.expr) -> Iterator[str]:
@@ -141,14 +197,11 @@ def claimed_ids(decorator: ast.expr) -> Iterator[str]:
 def claims() -> dict[str, list[Claim]]:
     found: dict[str, list[Claim]] = defaultdict(list)
     for file in files():
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef):
-                found_on = [SERVERS[a.arg] for a in node.args.args if a.arg in SERVERS]
-                servers = BOTH if file == CONTRACT else frozenset[str]().union(*found_on)
-                claim = Claim(f"{file.name}::{node.name}", servers)
-                for id_ in (i for decorator in node.decorator_list for i in claimed_ids(decorator)):
-                    assert node.name.startswith("test_"), f"{claim.test} is no test"
-                    found[id_].append(claim)
+        for node in functions(file):
+            claim = Claim(f"{file.name}::{node.name}", servers_of(file, node))
+            for id_ in (i for decorator in node.decorator_list for i in claimed_ids(decorator)):
+                assert node.name.startswith("test_"), f"{claim.test} is no test"
+                found[id_].append(claim)
     return found
 
 
@@ -166,6 +219,17 @@ def test_every_number_is_a_condition_or_has_a_reason_not_to_be() -> None:
     assert CONDITIONS.keys() & ABSENT.keys() == set()
 
 
+def shown_on() -> dict[str, frozenset[str]]:
+    return {id_: frozenset[str]().union(*(t.servers for t in tests)) for id_, tests in claims().items()}
+
+
 def test_conditions_are_shown_on_both_servers() -> None:
-    shown_on = {id_: frozenset[str]().union(*(t.servers for t in tests)) for id_, tests in claims().items()}
-    assert sorted(id_ for id_, servers in shown_on.items() if servers != BOTH) == sorted(ONE_SERVER)
+    assert sorted(id_ for id_, servers in shown_on().items() if servers & BOTH != BOTH) == sorted(ONE_SERVER)
+
+
+@pytest.mark.parametrize("way", sorted(BOTH_WAYS))
+def test_conditions_of_copies_are_shown_on_sqlserver_or_have_a_reason_not_to_be(way: str) -> None:
+    copies = {id_ for id_ in CONDITIONS if id_.startswith("D")}
+    shown = {id_ for id_, servers in shown_on().items() if way in servers}
+    assert sorted(copies - shown - SQLSERVER[way].keys()) == []
+    assert SQLSERVER[way].keys() <= copies

@@ -94,9 +94,9 @@ class SqlServers:
     is_tracked: bool = False
 
     @contextlib.contextmanager
-    def database(self, name: str = "shop") -> Iterator[SqlServerDatabase]:
-        """A model with one database."""
-        with server_under_test(self.postgres, database=name) as model:
+    def database(self, name: str = "shop", **options: Any) -> Iterator[SqlServerDatabase]:
+        """A model with one database; `options` are those of `SqlServerModel`."""
+        with server_under_test(self.postgres, database=name, **options) as model:
             if self.is_tracked:
                 tracked = SqlServerDatabase(server=model, name=name, is_tracked=True)
                 tracked.execute(

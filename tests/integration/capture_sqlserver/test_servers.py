@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 import pyodbc
 import pytest
 
+from replicator.config import Secret
 from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import TableId
 from replicator_testbed.background import in_background
@@ -200,3 +201,45 @@ def test_a_chunk_of_wide_rows_is_cut_and_what_follows_is_read_next(
         captured.catch_up(running)
     assert len(chunks) > 2, "the rows are more than a chunk may have"
     assert_equal(captured, database, "t")
+
+
+READER, PASSWORD = "reader", "Only.Reads-1"
+
+
+@pytest.mark.parametrize("is_tracked", [False, True], ids=["cdc", "change_tracking"])
+@pytest.mark.condition("D15")
+def test_a_server_that_may_not_be_written_is_read_by_an_account_that_may_only_read(
+    postgres: PostgresServer, make: Make, is_tracked: bool
+) -> None:
+    """Without a signal table."""
+    servers = SqlServers(postgres=postgres, is_tracked=is_tracked)
+    with servers.database(readers={READER: PASSWORD}) as database:
+        fill(database, 30)
+        database.execute(
+            f"GRANT SELECT ON dbo.t TO {READER}",
+            f"GRANT VIEW CHANGE TRACKING ON dbo.t TO {READER}"
+            if is_tracked
+            else f"GRANT SELECT ON cdc.dbo_t_CT TO {READER}",
+        )
+        database.server.change(is_read_only=True)
+        settings = {} if is_tracked else {"signal_table": None, "chunk_isolation": "default"}
+        captured = make(database, "t", user=READER, password=Secret(PASSWORD), **settings)
+
+        def write(stop: threading.Event) -> None:
+            """As the primary does, whose log this one has; without it an idle log is waited for, for five minutes."""
+            with closing(database.connect()) as connection:
+                while not stop.wait(0.1):
+                    connection.execute("UPDATE t SET v = v + 1 WHERE id IN (3, 14)")
+
+        with captured.running() as running, in_background(write):
+            captured.wait_for_streaming(running)
+            database.execute("UPDATE t SET v = -1 WHERE id = 5", "DELETE FROM t WHERE id = 6")
+            running.wait_until(lambda: (5, -1, "note 5") in captured.rows(T), "the change arrives")
+            captured.catch_up(running)
+        with captured.running() as running, in_background(write):
+            captured.snapshot(running)
+            captured.catch_up(running)
+        rows = {id_: rest for id_, *rest in captured.rows(T)}
+        wanted = {id_: rest for id_, *rest in database.rows("t", ("id", "v", "note"))}
+        assert rows.keys() == wanted.keys()
+        assert [id_ for id_ in rows if rows[id_] != wanted[id_] and id_ not in (3, 14)] == []

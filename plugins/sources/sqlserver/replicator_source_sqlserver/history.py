@@ -19,7 +19,7 @@ from replicator.model.errors import LogGapError, SourceUnavailableError
 from replicator.model.offset import Offset
 from replicator.plugins.source import LogBatch, LogReader, PullLimits
 from replicator_source_sqlserver.connection import Connection
-from replicator_source_sqlserver.server import read_history, read_place
+from replicator_source_sqlserver.server import read_history, read_reached
 
 _FIELD: Final = "history"
 _TELLING: Final = ("fork", "created")
@@ -76,7 +76,7 @@ class SameDatabase:
         Raises:
             SourceUnavailableError: `another_server`: a new process begins with whichever answers then, and compares positions.
         """
-        now = read_place(connection)
+        now = read_reached(connection)
         with self._lock:
             known = self._names = {**now, **self._names}
         other = [f"{name}: {value}, before {known[name]}" for name, value in now.items() if known[name] != value]

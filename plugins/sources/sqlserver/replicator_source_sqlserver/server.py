@@ -28,7 +28,7 @@ SELECT CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(128)), CAST(SERVERPROPE
 FROM sys.databases d WHERE d.name = DB_NAME()
 """
 
-_PLACE: Final = "SELECT CAST(SERVERPROPERTY('ServerName') AS nvarchar(128)), DB_NAME()"
+_REACHED: Final = "SELECT CAST(SERVERPROPERTY('ServerName') AS nvarchar(128)), DB_NAME()"
 _CREATED: Final = "SELECT d.name, d.create_date FROM sys.databases d WHERE d.name = DB_NAME()"
 _LINEAGE: Final = (
     "SELECT r.family_guid, r.recovery_fork_guid FROM sys.database_recovery_status r WHERE r.database_id = DB_ID()"
@@ -219,9 +219,9 @@ def read_lineage(connection: Connection) -> Mapping[str, str]:
     return {"database": database, **({"family": forks[0]} if forks else {"created": created.isoformat()})}
 
 
-def read_place(connection: Connection) -> Mapping[str, str]:
+def read_reached(connection: Connection) -> Mapping[str, str]:
     """Which database it is, and on which server: copies that were restored elsewhere have its name and its family."""
-    ((server, database),) = connection.rows(_PLACE)
+    ((server, database),) = connection.rows(_REACHED)
     forks = _forks(connection)
     return {"server": server or "", "database": database, **({"family": forks[0]} if forks else {})}
 

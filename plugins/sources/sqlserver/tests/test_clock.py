@@ -17,6 +17,7 @@ from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.datacapture import ChangeDataCapture
 from replicator_source_sqlserver.lsn import ZERO, previous_lsn
 from replicator_source_sqlserver.marks import server_moment
+from replicator_source_sqlserver.position import Position
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_source_sqlserver.visibility import LsnVisibility, NotedHeads, read_visibility
 from replicator_testbed.servers import PostgresServer
@@ -223,7 +224,7 @@ def test_the_log_begins_where_it_ends_whatever_the_clock_says(two: World) -> Non
     two.model.set_clock(-HOUR)
     found = source(two, chunk_isolation="locking")
     offset = found.prepare(list(two.tables), is_first=True)
-    assert offset == two.position().offset
+    assert Position.of(offset) == two.position()
     reader = found.open_log(offset, {t: d.schema for t, d in found.describe(list(two.tables)).items()})
     assert reader.pull(WIDE).events == 0
     reader.close()

@@ -193,6 +193,7 @@ def test_a_chunk_that_does_not_get_past_its_beginning_is_told(
     assert caught.value.code == "cursor_stuck"
 
 
+@pytest.mark.condition("D27")
 def test_a_chunk_ends_where_it_grows_too_large(make: Callable[..., TableReader], writer: pyodbc.Connection) -> None:
     fill(writer, 120, "REPLICATE(N'ż', 20000)")
     reader = make(bytes_max=MIB)
@@ -233,6 +234,7 @@ def test_a_key_that_is_no_value_of_its_type(
 # -- what it saw -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.condition("D05")
 @pytest.mark.parametrize("is_locking", [False, True])
 def test_what_a_chunk_calls_seen_is_in_its_rows(
     make: Callable[..., TableReader], model: SqlServerModel, writer: pyodbc.Connection, *, is_locking: bool
@@ -326,6 +328,7 @@ def test_another_column_of_the_same_name_is_another_one(
         "ALTER TABLE dbo.orders ALTER COLUMN note nvarchar(10)",
     ],
 )
+@pytest.mark.condition("D18")
 def test_a_table_that_changes_while_it_is_read_is_read_again(
     make: Callable[..., TableReader], writer: pyodbc.Connection, statement: str
 ) -> None:

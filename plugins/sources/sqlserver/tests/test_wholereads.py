@@ -235,6 +235,7 @@ def silent(model: SqlServerModel) -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.parametrize("is_silent", [False, True])
+@pytest.mark.condition("D14")
 def test_a_locking_read_is_exact_while_others_write(
     make: Callable[..., TableReader], database: Database, silent: Callable[[], None], *, is_silent: bool
 ) -> None:
