@@ -101,10 +101,12 @@ def test_what_a_state_has_beyond_a_barrier_is_told_by_rounds_that_it_may_have_se
             except pyodbc.IntegrityError:
                 continue
 
-    for _ in range(count):
+    for number in range(count):
         write()
         world.round(PullLimits(rows=draw.randint(1, 9), bytes=64 << 20, wait_s=0.0))
         barrier = dict(expected(batch_of(world.rows[A], schema), schema))
+        # So that something differs, whatever is drawn.
+        writer.execute(f"INSERT INTO {A} (id) VALUES ({1000 + number})")
         write()
         with world.source.open_state(schema, COLUMNS) as state:
             write()
