@@ -26,6 +26,7 @@ ODD = (
     "varbinary(20)",
     "varchar(20) COLLATE Latin1_General_CI_AS",
     "uniqueidentifier",
+    "hierarchyid",
 )
 """Those whose order, or whose form, is another one in the server than here."""
 

@@ -75,8 +75,8 @@ DENIED: Final = frozenset({229, 230, 262, 297, 300, 371, 15247, 22904})
 _UNSEEN: Final = frozenset({208, 911, 916})
 TABLE_CHANGED: Final = frozenset({207, 208, 4413, 4502})
 """A table, or one of its columns, is missing or another."""
-NO_SUCH_VALUE: Final = frozenset({220, 235, 241, 242, 244, 245, 248, 293, 295, 8114, 8115, 8169})
-"""A text is no value of the type that it is cast to."""
+NO_SUCH_VALUE: Final = frozenset({220, 235, 241, 242, 244, 245, 248, 293, 295, 6522, 8114, 8115, 8169})
+"""A text is no value of the type that it is cast to. 6522: of a type of .NET."""
 _CHECK_ACCOUNT: Final = "Check source.user, source.password and source.database, and that the account is not locked."
 _GRANT: Final = "Grant the permission that the message names. docs/sources/sqlserver.md lists all that are needed."
 _CHECK_SERVER: Final = "Check that the server runs, and that source.host and source.port are right."
@@ -94,9 +94,10 @@ CANCELLED: Final = "HY008"
 """The statement was cancelled from our side."""
 _TIME_STATES: Final = ("HYT",)
 _NUMBER: Final = re.compile(r"\((-?\d+)\)(?: \(SQL\w+\)|$)")
-_QUOTED: Final = re.compile(r"(['\"]).*?\1", re.DOTALL)
+# From the first to the last one: a value may have a quotation mark itself.
+_QUOTED: Final = re.compile(r"['\"].*['\"]", re.DOTALL)
 # What these say in quotes may be a value.
-_NUMBERS_WITH_VALUES: Final = frozenset({220, 241, 242, 244, 245, 248, 2601, 2627, 2628, 8114, 8115, 8152})
+_NUMBERS_WITH_VALUES: Final = frozenset({220, 241, 242, 244, 245, 248, 2601, 2627, 2628, 6522, 8114, 8115, 8152})
 
 
 def number_of(error: BaseException) -> int | None:

@@ -25,6 +25,10 @@ TWO = (
     "[42000] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Ungültiger Objektname 'dbo.t'. (208) (SQLExecDirectW);"
     " [42000] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Statement(s) could not be prepared. (8180)"
 )
+NET = (
+    '[42000] A .NET Framework error occurred during execution of user-defined routine or aggregate "hierarchyid": 24001:'
+    " SqlHierarchyId.Parse failed because the input string '/secret/' is not a valid string representation. (6522) (SQLFetch)"
+)
 DOWN = "[08001] [FreeTDS][SQL Server]Unable to connect to data source (0) (SQLDriverConnect)"
 
 
@@ -58,9 +62,19 @@ def test_who_acts_is_told_by_number_or_state(
     assert error.message.startswith("reading a chunk: ")
 
 
-def test_no_value_of_a_row_is_shown() -> None:
-    text = "[22018] Conversion failed when converting the nvarchar value 'secret' to data type int. (245) (SQLFetch)"
-    assert "secret" not in facts_of(DriverError("22018", text))
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[22018] Conversion failed when converting the nvarchar value 'secret' to data type int. (245) (SQLFetch)",
+        "[22018] Conversion failed when converting the nvarchar value 'it's secret' to data type int. (245) (SQLFetch)",
+        NET,
+    ],
+)
+def test_no_value_of_a_row_is_shown(text: str) -> None:
+    shown = facts_of(DriverError("22018", text))
+    assert "secret" not in shown
+    assert number_of(DriverError("22018", text)) is not None
+    assert "(SQLFetch)" in shown
 
 
 @pytest.mark.parametrize(("table", "kind"), [("dbo.t", UnsupportedTypeError), (None, FatalError)])

@@ -231,6 +231,21 @@ def test_a_key_that_is_no_value_of_its_type(
     assert reader.read_chunk(ChunkRequest(schema=schema, limit=10, keys=())).rows.num_rows == 0
 
 
+@pytest.mark.parametrize("key", ["", "1", "/1", "/x/", "/99999999999999999999/"])
+def test_a_key_that_is_no_node_of_a_hierarchy(
+    make: Callable[..., TableReader], writer: pyodbc.Connection, key: str
+) -> None:
+    writer.execute("DROP TABLE IF EXISTS dbo.nodes")
+    writer.execute("CREATE TABLE dbo.nodes (node hierarchyid NOT NULL PRIMARY KEY)")
+    writer.execute("INSERT INTO dbo.nodes (node) VALUES ('/1/'), ('/')")
+    reader = make()
+    schema = schema_of(reader, TableId("dbo", "nodes"))
+    with pytest.raises(ImpossibleKeyError):
+        reader.read_chunk(ChunkRequest(schema=schema, limit=10, keys=[(key,)]))
+    found = reader.read_chunk(ChunkRequest(schema=schema, limit=10, keys=[("/1/",), ("/2/",)])).rows
+    assert found.column(0).to_pylist() == ["/1/"]
+
+
 # -- what it saw -----------------------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,8 @@ DECLARE
   parts text[];
 BEGIN
   IF path !~ '^/(-?[0-9]+(\.-?[0-9]+)*/)*$' THEN
-    PERFORM sqlserver.clr_failed(format('"%s" is not a valid string representation of a SqlHierarchyId node.', value));
+    PERFORM sqlserver.clr_failed(format('24001: SqlHierarchyId.Parse failed because the input string ''%s'' is not a valid string representation of a SqlHierarchyId node.',
+      value));
   END IF;
   FOREACH level IN ARRAY string_to_array(btrim(path, '/'), '/') LOOP
     parts := string_to_array(level, '.');
