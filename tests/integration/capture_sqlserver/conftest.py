@@ -50,10 +50,10 @@ def each_database(request: pytest.FixtureRequest) -> SqlServerDatabase:
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Makes the captures of tables of a database; further arguments are settings of the source.
 
-    A commit is taken for visible half a second after it was captured, in place of a minute.
+    A commit is taken for visible two seconds after it was captured, in place of a minute: on a busy machine it takes some of them.
     """
     for module in ("visibility", "datacapture"):
-        monkeypatch.setattr(f"replicator_source_sqlserver.{module}.UNSETTLED_S", 0.5)
+        monkeypatch.setattr(f"replicator_source_sqlserver.{module}.UNSETTLED_S", 2.0)
     made: list[Captured] = []
 
     def of(database: SqlServerDatabase, *tables: str, **settings: Any) -> Captured:
