@@ -55,7 +55,7 @@ TEXTS: Final[Mapping[str, Sequence[str]]] = {
     "nvarchar(300) COLLATE Latin1_General_CS_AS": [
          "N'Łódź 90'", "REPLICATE(N'🐢', 64)", "CONCAT(REPLICATE(N'🐢', 64), N'a')", "N'A'", "N'a'",
     ],
-    "nvarchar(max)": ["N'Łódź 90'", "N''", "N' '", "CONCAT(REPLICATE(N'ż', 3000), N'🐢')"],
+    "nvarchar(max)": ["N'Łódź 90'", "N''", "N' '", "CONCAT(N'a', NCHAR(0), N'b')", "CONCAT(REPLICATE(N'ż', 3000), N'🐢')"],
     "text": ["'Ab 1'", "'old text'", "REPLICATE('t', 300)", "''"],
     "ntext": ["N'Łódź 90'", "N'żółw 🐢'"],
     "xml": ["N'<A>1</A>'", "N'<a>ż</a>'"],
@@ -106,7 +106,7 @@ OTHER_KEYS: Final[Mapping[str, Sequence[str]]] = {
     "char(5)": ["'a'", "'B'", "'c d'"],
     "varchar(20) COLLATE Latin1_General_CI_AS": ["N'a'", "N'B'", "N'é'", "'c''d'", "'e,f'", "''", "'x '"],
     "varchar(20) COLLATE Latin1_General_100_BIN2_UTF8": ["N'a'", "N'B'", "N'é🐢'"],
-    "nvarchar(450) COLLATE Latin1_General_BIN2": ["N'a'", "N'A'", "N'🐢'", "REPLICATE(N'ż', 400)"],
+    "nvarchar(450) COLLATE Latin1_General_BIN2": ["N'a'", "N'A'", "CONCAT(N'a', NCHAR(0), N'b')", "N'🐢'", "REPLICATE(N'ż', 400)"],
     "uniqueidentifier": [
         "'00000000-0000-0000-0000-000000000001'", "'6F9619FF-8B86-D011-B42D-00C04FC964FF'", "'ffffffff-0000-0000-0000-000000000000'",
     ],

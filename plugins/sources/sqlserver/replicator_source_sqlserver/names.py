@@ -18,5 +18,10 @@ def quoted_table(table: TableId) -> str:
 
 
 def literal(text: str) -> str:
-    """A literal of Unicode text. A backslash in front of a line's end would join the two lines: the text is cut between them."""
-    return "N'" + text.replace("'", "''").replace("\\\n", "\\'+N'\n").replace("\\\r", "\\'+N'\r") + "'"
+    """An expression of Unicode text.
+
+    A backslash in front of a line's end would join the two lines: the text is cut between them. A character of code 0 would end the
+    statement in a driver.
+    """
+    pieces = text.replace("'", "''").replace("\\\n", "\\'+N'\n").replace("\\\r", "\\'+N'\r")
+    return "N'" + pieces.replace("\0", "'+NCHAR(0)+N'") + "'"

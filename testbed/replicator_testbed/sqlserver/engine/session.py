@@ -14,6 +14,7 @@ from sqlglot import exp
 from replicator_testbed.scratch_servers import TIMEOUT_SECONDS
 from replicator_testbed.sqlserver.engine import results
 from replicator_testbed.sqlserver.engine.batches import Statement, condition_and_rest, statements
+from replicator_testbed.sqlserver.engine.captured_commits import wait_for_captured_commits
 from replicator_testbed.sqlserver.engine.names import Names
 from replicator_testbed.sqlserver.engine.settings import Isolation, Settings
 from replicator_testbed.sqlserver.engine.transactions import Transactions
@@ -204,6 +205,8 @@ class Session:
         if self.settings.implicit_transactions:
             self.transactions.begin_implicitly()
         with self.transactions.statement(is_change=is_change):
+            if translated.row_locks:
+                wait_for_captured_commits(self.model, translated.row_locks, self.settings.lock_timeout_ms)
             if translated.locks and not self.is_in_transaction:
                 raise SqlError(40510, "The model locks whole tables in transactions only.")
             for table in translated.locks:

@@ -15,6 +15,7 @@ from replicator_testbed.sqlserver import sqltypes
 from replicator_testbed.sqlserver.engine import clr_methods, conversions
 from replicator_testbed.sqlserver.engine.encodings import Encodings
 from replicator_testbed.sqlserver.engine.names import Names, TableFacts, unbracketed
+from replicator_testbed.sqlserver.engine.types import NUL
 from replicator_testbed.sqlserver.outcomes import Bound, SqlError
 from replicator_testbed.sqlserver.sqltypes import SqlType, TypeName
 
@@ -38,6 +39,7 @@ class Translated:
         arguments: The parameters.
         names: Of the result's columns, as far as they are known; None for those that PostgreSQL names.
         locks: Tables that are locked as a whole, shared, until the transaction ends, before the statement reads.
+        row_locks: The numbers of the tables whose rows are locked as they are read.
         mentions: Functions whose value a SNAPSHOT transaction must not see from its snapshot.
         tables: The numbers of the tables that it names.
     """
@@ -46,6 +48,7 @@ class Translated:
     arguments: tuple[Bound, ...] = ()
     names: tuple[str | None, ...] = ()
     locks: tuple[str, ...] = ()
+    row_locks: frozenset[int] = frozenset()
     mentions: frozenset[str] = field(default_factory=frozenset)
     tables: frozenset[int] = field(default_factory=frozenset)
 
@@ -118,6 +121,7 @@ class _Run:
         self._mentions: set[str] = set()
         self._numbers: set[int] = set()
         self._table_locks: list[str] = []
+        self._row_locks: set[int] = set()
 
     def finish(self) -> Translated:
         tree = self._tree
@@ -144,6 +148,7 @@ class _Run:
             tuple(self._arguments),
             names,
             locks=tuple(self._table_locks),
+            row_locks=frozenset(self._row_locks),
             mentions=frozenset(self._mentions),
             tables=frozenset(self._numbers),
         )
@@ -261,6 +266,7 @@ class _Run:
             and (select.args.get("group") or select.find(exp.AggFunc) or select.args.get("distinct"))
         ):
             return
+        self._row_locks.add(facts.oid)
         name = exp.to_identifier(table.alias or facts.name, quoted=True)
         wait = False if "NOWAIT" in hints else None
         lock = exp.Lock(update=bool(hints & _EXCLUSIVE), expressions=[exp.Table(this=name)], wait=wait)
@@ -310,6 +316,9 @@ class _Run:
                 return _difference(node)
             case exp.Anonymous() if node.name.upper() == "DATALENGTH":
                 return self._encodings.length(node.expressions[0])
+            case exp.Chr() | exp.Anonymous(this="NCHAR"):
+                (code,) = node.expressions
+                return exp.Literal.string(NUL) if code.is_int and int(code.name) == 0 else exp.Chr(expressions=[code])
             case exp.Length():
                 return exp.Anonymous(this="len", expressions=[node.this])
             case exp.Concat() if len(node.expressions) > _ARGUMENTS_MAX:

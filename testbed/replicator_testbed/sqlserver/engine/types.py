@@ -42,6 +42,8 @@ _BASES: Final[Mapping[TypeName, str]] = {
     TypeName.GEOMETRY: "sqlserver.shape",
     TypeName.GEOGRAPHY: "sqlserver.shape",
 }
+NUL: Final = "\ufffe"
+"""What stands for a character of code 0, which PostgreSQL has not: no text has this one, and it sorts in front of all others, too."""
 _MICROSECONDS: Final = 6
 """Digits behind the second that PostgreSQL has."""
 _NVARCHAR_MAX: Final = sqltypes.of(TypeName.NVARCHAR, MAX)
@@ -152,7 +154,11 @@ def to_wire(kind: SqlType) -> Callable[[Any], Any] | None:
         return int
     if name in {TypeName.FLOAT, TypeName.REAL}:
         return float
-    return str if name in TEXTS else None
+    return _text if name in TEXTS else None
+
+
+def _text(value: Any) -> str:
+    return str(value).replace(NUL, "\0")
 
 
 def parameter(value: Any, kind: SqlType | None) -> Any:
@@ -174,9 +180,7 @@ def parameter(value: Any, kind: SqlType | None) -> Any:
         return int(value)
     if isinstance(value, str) and kind is not None and kind.name in {TypeName.BINARY, TypeName.VARBINARY}:
         return value.encode("utf-16-le")
-    if isinstance(value, str) and "\0" in value:
-        raise SqlError(50000, "The model keeps texts in PostgreSQL, which has none with a character of code 0.")
-    return value
+    return value.replace("\0", NUL) if isinstance(value, str) else value
 
 
 def _instant(value: Any) -> Moment:

@@ -90,22 +90,29 @@ CREATE FUNCTION sqlserver.to_binary(value bytea, size int, pads int) RETURNS byt
   SELECT CASE WHEN length(value) < size AND pads = 1 THEN value || decode(repeat('00', size - length(value)), 'hex') ELSE substr(value, 1, size) END
 $$;
 -- The bytes of a text by its type and its collation: nvarchar is UTF-16, varchar of a collation of UTF-8 that, other varchar its code page
--- [DOC: nchar and nvarchar; Collation and Unicode support, UTF-8]. The translation knows which.
+-- [DOC: nchar and nvarchar; Collation and Unicode support, UTF-8]. The translation knows which. U+FFFE stands for a character of code 0.
 CREATE FUNCTION sqlserver.utf16_bytes(value text) RETURNS bytea IMMUTABLE STRICT LANGUAGE sql AS $$
   SELECT coalesce(string_agg(CASE WHEN code < 65536 THEN substr(int4send(code), 4, 1) || substr(int4send(code), 3, 1)
     ELSE substr(int4send(55296 + (code - 65536) / 1024), 4, 1) || substr(int4send(55296 + (code - 65536) / 1024), 3, 1)
       || substr(int4send(56320 + (code - 65536) % 1024), 4, 1) || substr(int4send(56320 + (code - 65536) % 1024), 3, 1) END, '' ORDER BY at), '')
-  FROM (SELECT ascii(c) AS code, at FROM regexp_split_to_table(value COLLATE "C", '') WITH ORDINALITY AS each(c, at) WHERE c <> '') AS codes
+  FROM (SELECT CASE WHEN c = U&'\FFFE' THEN 0 ELSE ascii(c) END AS code, at
+    FROM regexp_split_to_table(value COLLATE "C", '') WITH ORDINALITY AS each(c, at) WHERE c <> '') AS codes
 $$;
-CREATE FUNCTION sqlserver.utf8_bytes(value text) RETURNS bytea IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT convert_to(value, 'UTF8') $$;
-CREATE FUNCTION sqlserver.page_bytes(value text) RETURNS bytea IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT convert_to(value, 'WIN1252') $$;
-CREATE FUNCTION sqlserver.utf8_length(value text) RETURNS int IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT octet_length(value) $$;
+CREATE FUNCTION sqlserver.utf8_bytes(value text) RETURNS bytea IMMUTABLE STRICT LANGUAGE sql AS $$
+  SELECT coalesce(string_agg(convert_to(part, 'UTF8'), '\x00'::bytea ORDER BY at), '')
+  FROM string_to_table(value COLLATE "C", U&'\FFFE') WITH ORDINALITY AS parts(part, at)
+$$;
+CREATE FUNCTION sqlserver.page_bytes(value text) RETURNS bytea IMMUTABLE STRICT LANGUAGE sql AS $$
+  SELECT coalesce(string_agg(convert_to(part, 'WIN1252'), '\x00'::bytea ORDER BY at), '')
+  FROM string_to_table(value COLLATE "C", U&'\FFFE') WITH ORDINALITY AS parts(part, at)
+$$;
+CREATE FUNCTION sqlserver.utf8_length(value text) RETURNS int IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT octet_length(replace(value COLLATE "C", U&'\FFFE', ' ')) $$;
 CREATE FUNCTION sqlserver.page_length(value text) RETURNS int IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT char_length(value) $$;
 -- A char keeps its blanks, which PostgreSQL's cast drops.
 CREATE FUNCTION sqlserver.utf16_bytes(value bpchar) RETURNS bytea IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT sqlserver.utf16_bytes(concat(value)) $$;
 CREATE FUNCTION sqlserver.utf8_bytes(value bpchar) RETURNS bytea IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT sqlserver.utf8_bytes(concat(value)) $$;
 CREATE FUNCTION sqlserver.page_bytes(value bpchar) RETURNS bytea IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT sqlserver.page_bytes(concat(value)) $$;
-CREATE FUNCTION sqlserver.utf8_length(value bpchar) RETURNS int IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT octet_length(concat(value)) $$;
+CREATE FUNCTION sqlserver.utf8_length(value bpchar) RETURNS int IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT sqlserver.utf8_length(concat(value)) $$;
 CREATE FUNCTION sqlserver.page_length(value bpchar) RETURNS int IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT char_length(concat(value)) $$;
 CREATE FUNCTION sqlserver.hashbytes(value bytea) RETURNS bytea IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT sha256(value) $$;
 

@@ -1,0 +1,72 @@
+"""Locking reads of the model, and commits that are captured before anybody sees them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pyodbc
+import pytest
+
+from replicator.testing.waiting import wait_until
+from replicator_testbed.servers import PostgresServer
+from replicator_testbed.sqlserver.databases import SqlServerDatabase, SqlServers
+from replicator_testbed.standby import SETTINGS, LateStandby
+
+
+@pytest.fixture(scope="module")
+def late() -> Iterator[tuple[SqlServerDatabase, LateStandby]]:
+    """A database whose server has a standby that acknowledges late: until then a commit is in the log, and invisible."""
+    with (
+        PostgresServer.distribution(settings={**SETTINGS, "wal_level": "logical"}) as server,
+        LateStandby(server) as standby,
+        SqlServers(postgres=server).database() as database,
+    ):
+        database.execute(
+            "CREATE TABLE held (id int NOT NULL PRIMARY KEY, v int)",
+            "CREATE TABLE other (id int NOT NULL PRIMARY KEY)",
+            "INSERT INTO held VALUES (1, 1)",
+            "INSERT INTO other VALUES (1)",
+        )
+        database.capture("held", "other")
+        database.server.capture.stop()
+        yield database, standby
+
+
+@pytest.mark.parametrize(
+    ("statement", "count"),
+    [
+        ("INSERT INTO held VALUES (2, 2)", 2),
+        ("UPDATE held SET id = id + 10", 1),
+        ("DELETE FROM held", 0),
+    ],
+)
+def test_a_locking_read_waits_for_a_captured_commit_that_nobody_sees_yet(
+    late: tuple[SqlServerDatabase, LateStandby], statement: str, count: int
+) -> None:
+    # rule 27 [DOC: table hints]
+    database, standby = late
+    database.execute("DELETE FROM held", "INSERT INTO held VALUES (1, 1)")
+    model = database.server.database
+    ((name,),) = model.execute("SELECT current_database()")
+    model.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = on')
+    writer = database.connect()
+    model.execute(f'ALTER DATABASE "{name}" RESET synchronous_commit')
+    with closing(writer), closing(database.connect()) as reader:
+        database.server.capture.scan_all()
+        standby.hold()
+        thread = threading.Thread(target=writer.execute, args=(statement,))
+        thread.start()
+        try:
+            wait_until(database.server.capture.scan_all, "it is captured", every_s=0.02)
+            reader.execute("SET LOCK_TIMEOUT 0")
+            assert [row.id for row in reader.execute("SELECT id FROM held")] == [1]
+            with pytest.raises(pyodbc.Error, match="1222"):
+                reader.execute("SELECT id FROM held WITH (READCOMMITTEDLOCK)")
+            assert len(reader.execute("SELECT id FROM other WITH (READCOMMITTEDLOCK)").fetchall()) == 1
+        finally:
+            standby.release()
+            thread.join(60)
+        reader.execute("SET LOCK_TIMEOUT -1")
+        assert len(reader.execute("SELECT id FROM held WITH (READCOMMITTEDLOCK)").fetchall()) == count
