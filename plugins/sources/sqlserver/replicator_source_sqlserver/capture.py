@@ -6,14 +6,14 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Final, Self
 
 from typing_extensions import override
 
 from replicator.model.errors import Problem
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import SourceContext, SourceLog, Visibility
+from replicator.plugins.source import SourceContext, SourceLog, TableDescription, Visibility
 from replicator.plugins.verification import SourceState
 from replicator_source_sqlserver import verification
 from replicator_source_sqlserver.catalogue import CatalogTable
@@ -21,6 +21,9 @@ from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connection, Connector, Session
 from replicator_source_sqlserver.history import SameDatabase
 from replicator_source_sqlserver.snapshot import TableReader
+
+_DESCRIPTIONS_KEPT: Final = 4
+"""Of a table: comparisons ask for descriptions, too, and answers are judged later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +95,21 @@ class Capture(SourceLog):
     def __init__(self, config: SqlServerConfig, context: SourceContext, sessions: Sessions) -> None:
         self.config, self.context, self.sessions = config, context, sessions
         self.numbers: dict[TableId, int] = {}
+        self._described: dict[TableId, Sequence[TableDescription]] = {}
+
+    def remember(self, found: Mapping[TableId, TableDescription]) -> None:
+        """Remember what the host is told of tables: one of the last descriptions is what it accepts."""
+        for table, description in found.items():
+            self._described[table] = (*self._described.get(table, ())[1 - _DESCRIPTIONS_KEPT :], description)
+
+    def shape(self, table: TableId, identity: TableIdentity) -> TableSchema | None:
+        """The shape in which the host was told of a table with this identity; None if it was told by another object, or long ago.
+
+        A column may come without another identity, so the very object that the host was given counts first.
+        """
+        told = [one for one in self._described.get(table, ()) if one.identity == identity]
+        given = [one for one in told if one.identity is identity]
+        return next((one.schema for one in reversed(given or told)), None)
 
     @property
     @abstractmethod

@@ -21,6 +21,14 @@ from replicator_source_sqlserver.types import DeclaredType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """A table as the host has accepted it: its `object_id`, and its shape; None if that is not known any more."""
+
+    number: int
+    schema: TableSchema | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """Where a table may have got another shape."""
 
@@ -58,12 +66,16 @@ class CapturedTables:
         self._starts: Mapping[int, InstanceStart] = {}
         self._is_read = False
         self._lock = threading.Lock()
-        self._accepted: dict[TableId, int] = {}
+        self._accepted: dict[TableId, Accepted] = {}
+        self._just_accepted: set[TableId] = set()
 
-    def accept(self, numbers: Mapping[TableId, int]) -> None:
-        """Follow these tables in the shape that the catalogue has now, also if they had failed. Thread-safe."""
+    def accept(self, tables: Mapping[TableId, Accepted]) -> None:
+        """Follow these tables in the shape that was accepted, also if they had failed. Thread-safe.
+
+        Where that shape is not known any more, it is the one that the catalogue has by then.
+        """
         with self._lock:
-            self._accepted |= numbers
+            self._accepted |= tables
 
     def acknowledge(self, lsn: bytes) -> None:
         """Everything up to this commit is durable: it is not read again."""
@@ -90,7 +102,7 @@ class CapturedTables:
         self._starts = starts
         with self._lock:
             accepted, self._accepted = self._accepted, {}
-        self._numbers |= accepted
+        self._numbers |= {table: one.number for table, one in accepted.items()}
         known = {i.object_id for table in self._found.values() for i in table.instances}
         ours = {number for number, start in starts.items() if start.source in set(self._numbers.values())}
         if self._is_read and not is_altered and not accepted and known == ours:
@@ -102,10 +114,12 @@ class CapturedTables:
             connection, [i.object_id for table in self._found.values() for i in table.instances]
         )
         self._is_read = not self._renewing
-        for table in accepted:
+        for table, one in accepted.items():
             self._failed.discard(table)
             if table in self._found:
-                self._schemas[table] = self._found[table].schema
+                # The catalogue may have another one by now, with a turn that is still to come.
+                self._schemas[table] = one.schema or self._found[table].schema
+                self._just_accepted.add(table)
 
     def _read(self, connection: Connection) -> dict[TableId, CatalogTable]:
         return read_objects(connection, {number: table for table, number in self._numbers.items()})
@@ -173,6 +187,12 @@ class CapturedTables:
                 if instance.start_lsn is not None
             ]
         return sorted(found, key=lambda turn: turn.lsn)
+
+    def overtaken(self, lsn: bytes, starts: Mapping[int, InstanceStart]) -> list[DDLEvent]:
+        """Events of tables that had got another shape by this position, since the descriptions in which they were accepted just now."""
+        tables, self._just_accepted = self._just_accepted, set()
+        events = (self.event(Turn(lsn=lsn, table=table), starts) for table in sorted(tables))
+        return [event for event in events if event is not None]
 
     def event(self, turn: Turn, starts: Mapping[int, InstanceStart]) -> DDLEvent | None:
         """What a turn does to its table: it has another shape, or fails, or nothing."""

@@ -185,8 +185,8 @@ class ChangeReader(LogReader):
         altered = capturelog.definitions(connection, self._position.lsn, head)
         self._tables.refresh(connection, starts, is_altered=bool(altered))
         self._check_kept(connection, starts)
-        if dropped := self._tables.missing(starts):
-            return self._event(dropped, self._position.lsn, self._moment)
+        if told := self._tables.missing(starts) or self._tables.overtaken(self._position.lsn, starts):
+            return self._event(told, self._position.lsn, self._moment)
         reached = self._up_to_turn(commits, altered, starts)
         self._position, self._turned = reached.position, reached.turned
         if reached.event is not None:

@@ -74,8 +74,10 @@ class SqlServerSource(DeltaSource[SqlServerConfig], SupportsSourceVerification, 
     @override
     def describe(self, tables: Sequence[TableId]) -> Mapping[TableId, TableDescription]:
         with self._sessions.control.use("reading the catalogue") as connection:
-            found = self._capture.read_tables(connection, tables)
-        return {table: found[table].description for table in tables if table in found}
+            read = self._capture.read_tables(connection, tables)
+        found = {table: read[table].description for table in tables if table in read}
+        self._capture.remember(found)
+        return found
 
     @override
     def locate(self, tables: Sequence[TableId]) -> Mapping[TableId, TableId]:

@@ -21,6 +21,14 @@ from replicator_source_sqlserver.snapshot import read_plan
 from replicator_source_sqlserver.trackedchanges import TrackedChanges
 
 
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A table as the host has accepted it; `schema`: None if its shape is not known any more."""
+
+    identity: TableIdentity
+    schema: TableSchema | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """What became of tables.
@@ -54,16 +62,16 @@ class TrackedTables:
     ) -> None:
         self._schemas, self._numbers, self._since, self._enable = dict(schemas), dict(numbers), dict(since), enable
         self._lock = threading.Lock()
-        self._accepted: dict[TableId, TableIdentity] = {}
+        self._accepted: dict[TableId, Accepted] = {}
         self._found: Mapping[TableId, CatalogTable] = {}
         self._failed: set[TableId] = set()
         self._errors: dict[TableId, TableError] = {}
         self._told: dict[TableId, int] = {}
 
-    def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:
+    def accept(self, tables: Mapping[TableId, Accepted]) -> None:
         """Snapshots of these tables begin. Called from any thread."""
         with self._lock:
-            self._accepted |= identities
+            self._accepted |= tables
 
     def take_errors(self) -> Mapping[TableId, TableError]:
         """Errors that were not told yet."""
@@ -96,11 +104,12 @@ class TrackedTables:
         """
         accepted = self._take_accepted()
         self._found = self._read(connection)
-        for table, identity in accepted.items():
+        for table, one in accepted.items():
             self._failed.discard(table)
             if table in self._found:
-                self._schemas[table] = self._found[table].schema
-                self._since[table] = tracked_since(identity)
+                # What the catalogue shows by now is an event, below.
+                self._schemas[table] = one.schema or self._found[table].schema
+                self._since[table] = tracked_since(one.identity)
         events: list[DDLEvent] = []
         lost: list[TableId] = []
         for table in self.following():
@@ -136,11 +145,11 @@ class TrackedTables:
         lost = [t for t in self.following() if t in self._found and self._has_lost(t, self._found[t], position)]
         return shapes[0] == shapes[1], lost
 
-    def _take_accepted(self) -> Mapping[TableId, TableIdentity]:
+    def _take_accepted(self) -> Mapping[TableId, Accepted]:
         with self._lock:
             accepted, self._accepted = self._accepted, {}
-        self._numbers |= {table: int(i.object) for table, i in accepted.items() if i.object is not None}
-        return {table: identity for table, identity in accepted.items() if table in self._schemas}
+        self._numbers |= {t: int(a.identity.object) for t, a in accepted.items() if a.identity.object is not None}
+        return {table: one for table, one in accepted.items() if table in self._schemas}
 
     def _read(self, connection: Connection) -> Mapping[TableId, CatalogTable]:
         wanted = {number: table for table, number in self._numbers.items() if table in self._schemas}

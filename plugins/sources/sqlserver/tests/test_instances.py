@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -10,8 +11,11 @@ import pytest
 from replicator.model.errors import SourceUnavailableError
 from replicator.model.isolation import TableFailedError
 from replicator.model.schema import TableId
+from replicator.plugins.source import SourceContext
 from replicator_source_sqlserver import capturelog
+from replicator_source_sqlserver.capturedtables import Accepted
 from replicator_source_sqlserver.health import CaptureHealth
+from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.world import World, codes, drained, labels, shown, world_of_two
 
@@ -43,7 +47,7 @@ def test_a_column_with_the_name_of_a_dropped_one_is_not_captured(two: World, *, 
     assert labels(delivered) == [1]
     assert codes(delivered) == {"dbo.t": "column_not_captured"}
     two.execute(SECOND, "INSERT INTO dbo.t (id, name) VALUES (3, N'c')")
-    reader._tables.accept({T: reader._tables._numbers[T]})
+    reader._tables.accept({T: Accepted(number=reader._tables._numbers[T], schema=None)})
     two.capture()
     assert [(c.row["id"], c.row["name"]) for c in drained(reader).changes if c.row] == [(3, "c")]
     reader.close()
@@ -115,7 +119,7 @@ def test_a_table_that_is_accepted_in_front_of_its_second_instance_is_read_from_t
     two.execute("INSERT INTO dbo.t (id) VALUES (1)", "INSERT INTO dbo.u (id) VALUES (1)")
     two.capture()
     two.execute(SECOND)
-    reader._tables.accept({T: reader._tables._numbers[T]})
+    reader._tables.accept({T: Accepted(number=reader._tables._numbers[T], schema=None)})
     delivered = drained(reader)
     assert shown(delivered) == [("u", "INSERT", 1)]
     assert not delivered.table_errors
@@ -125,6 +129,46 @@ def test_a_table_that_is_accepted_in_front_of_its_second_instance_is_read_from_t
     assert [c.row for c in delivered.changes] == [{"id": 2, "name": None, "note": None, "more": 7}]
     assert not delivered.table_errors
     reader.close()
+
+
+def test_a_column_that_came_since_the_table_was_described_is_told_by_the_log(two: World) -> None:
+    """The host accepted the table as it was described; rows with one column more would contradict that."""
+    context = SourceContext(replicator="shop", uuid="u1", epoch=1)
+    with closing(SqlServerSource(two.connector.config, context)) as source:
+        found = source.describe([T])
+        reader = source.open_log(source.prepare([T], is_first=True), {T: found[T].schema})
+        two.execute("ALTER TABLE dbo.t ADD more int NULL", SECOND)
+        assert source.describe([T])[T].schema != found[T].schema
+        source.accept({T: found[T].identity})
+        two.execute("INSERT INTO dbo.t (id, more) VALUES (1, 7)")
+        two.capture()
+        delivered = drained(reader)
+        assert labels(delivered) == ["ALTER_TABLE", 1]
+        assert delivered.changes[0].row == {"id": 1, "name": None, "note": None, "more": 7}
+        assert not delivered.table_errors
+        reader.close()
+
+
+def test_a_column_that_came_while_its_table_had_failed_is_told_when_the_table_is_accepted(two: World) -> None:
+    """The log has passed the beginning of the instance that brought it."""
+    context = SourceContext(replicator="shop", uuid="u1", epoch=1)
+    with closing(SqlServerSource(two.connector.config, context)) as source:
+        schemas = {table: d.schema for table, d in source.describe([T, U]).items()}
+        reader = source.open_log(source.prepare([T, U], is_first=True), schemas)
+        two.execute("ALTER TABLE dbo.t ADD more int NULL", "INSERT INTO dbo.u (id) VALUES (1)")
+        two.capture()
+        assert codes(drained(reader)) == {"dbo.t": "column_not_captured"}
+        found = source.describe([T])
+        two.execute(SECOND, "INSERT INTO dbo.u (id) VALUES (2)")
+        two.capture()
+        assert labels(drained(reader)) == [2]
+        source.accept({T: found[T].identity})
+        two.execute("INSERT INTO dbo.t (id, more) VALUES (3, 7)")
+        two.capture()
+        delivered = drained(reader)
+        assert labels(delivered) == ["ALTER_TABLE", 3]
+        assert delivered.changes[0].row == {"id": 3, "name": None, "note": None, "more": 7}
+        reader.close()
 
 
 def test_a_change_table_that_was_altered_far_behind_the_page_is_read_as_it_is(

@@ -16,7 +16,7 @@ from replicator.model.events import DDLOperation
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, LogBatch, LogReader, PullLimits, SourceContext
-from replicator.testing.source_harness import Delivered
+from replicator.testing.source_harness import Change, Delivered
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, connect
@@ -351,6 +351,22 @@ def test_tracking_that_was_switched_off_fails_the_table_alone_and_a_snapshot_tak
     delivered = Delivered()
     delivered.add(world.until(lambda batch: batch.events > 0))
     assert [(c.table, c.row and c.row["id"]) for c in delivered.changes] == [(A, 7)]
+
+
+def test_a_column_that_came_since_the_table_was_described_is_told_by_the_log(world: World) -> None:
+    """The host accepted the table as it was described; rows with one column more would contradict that."""
+    found = world.source.describe([A])
+    world(f"ALTER TABLE {A} ADD more int NULL")
+    assert world.source.describe([A])[A].schema != found[A].schema
+    world.source.accept({A: found[A].identity})
+    world(f"INSERT INTO {A} (id, more) VALUES (1, 7)")
+    delivered = Delivered()
+    while not delivered.changes:
+        delivered.add(world.until(lambda batch: batch.events > 0))
+    assert [c.row and c.row["more"] if isinstance(c, Change) else str(c.operation) for c in delivered.events] == [
+        "ALTER_TABLE",
+        7,
+    ]
 
 
 def test_managed_tracking_is_switched_on_again_and_the_table_read_again(model: SqlServerModel) -> None:
