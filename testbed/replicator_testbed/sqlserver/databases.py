@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +17,9 @@ from replicator_testbed.sqlserver.model import SqlServerModel
 
 SIGNAL: Final = "dbo.replicator_signal"
 _KEYED: Final = "SELECT OBJECT_NAME(object_id) FROM sys.indexes WHERE is_primary_key = 1"
+
+_numbers = itertools.count(1)
+"""A target that several tests share tells their tables apart by the database's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +98,9 @@ class SqlServers:
     is_tracked: bool = False
 
     @contextlib.contextmanager
-    def database(self, name: str = "shop", **options: Any) -> Iterator[SqlServerDatabase]:
+    def database(self, name: str | None = None, **options: Any) -> Iterator[SqlServerDatabase]:
         """A model with one database; `options` are those of `SqlServerModel`."""
+        name = name or f"shop_{next(_numbers)}"
         with server_under_test(self.postgres, database=name, **options) as model:
             if self.is_tracked:
                 tracked = SqlServerDatabase(server=model, name=name, is_tracked=True)
