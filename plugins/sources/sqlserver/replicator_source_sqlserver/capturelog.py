@@ -43,9 +43,10 @@ WHERE h.ddl_lsn > ? AND h.ddl_lsn <= ? ORDER BY h.ddl_lsn
 """
 _BETWEEN: Final = "SELECT TOP (1) m.start_lsn FROM cdc.lsn_time_mapping m WHERE m.start_lsn > ? AND m.start_lsn < ?"
 _UP_TO: Final = "SELECT TOP (1) m.start_lsn FROM cdc.lsn_time_mapping m WHERE m.start_lsn <= ?"
+# Rows may be wide, and commits huge: no more is looked at than a page can have.
 _COUNTS: Final = (
-    "SELECT {number}, [__$start_lsn], COUNT(*) FROM {table} WHERE [__$start_lsn] > ? AND [__$start_lsn] <= ?"
-    " GROUP BY [__$start_lsn]"
+    "SELECT {number}, s.[__$start_lsn], COUNT(*) FROM (SELECT TOP ({limit}) [__$start_lsn] FROM {table}"
+    " WHERE [__$start_lsn] > ? AND [__$start_lsn] <= ? ORDER BY [__$start_lsn]) AS s GROUP BY s.[__$start_lsn]"
 )
 _CLOCKS: Final = "SELECT GETDATE(), GETUTCDATE()"
 
@@ -115,13 +116,17 @@ def has_none_between(connection: Connection, after: bytes, before: bytes) -> boo
     return is_empty and bool(connection.rows(_UP_TO, [after]))
 
 
-def counts(connection: Connection, wanted: Sequence[Reading]) -> Mapping[tuple[int, bytes], int]:
-    """How many rows each commit has in each reading, by the reading's number and the commit's position."""
+def counts(connection: Connection, wanted: Sequence[Reading], limit: int) -> Mapping[tuple[int, bytes], int]:
+    """How many rows each commit has in each reading, by the reading's number and the commit's position.
+
+    Of each reading the first `limit` rows are counted. Where it has as many, the last commit may have more, and others may follow.
+    """
     found = {}
     for start in range(0, len(wanted), _COUNTED_AT_ONCE):
         part = list(enumerate(wanted))[start : start + _COUNTED_AT_ONCE]
         query = " UNION ALL ".join(
-            _COUNTS.format(number=number, table=change_table(reading.instance.name)) for number, reading in part
+            _COUNTS.format(number=number, table=change_table(reading.instance.name), limit=limit)
+            for number, reading in part
         )
         parameters = [value for _, reading in part for value in (reading.after, reading.upto)]
         for number, lsn, count in connection.rows(query, parameters):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,11 @@ class Last:
     command: int
     seqval: bytes
     operation: int
+
+    @classmethod
+    def of(cls, row: Row) -> Self:
+        """The place of a row."""
+        return cls(command=row[_COMMAND], seqval=bytes(row[_SEQVAL]), operation=row[_OPERATION])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +119,11 @@ class ChangeTable:
         ]
         parameters = [value for _, values in pieces for value in (commit, *values)]
         return f"SELECT TOP ({limit}) * FROM ({' UNION ALL '.join(parts)}) u ORDER BY {_ORDER}", parameters
+
+    def end(self, commit: bytes) -> Query:
+        """The statement that reads the place of the last row of a commit; the index has it."""
+        order = ", ".join(f"{name} DESC" for name in _META[1:4])
+        return f"SELECT TOP (1) {', '.join(_META)} FROM {self.name} WHERE [__$start_lsn] = ? ORDER BY {order}", [commit]
 
     def decode(self, rows: Sequence[Row]) -> Decoded:
         """Make changes of rows that are in the order of the log.
@@ -216,17 +226,37 @@ class Decoded:
         )
 
 
+def up_to(changes: Decoded, lsn: bytes) -> Decoded:
+    """The changes of the commits up to and including one."""
+    count = int(np.searchsorted(changes.starts, np.bytes_(lsn), side="right"))
+    if count == len(changes):
+        return changes
+    return Decoded(
+        schema=changes.schema,
+        starts=changes.starts[:count],
+        seqvals=changes.seqvals[:count],
+        operations=changes.operations.slice(0, count),
+        before=changes.before.slice(0, count),
+        row=changes.row.slice(0, count),
+        absent=changes.absent.slice(0, count),
+        bytes=changes.bytes * count // len(changes),
+    )
+
+
 def change_table(instance: str) -> str:
     """The change table of an instance, as in a FROM."""
     return f"cdc.{quoted(f'{instance}_CT')}"
 
 
-def last_of(rows: Sequence[Row]) -> tuple[Sequence[Row], Last]:
-    """Rows of a part of a transaction without a last one whose other half may follow, and where the next part begins."""
-    if len(rows) > 1 and rows[-1][_OPERATION] in (Image.DELETED, Image.BEFORE):
-        rows = rows[:-1]
-    row = rows[-1]
-    return rows, Last(command=row[_COMMAND], seqval=bytes(row[_SEQVAL]), operation=row[_OPERATION])
+def split_off_half(rows: Sequence[Row]) -> tuple[Sequence[Row], Sequence[Row]]:
+    """Rows whose other halves are among them, and the last one if its other half may follow."""
+    has_half = bool(rows) and rows[-1][_OPERATION] in (Image.DELETED, Image.BEFORE)
+    return (rows[:-1], rows[-1:]) if has_half else (rows, ())
+
+
+def start_of(row: Row) -> bytes:
+    """The commit of a row."""
+    return bytes(row[_START])
 
 
 def not_captured(table: TableId, columns: Collection[str]) -> TableError:

@@ -3,7 +3,8 @@
 A poll asks how far the capture job has come. If that is further than we are, the commits behind our position make a page: as many as fit,
 up to the next turn, which is where a table may have got another shape, or to the first awaited token. Only change tables that have rows of
 the page are read. Afterwards their low watermarks are looked at again: cleanup raises them before it deletes, and a range that was deleted
-reads as empty. A commit that is larger than a page is read in parts, one table after the other.
+reads as empty. A page has as many bytes as a pull takes: where its rows have more, it ends at an earlier commit. A commit that is larger
+than a page is read in parts, one table after the other.
 
 Nothing that must survive is kept here. After a lost connection a new reader starts behind the last durable offset.
 """
@@ -12,11 +13,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyodbc
@@ -32,10 +32,11 @@ from replicator_source_sqlserver import capturelog
 from replicator_source_sqlserver.capturedtables import CapturedTables, Turn
 from replicator_source_sqlserver.capturelog import InstanceStart
 from replicator_source_sqlserver.catalogue import CaptureInstance
-from replicator_source_sqlserver.changetable import ChangeTable, Decoded, Last, last_of
-from replicator_source_sqlserver.connection import Connection, Session
+from replicator_source_sqlserver.changereads import Piece, instances_kept, joined, read_piece, rows_missing
+from replicator_source_sqlserver.changetable import ChangeTable, Decoded, Last, Query, up_to
+from replicator_source_sqlserver.connection import Connection, Row, Session
 from replicator_source_sqlserver.denials import denied, read_unreadable, verify_some_readable
-from replicator_source_sqlserver.errors import DENIED, TABLE_CHANGED, facts_of, number_of
+from replicator_source_sqlserver.errors import DENIED, number_of
 from replicator_source_sqlserver.health import CaptureHealth
 from replicator_source_sqlserver.instances import Reading, may_have_lost, readings
 from replicator_source_sqlserver.lsn import lsn_to_text, next_lsn, previous_lsn
@@ -48,10 +49,13 @@ POLL_S: Final = 0.25
 PAGE_ROWS: Final = 2_000
 """A page has at least so many rows, however few are pulled at once: it costs some queries whatever it brings."""
 _LOOK_S: Final = 1.0
+PAGE_BYTES: Final = 1 << 20
+"""A page may have at least so many bytes."""
 _COMMITS_MAX: Final = 5_000
 _ROW_BYTES: Final = 200.0
 """A guess, until a page has been read."""
 
+T = TypeVar("T")
 Starts = Mapping[int, InstanceStart]
 Part = tuple[TableId, ChangeTable, Reading]
 
@@ -84,13 +88,19 @@ class _Reached:
 
 @dataclass(slots=True)
 class _LargeCommit:
-    """A commit that is read in parts: what is left of it. `left`: rows of change tables by table."""
+    """A commit that is read in parts: what is left of it.
+
+    Attributes:
+        parts: Tables, of which the first one is being read.
+        last: The row of that table that was read last; None: it was not begun.
+        end: Its last row.
+    """
 
     commit: Commit
     parts: list[Part]
-    left: dict[TableId, int]
     marks: Sequence[str]
     last: Last | None = None
+    end: Last | None = None
     is_begun: bool = False
 
 
@@ -248,7 +258,7 @@ class ChangeReader(LogReader):
                     action="EXEC sys.sp_cdc_enable_table for `source.signal_table`, as `replicator validate` prints it.",
                 )
             for reading in readings(instances, self._position.lsn, commits[-1].lsn):
-                with _instances_kept():
+                with instances_kept():
                     found += capturelog.tokens(connection, reading)
         at = min((lsn for lsn, token in found if token in awaited), default=None)
         if at is None:
@@ -260,27 +270,28 @@ class ChangeReader(LogReader):
     def _read(
         self, connection: Connection, commits: list[Commit], tokens: Sequence[str], starts: Starts, limits: PullLimits
     ) -> Page:
-        parts, counts = self._counts(connection, self._parts(commits[-1].lsn, starts), starts)
-        per_commit: dict[bytes, int] = {}
-        for (_, lsn), count in counts.items():
-            per_commit[lsn] = per_commit.get(lsn, 0) + count
-        fitting = self._fitting(commits, per_commit, limits)
-        if len(fitting) < len(commits):
-            tokens = ()
-        end = fitting[-1]
-        if len(fitting) == 1 and per_commit.get(end.lsn, 0) > self._rows_max(limits):
-            left = {table: count for n, (table, *_) in enumerate(parts) if (count := counts.get((n, end.lsn), 0))}
-            wanted = [part for n, part in enumerate(parts) if (n, end.lsn) in counts]
-            self._large = _LargeCommit(commit=end, parts=wanted, left=left, marks=tokens)
+        rows_max, bytes_max = self._rows_max(limits), max(PAGE_BYTES, limits.bytes)
+        parts, counts = self._counts(connection, self._parts(commits[-1].lsn, starts), starts, rows_max + 1)
+        fitting = _fitting(commits, counts, rows_max)
+        moved = sorted({n for n, lsn in counts if fitting and lsn <= fitting[-1].lsn})
+        read: list[Decoded] = []
+        for n in moved:
+            if not fitting:
+                break
+            # Each table has its share, whatever others have used; a table that has no commit in the page any more reads none.
+            share = max(bytes_max - sum(changes.bytes for changes in read), bytes_max // len(moved))
+            piece = self._table(connection, parts[n], fitting[-1].lsn, _count_of(counts, n, fitting[-1].lsn), share)
+            read.append(piece.decoded)
+            if piece.cut is not None:
+                fitting = [commit for commit in fitting if commit.lsn < piece.cut]
+                read = [up_to(changes, fitting[-1].lsn) for changes in read] if fitting else []
+        if not fitting:
+            wanted = [part for n, part in enumerate(parts) if (n, commits[0].lsn) in counts]
+            marks = tokens if len(commits) == 1 else ()
+            self._large = _LargeCommit(commit=commits[0], parts=wanted, marks=marks)
             return self._part(connection, limits)
-        moved: dict[int, int] = {}
-        for (n, lsn), count in counts.items():
-            if lsn <= end.lsn:
-                moved[n] = moved.get(n, 0) + count
-        wanted = [parts[n] for n in sorted(moved)]
-        decoded = [self._table(connection, parts[n], end.lsn, moved[n]) for n in sorted(moved)]
-        self._check_kept(connection, capturelog.starts(connection), [reading for *_, reading in wanted])
-        return self._page_of(connection, _joined(decoded), fitting, tokens)
+        self._check_kept(connection, capturelog.starts(connection), [parts[n][2] for n in moved])
+        return self._page_of(connection, joined(read), fitting, tokens if len(fitting) == len(commits) else ())
 
     def _page_of(
         self, connection: Connection, tables: Sequence[Decoded], commits: Sequence[Commit], tokens: Sequence[str]
@@ -297,13 +308,13 @@ class ChangeReader(LogReader):
         return self._board.reached(tokens, end, now)
 
     def _counts(
-        self, connection: Connection, parts: list[Part], starts: Starts
+        self, connection: Connection, parts: list[Part], starts: Starts, limit: int
     ) -> tuple[list[Part], Mapping[tuple[int, bytes], int]]:
         """How many rows each commit has in each of the parts that may be read; tables of which one may not be fail."""
         while True:
             try:
-                with _instances_kept():
-                    return parts, capturelog.counts(connection, [reading for *_, reading in parts])
+                with instances_kept():
+                    return parts, capturelog.counts(connection, [reading for *_, reading in parts], limit)
             except pyodbc.Error as error:
                 failed = self._denied(connection, starts) if number_of(error) in DENIED else {}
                 if not failed:
@@ -342,51 +353,41 @@ class ChangeReader(LogReader):
     def _rows_max(self, limits: PullLimits) -> int:
         return max(PAGE_ROWS, min(limits.rows, int(limits.bytes / self._row_bytes)))
 
-    def _fitting(self, commits: list[Commit], per_commit: Mapping[bytes, int], limits: PullLimits) -> list[Commit]:
-        """The first commits, at least one, that have no more rows than a page."""
-        total, rows_max = 0, self._rows_max(limits)
-        for number, commit in enumerate(commits):
-            total += per_commit.get(commit.lsn, 0)
-            if total > rows_max:
-                return commits[: max(1, number)]
-        return commits
-
-    def _table(self, connection: Connection, part: Part, upto: bytes, count: int) -> Decoded:
-        """The changes of one table, which has so many rows."""
-        table, change_table, reading = part
+    def _table(self, connection: Connection, part: Part, upto: bytes, count: int, bytes_max: int) -> Piece:
+        """The changes of one table, which has so many rows, as far as they fit."""
+        _, change_table, reading = part
         query = change_table.commits(reading.after, min(reading.upto, upto))
-        rows = self._rows(connection, table, reading, *query)
-        if len(rows) < count:
-            raise _rows_missing(reading)
-        return self._decoded(connection, table, change_table, rows)
+        piece = self._piece(connection, part, query, bytes_max)
+        if piece.cut is None and piece.rows < count:
+            raise rows_missing(reading)
+        return piece
 
     def _part(self, connection: Connection, limits: PullLimits) -> Page:
         """The next part of a large commit."""
         large = self._large
         assert large is not None
-        is_rest = large.is_begun
-        large.is_begun = True
-        table, change_table, reading = large.parts[0]
-        limit = min(self._rows_max(limits), large.left[table] + 1)
-        query = change_table.part(large.commit.lsn, large.last, max(2, limit))
-        rows: Sequence[Any] = self._rows(connection, table, reading, *query)
+        _, change_table, reading = part = large.parts[0]
+        if large.end is None:
+            found = self._guarded(part, lambda: connection.rows(*change_table.end(large.commit.lsn)))
+            large.end = Last.of(found[0]) if found else None
+        limit = max(2, self._rows_max(limits))
+        query = change_table.part(large.commit.lsn, large.last, limit)
+        piece = self._piece(connection, part, query, max(PAGE_BYTES, limits.bytes), limit)
         self._check_kept(connection, capturelog.starts(connection), [reading])
-        if not rows:
-            raise _rows_missing(reading)
-        if len(rows) >= large.left[table]:
-            large.last = None
-        else:
-            rows, large.last = last_of(rows)
-        large.left[table] -= len(rows)
-        decoded = self._decoded(connection, table, change_table, rows)
-        if large.last is None:
+        is_over = piece.last is not None and piece.last == large.end
+        if not is_over and piece.cut is None and piece.rows < limit:
+            raise rows_missing(reading)
+        # Only now: whatever was asked before may have to be asked again.
+        is_rest, large.is_begun = large.is_begun, True
+        large.last = piece.last
+        if is_over:
             large.parts.pop(0)
-            large.last = None
+            large.last = large.end = None
         is_whole = not large.parts
         end = large.commit
         marks = self._marks(connection, large.marks, end) if is_whole else ()
         page = Page(
-            [decoded],
+            [piece.decoded],
             [large.commit],
             zone=self._zone,
             position_of=self._tables.position_of,
@@ -399,8 +400,21 @@ class ChangeReader(LogReader):
             self._large, self._position, self._moment = None, self._tables.position_of(end.lsn), end.moment
         return page
 
+    def _piece(
+        self, connection: Connection, part: Part, query: Query, bytes_max: int, limit: int | None = None
+    ) -> Piece:
+        table, change_table, _ = part
+
+        def decode(rows: Sequence[Row]) -> Decoded:
+            return self._decoded(connection, table, change_table, rows)
+
+        return self._guarded(
+            part,
+            lambda: read_piece(connection, change_table, query, decode=decode, bytes_max=bytes_max, limit=limit),
+        )
+
     def _decoded(
-        self, connection: Connection, table: TableId, change_table: ChangeTable, rows: Sequence[Any]
+        self, connection: Connection, table: TableId, change_table: ChangeTable, rows: Sequence[Row]
     ) -> Decoded:
         try:
             with of_table(table, "decoding its changes"):
@@ -413,12 +427,12 @@ class ChangeReader(LogReader):
                 code="instance_changed",
             ) from failed
 
-    def _rows(
-        self, connection: Connection, table: TableId, reading: Reading, query: str, parameters: Sequence[Any]
-    ) -> Sequence[Any]:
+    def _guarded(self, part: Part, read: Callable[[], T]) -> T:
+        """Read a change table, of which the account may have lost its rights."""
+        table, _, reading = part
         try:
-            with _instances_kept():
-                return connection.rows(query, parameters)
+            with instances_kept():
+                return read()
         except pyodbc.Error as error:
             if number_of(error) not in DENIED:
                 raise
@@ -455,28 +469,18 @@ class ChangeReader(LogReader):
         )
 
 
-def _rows_missing(reading: Reading) -> SourceUnavailableError:
-    return SourceUnavailableError(
-        f"rows of the change table of {reading.instance.name} that were counted are not there any more.",
-        code="instance_changed",
-    )
+def _fitting(commits: Sequence[Commit], counts: Mapping[tuple[int, bytes], int], rows_max: int) -> list[Commit]:
+    """The first commits that have no more rows than a page; empty if the first one has more."""
+    per_commit: dict[bytes, int] = {}
+    for (_, lsn), count in counts.items():
+        per_commit[lsn] = per_commit.get(lsn, 0) + count
+    total = 0
+    for number, commit in enumerate(commits):
+        total += per_commit.get(commit.lsn, 0)
+        if total > rows_max:
+            return list(commits[:number])
+    return list(commits)
 
 
-@contextmanager
-def _instances_kept() -> Iterator[None]:
-    """If an instance was disabled, or its table dropped, since the catalogue was read, a new reader will see it."""
-    try:
-        yield
-    except pyodbc.Error as error:
-        if number_of(error) not in TABLE_CHANGED:
-            raise
-        raise SourceUnavailableError(f"reading changes: {facts_of(error)}", code="instance_changed") from error
-
-
-def _joined(decoded: Sequence[Decoded]) -> Sequence[Decoded]:
-    """One for each table: two instances of a table follow each other."""
-    by_table: dict[TableId, Decoded] = {}
-    for part in decoded:
-        table = part.schema.table
-        by_table[table] = by_table[table].joined_with(part) if table in by_table else part
-    return list(by_table.values())
+def _count_of(counts: Mapping[tuple[int, bytes], int], number: int, upto: bytes) -> int:
+    return sum(count for (n, lsn), count in counts.items() if n == number and lsn <= upto)

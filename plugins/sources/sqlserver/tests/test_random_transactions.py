@@ -109,6 +109,8 @@ def test_the_log_replayed_in_its_order_is_the_table(
 ) -> None:
     draw = random.Random(seed)
     monkeypatch.setattr("replicator_source_sqlserver.log.PAGE_ROWS", 20)
+    monkeypatch.setattr("replicator_source_sqlserver.log.PAGE_BYTES", 1)
+    monkeypatch.setattr("replicator_source_sqlserver.changereads.FIRST_LOB_ROWS", 3)
     database.execute(*(f"DELETE FROM {table}" for table in TABLES))
     database.server.capture.scan_all()
     replay, writer = Replay(), database.connect(autocommit=False)
@@ -120,7 +122,9 @@ def test_the_log_replayed_in_its_order_is_the_table(
                 database.server.capture.scan_all()
                 delivered = Delivered()
                 while True:
-                    batch = reader.pull(PullLimits(rows=draw.randint(1, 40), bytes=64 << 20, wait_s=0.0))
+                    batch = reader.pull(
+                        PullLimits(rows=draw.randint(1, 40), bytes=draw.choice((100, 1_000, 64 << 20)), wait_s=0.0)
+                    )
                     assert not batch.table_errors
                     delivered.add(batch)
                     if not batch.events and batch.offset is None and batch.open_transaction is None:

@@ -1,0 +1,117 @@
+"""Reads of a change table in blocks: what is kept of them has a size that the caller sets, however large rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import pyodbc
+
+from replicator.model.errors import SourceUnavailableError
+from replicator.model.schema import TableId
+from replicator_source_sqlserver.changetable import ChangeTable, Decoded, Last, Query, split_off_half, start_of
+from replicator_source_sqlserver.connection import Connection, Row
+from replicator_source_sqlserver.errors import TABLE_CHANGED, facts_of, number_of
+from replicator_source_sqlserver.instances import Reading
+
+FIRST_ROWS: Final = 1000
+FIRST_LOB_ROWS: Final = 16
+GROWTH: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What was read of a change table.
+
+    Attributes:
+        decoded: The changes.
+        rows: How many rows the server gave.
+        last: The last row that is in `decoded`; None if it is empty.
+        cut: The first commit that may have more rows than were read; None: the server gave all that it was asked for.
+    """
+
+    decoded: Decoded
+    rows: int
+    last: Last | None
+    cut: bytes | None
+
+
+def read_piece(
+    connection: Connection,
+    change_table: ChangeTable,
+    query: Query,
+    *,
+    decode: Callable[[Sequence[Row]], Decoded],
+    bytes_max: int,
+    limit: int | None = None,
+) -> Piece:
+    """Read rows until they have about so many bytes.
+
+    Args:
+        connection: Any.
+        change_table: What is read.
+        query: Its rows, in the order of the log.
+        decode: Makes changes of rows.
+        bytes_max: Of the changes. One block may go beyond it: it is the first one, or as many rows as should fit by those before.
+        limit: How many rows the query gives at most; if it gives so many, the other half of the last one may follow.
+    """
+    size = FIRST_LOB_ROWS if any(spec.is_lob for spec in change_table.specs.values()) else FIRST_ROWS
+    found: Decoded | None = None
+    last: Last | None = None
+    cut: bytes | None = None
+    half: Sequence[Row] = ()
+    read = 0
+
+    def add(rows: Sequence[Row]) -> Decoded:
+        changes = decode(rows)
+        return changes if found is None else found.joined_with(changes)
+
+    with closing(_blocks(connection, query, lambda: size)) as blocks:
+        for block in blocks:
+            read += len(block)
+            rows, half = split_off_half([*half, *block])
+            if not rows:
+                continue
+            found, last = add(rows), Last.of(rows[-1])
+            if found.bytes >= bytes_max:
+                cut = start_of(block[-1])
+                break
+            fit = read * (bytes_max - found.bytes) // max(1, found.bytes)
+            size = max(1, min(fit, GROWTH * size))
+    if half and cut is None and (limit is None or read < limit):
+        found, last = add(half), Last.of(half[-1])
+    return Piece(decoded=decode(()) if found is None else found, rows=read, last=last, cut=cut)
+
+
+def _blocks(connection: Connection, query: Query, size: Callable[[], int]) -> Generator[list[Row], None, None]:
+    yield from connection.blocks(*query, size)
+
+
+def joined(decoded: Sequence[Decoded]) -> Sequence[Decoded]:
+    """One for each table: two instances of a table follow each other."""
+    by_table: dict[TableId, Decoded] = {}
+    for part in decoded:
+        table = part.schema.table
+        by_table[table] = by_table[table].joined_with(part) if table in by_table else part
+    return list(by_table.values())
+
+
+def rows_missing(reading: Reading) -> SourceUnavailableError:
+    """Somebody deletes rows of a change table while it is read."""
+    return SourceUnavailableError(
+        f"rows of the change table of {reading.instance.name} that were counted are not there any more.",
+        code="instance_changed",
+    )
+
+
+@contextmanager
+def instances_kept() -> Iterator[None]:
+    """If an instance was disabled, or its table dropped, since the catalogue was read, a new reader will see it."""
+    try:
+        yield
+    except pyodbc.Error as error:
+        if number_of(error) not in TABLE_CHANGED:
+            raise
+        raise SourceUnavailableError(f"reading changes: {facts_of(error)}", code="instance_changed") from error
