@@ -95,17 +95,27 @@ class CapturedTables:
         ours = {number for number, start in starts.items() if start.source in set(self._numbers.values())}
         if self._is_read and not is_altered and not accepted and known == ours:
             return
+        # If that fails, all of it is read again.
+        self._is_read = False
+        try:
+            self._reload(connection)
+        except BaseException:
+            with self._lock:
+                self._accepted = accepted | self._accepted
+            raise
+        self._is_read = not self._renewing
+        for table in accepted:
+            self._failed.discard(table)
+            if table in self._found:
+                self._schemas[table] = self._found[table].schema
+
+    def _reload(self, connection: Connection) -> None:
         self._found = self._read(connection)
         if self._renew_instances(connection, self._renew):
             self._found = self._read(connection)
         self._columns = read_change_columns(
             connection, [i.object_id for table in self._found.values() for i in table.instances]
         )
-        self._is_read = not self._renewing
-        for table in accepted:
-            self._failed.discard(table)
-            if table in self._found:
-                self._schemas[table] = self._found[table].schema
 
     def _read(self, connection: Connection) -> dict[TableId, CatalogTable]:
         return read_objects(connection, {number: table for table, number in self._numbers.items()})

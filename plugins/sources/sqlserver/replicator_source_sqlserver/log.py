@@ -162,7 +162,8 @@ class ChangeReader(LogReader):
 
     def _next(self, connection: Connection, limits: PullLimits) -> LogBatch | None:
         if self._page is None or self._page.is_over:
-            loaded = self._part(connection, limits) if self._large is not None else self._load(connection, limits)
+            read = self._load if self._large is None else self._part
+            loaded = self._health.patiently(lambda: read(connection, limits))
             if not isinstance(loaded, Page):
                 return loaded
             self._page = loaded
@@ -364,8 +365,6 @@ class ChangeReader(LogReader):
         """The next part of a large commit."""
         large = self._large
         assert large is not None
-        is_rest = large.is_begun
-        large.is_begun = True
         table, change_table, reading = large.parts[0]
         limit = min(self._rows_max(limits), large.left[table] + 1)
         query = change_table.part(large.commit.lsn, large.last, max(2, limit))
@@ -373,15 +372,15 @@ class ChangeReader(LogReader):
         self._check_kept(connection, capturelog.starts(connection), [reading])
         if not rows:
             raise _rows_missing(reading)
-        if len(rows) >= large.left[table]:
-            large.last = None
-        else:
-            rows, large.last = last_of(rows)
-        large.left[table] -= len(rows)
+        last = None
+        if len(rows) < large.left[table]:
+            rows, last = last_of(rows)
         decoded = self._decoded(connection, table, change_table, rows)
-        if large.last is None:
+        # Only now: whatever was asked before may have to be asked again.
+        is_rest, large.is_begun, large.last = large.is_begun, True, last
+        large.left[table] -= len(rows)
+        if last is None:
             large.parts.pop(0)
-            large.last = None
         is_whole = not large.parts
         end = large.commit
         marks = self._marks(connection, large.marks, end) if is_whole else ()
