@@ -324,7 +324,7 @@ class SourceStatus(StatusModel):
     )
     guarantee: Guarantee | None = Field(
         description="full: every committed change; bounded_wait: the same, but that nothing is missing between a snapshot and the log "
-        "rests on times of the server's clock; net_changes: the last state of each row that changed. Null until capture has asked."
+        "rests on a wait that is long enough; net_changes: the last state of each row that changed. Null until capture has asked."
     )
     headroom: HeadroomStatus | None = Field(
         description="How far the source is from giving up the log that is still needed; null if it has no limit, or if it is unknown."
