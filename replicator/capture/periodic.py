@@ -34,6 +34,8 @@ class Measures:
     """What the control thread found out for the status."""
 
     source: LogStatus | None = None
+    has_since: bool = False
+    """Whether the source was asked what a snapshot waits for."""
     clock_ahead_s: float | None = None
     log_bytes_per_s: float | None = None
 
@@ -84,7 +86,7 @@ class PeriodicWork:
     _selecting: Future[Selection] | None = None
     _selected: Selection | None = None
     """Waits for its mark."""
-    _measuring: Future[LogStatus] | None = None
+    _measuring: tuple[Future[LogStatus], bool] | None = None
     _growth: LogGrowth = field(default_factory=LogGrowth)
     _clocks: _Clocks = field(init=False)
 
@@ -170,13 +172,14 @@ class PeriodicWork:
         every_s = settings.measure_every_s if since is None else settings.report_every_s
         if now - self._clocks.measured >= every_s and self._measuring is None:
             self._clocks.measured = now
-            self._measuring = self.parts.control.submit(self.parts.source.status, since)
-        if self._measuring is not None and self._measuring.done():
-            status, self._measuring = self._measuring.result(), None
+            self._measuring = self.parts.control.submit(self.parts.source.status, since), since is not None
+        if self._measuring is not None and self._measuring[0].done():
+            status, has_since = self._measuring[0].result(), self._measuring[1]
+            self._measuring = None
             if status.retention.bytes_written is not None:
                 self._growth.add(now, status.retention.bytes_written)
             clock_ahead_s = (status.now - self.parts.now()).total_seconds()
-            self.measures = Measures(status, clock_ahead_s, self._growth.bytes_per_s)
+            self.measures = Measures(status, has_since, clock_ahead_s, self._growth.bytes_per_s)
 
     def _sweep(self) -> None:
         for record in self.parts.retention.sweep().given_up:

@@ -477,7 +477,8 @@ class _Session:
             guarantee=None if measures.source is None else source.guarantee,
             oldest_open=OpenTransactionReport(name=oldest.name, since=oldest.since) if oldest is not None else None,
             source_time=self._sealer.unsealed.source_time,
-            waiting_for=tuple(source.waiting_for) if self._tracker.since is not None else (),
+            # What a snapshot waited for is over with it, before the source is asked again.
+            waiting_for=() if measures.has_since and self._tracker.since is None else tuple(source.waiting_for),
             findings=tuple(
                 FindingReport(code=p.code, message=p.message, location=p.location, action=p.action)
                 for p in self._parts.checks.findings

@@ -324,12 +324,15 @@ class SourceStatus(StatusModel):
     )
     guarantee: Guarantee | None = Field(
         description="full: every committed change; bounded_wait: the same, but that nothing is missing between a snapshot and the log "
-        "rests on times of the server's clock; net_changes: the last state of each row that changed. Null until capture has asked."
+        "rests on a wait that is long enough; net_changes: the last state of each row that changed. Null until capture has asked."
     )
     headroom: HeadroomStatus | None = Field(
         description="How far the source is from giving up the log that is still needed; null if it has no limit, or if it is unknown."
     )
-    waiting_for: tuple[str, ...] = Field(description="What capture waits for in the source, one line each.")
+    waiting_for: tuple[str, ...] = Field(
+        description="What capture waits for in the source, one line each: transactions, while it prepares or a table waits for its "
+        "snapshot, and what else holds the log up."
+    )
     oldest_open: OpenTransactionStatus | None = Field(
         description="The oldest transaction of the source whose changes are held in memory until it commits or rolls back (MySQL, "
         "MariaDB: a prepared XA transaction), as last reported; null if there is none."

@@ -212,7 +212,7 @@ class LogStatus:
         now: The source's clock (aware, UTC).
         retained_bytes: Bytes of log that the source keeps for us; None if unknown, or if it keeps none for us.
         retention: How long it keeps the log.
-        waiting_for: The transactions that `prepare`, or a snapshot, waits for: one line each, with what identifies it (a pid).
+        waiting_for: What `prepare`, a snapshot or the log waits for: one line each, with what identifies it (a pid of a transaction).
         heartbeat: How often the open log tells a newer `source_time` while nothing is written to the source; None if it does not.
         guarantee: What it promises, as it is set up.
     """

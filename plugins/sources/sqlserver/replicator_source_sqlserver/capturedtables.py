@@ -107,12 +107,14 @@ class CapturedTables:
         ours = {number for number, start in starts.items() if start.source in set(self._numbers.values())}
         if self._is_read and not is_altered and not accepted and known == ours:
             return
-        self._found = self._read(connection)
-        if self._renew_instances(connection, self._renew):
-            self._found = self._read(connection)
-        self._columns = read_change_columns(
-            connection, [i.object_id for table in self._found.values() for i in table.instances]
-        )
+        # If that fails, all of it is read again.
+        self._is_read = False
+        try:
+            self._reload(connection)
+        except BaseException:
+            with self._lock:
+                self._accepted = accepted | self._accepted
+            raise
         self._is_read = not self._renewing
         for table, one in accepted.items():
             self._failed.discard(table)
@@ -120,6 +122,14 @@ class CapturedTables:
                 # The catalogue may have another one by now, with a turn that is still to come.
                 self._schemas[table] = one.schema or self._found[table].schema
                 self._just_accepted.add(table)
+
+    def _reload(self, connection: Connection) -> None:
+        self._found = self._read(connection)
+        if self._renew_instances(connection, self._renew):
+            self._found = self._read(connection)
+        self._columns = read_change_columns(
+            connection, [i.object_id for table in self._found.values() for i in table.instances]
+        )
 
     def _read(self, connection: Connection) -> dict[TableId, CatalogTable]:
         return read_objects(connection, {number: table for table, number in self._numbers.items()})

@@ -48,6 +48,8 @@ _COUNTS: Final = (
     "SELECT {number}, s.[__$start_lsn], COUNT(*) FROM (SELECT TOP ({limit}) [__$start_lsn] FROM {table}"
     " WHERE [__$start_lsn] > ? AND [__$start_lsn] <= ? ORDER BY [__$start_lsn]) AS s GROUP BY s.[__$start_lsn]"
 )
+# Both are times of the server's clock.
+_AGE: Final = "SELECT TOP (1) m.tran_end_time, GETDATE() FROM cdc.lsn_time_mapping m ORDER BY m.start_lsn DESC"
 _CLOCKS: Final = "SELECT GETDATE(), GETUTCDATE()"
 
 
@@ -77,6 +79,12 @@ def settled(connection: Connection, seconds: float) -> bytes | None:
     """The last commit, or entry without one, that is older than so many seconds by the server's clock; None if there is none."""
     rows = connection.rows(_SETTLED, [-round(seconds * 1000)])
     return bytes(rows[0][0]) if rows else None
+
+
+def age(connection: Connection) -> float | None:
+    """How many seconds ago the last commit was made, by the server's clock, that the capture job has met; None if it met none."""
+    rows: list[Any] = connection.rows(_AGE)
+    return (rows[0][1] - rows[0][0]).total_seconds() if rows else None
 
 
 def beginning(connection: Connection) -> bytes | None:

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+import pyodbc
 from typing_extensions import override
 
 from replicator.model.deletion import Deletion
@@ -24,10 +25,12 @@ from replicator_source_sqlserver.catalogue import CaptureInstance, CatalogTable
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.denials import hidden, read_captured, verify_some_readable
+from replicator_source_sqlserver.errors import is_unknowable
 from replicator_source_sqlserver.health import HEARTBEAT_S, CaptureHealth
 from replicator_source_sqlserver.history import HistoryReader, KnownHistory
+from replicator_source_sqlserver.instances import readings
 from replicator_source_sqlserver.log import ChangeReader
-from replicator_source_sqlserver.logend import log_end
+from replicator_source_sqlserver.logend import LogEndShown, log_end
 from replicator_source_sqlserver.lsn import lsn_to_text
 from replicator_source_sqlserver.managing import ManagedInstances
 from replicator_source_sqlserver.marks import AwaitedMarks, server_moment, write_token
@@ -53,6 +56,8 @@ class ChangeDataCapture(Capture):
         self._beats = itertools.count()
         self._managed = ManagedInstances(context.uuid, bars_switch=config.partition_switch == "refuse")
         self._captured: CapturedTables | None = None
+        self._health: CaptureHealth | None = None
+        self._log_end_shown = LogEndShown()
         self._reader = TableReader(
             session=sessions.reading,
             watch_session=sessions.watch,
@@ -142,19 +147,17 @@ class ChangeDataCapture(Capture):
         """See `SourceLog.status`. The server keeps changes by its own rules, not for us."""
         with self.sessions.watch.use("reading the server's clock") as connection:
             moment = connection.rows("SELECT SYSUTCDATETIME()")[0][0]
-            has_mark = self.config.signal is not None or log_end(connection) is not None
+            has_mark = self.config.signal is not None or self._log_end_shown.on(connection)
             is_proven = has_mark and not self._has_versions(connection)
             retention = read_retention(connection)
             is_waiting = isinstance(since, LsnVisibility) and not self._visibility(connection).is_beyond(since)
         assert isinstance(moment, datetime)
-        waiting = (
-            (f"commits up to {lsn_to_text(since.captured)}, for a minute",)
-            if is_waiting and isinstance(since, LsnVisibility)
-            else ()
-        )
+        waiting = self._health.reasons if self._health is not None else []
+        if is_waiting and isinstance(since, LsnVisibility):
+            waiting.append(f"commits up to {lsn_to_text(since.captured)}, for a minute")
         return LogStatus(
             now=moment.replace(tzinfo=UTC),
-            waiting_for=waiting,
+            waiting_for=tuple(waiting),
             guarantee=Guarantee.FULL if is_proven else Guarantee.BOUNDED_WAIT,
             retention=LogRetention(keeps_log=retention),
             heartbeat=timedelta(seconds=HEARTBEAT_S) if self.config.signal is not None else None,
@@ -208,13 +211,14 @@ class ChangeDataCapture(Capture):
         self._captured = CapturedTables(
             schemas, numbers, renew=self._managed.renew if self.config.manage_capture else None
         )
+        self._health = CaptureHealth(self._beat if self.config.signal is not None else None, returned=self._returned)
         reader = ChangeReader(
             self.sessions.following(history.verify),
             position=position,
             tables=self._captured,
             board=self._board,
             signal=self._signal_instances,
-            health=CaptureHealth(self._beat if self.config.signal is not None else None),
+            health=self._health,
             zone=zone,
             heads=self._heads,
         )
@@ -257,9 +261,29 @@ class ChangeDataCapture(Capture):
         found = discovery.read_tables(connection, [signal]).get(signal)
         return found.instances if found is not None else ()
 
-    def _beat(self) -> None:
+    def _returned(self, connection: Connection, after: bytes, upto: bytes) -> int | None:
+        """See `health.Returned`."""
+        instances = self._signal_instances(connection)
+        try:
+            found = [capturelog.tokens(connection, reading) for reading in readings(instances, after, upto)]
+        except pyodbc.Error as error:
+            if not is_unknowable(error):
+                raise
+            return None
+        if not instances:
+            return None
+        start = self._beat_token("")
+        beats = [int(token.removeprefix(start)) for tokens in found for _, token in tokens if token.startswith(start)]
+        return max(beats, default=-1)
+
+    def _beat_token(self, number: int | str) -> str:
+        return f"{self._prefix}:beat:{number}"
+
+    def _beat(self) -> int:
         signal = self.config.signal
         assert signal is not None
         with self.sessions.log.use("writing into the signal table", table=signal) as connection:
             # The same text again would change nothing, and nothing would be captured.
-            write_token(connection, signal, f"{self._prefix}:beat:{next(self._beats)}")
+            number = next(self._beats)
+            write_token(connection, signal, self._beat_token(number))
+        return number

@@ -75,6 +75,7 @@ DENIED: Final = frozenset({229, 230, 262, 297, 300, 371, 15247, 22904})
 _UNSEEN: Final = frozenset({208, 911, 916})
 TABLE_CHANGED: Final = frozenset({207, 208, 4413, 4502})
 """A table, or one of its columns, is missing or another."""
+_BLOCKED: Final = frozenset({1205, 1222})
 NO_SUCH_VALUE: Final = frozenset({220, 235, 241, 242, 244, 245, 248, 293, 295, 6522, 8114, 8115, 8169})
 """A text is no value of the type that it is cast to. 6522: of a type of .NET."""
 _CHECK_ACCOUNT: Final = "Check source.user, source.password and source.database, and that the account is not locked."
@@ -119,6 +120,11 @@ def state_of(error: BaseException) -> str:
 def is_unknowable(error: BaseException) -> bool:
     """Whether the server says that our account may not know something, or that there is no such thing to ask."""
     return number_of(error) in DENIED | _UNSEEN
+
+
+def is_blocked(error: BaseException) -> bool:
+    """Whether a statement gave up on a lock: it waited for too long, or was the victim of a deadlock."""
+    return number_of(error) in _BLOCKED
 
 
 def translate(error: Exception, *, doing: str, table: str | None = None) -> ReplicatorError:

@@ -1,79 +1,160 @@
-"""Whether the capture job works. A job that has stopped gives no error: the positions just stand still."""
+"""Whether the capture job works, and keeps up. A job that has stopped gives no error: the positions just stand still.
+
+Three things are told apart. The position stands still although something has to be captured (`capture_stalled`), with an error of the job
+since its last good scan (`capture_failing`): both end the attempt, and the retry policy decides. The position moves, and yet what we wrote
+is not back (`capture_behind`): the job works off what lies in front, so the status tells it, and nothing fails.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 import pyodbc
 
 from replicator.model.errors import SourceUnavailableError
+from replicator_source_sqlserver import capturelog
 from replicator_source_sqlserver.connection import Connection
-from replicator_source_sqlserver.errors import is_unknowable
+from replicator_source_sqlserver.errors import is_blocked
+from replicator_source_sqlserver.server import read_capture_error
 
 HEARTBEAT_S: Final = 10.0
-"""How often the signal table is written, if there is one."""
+"""How often the signal table is written, if there is one, and how often it is looked at what came back."""
+BEHIND_S: Final = 30.0
+"""From when on the status says that a write of ours is not captured yet."""
+FAILING_S: Final = 30.0
+"""How long the position must stand still until an error of the job counts: a scan that failed once may be repeated."""
 SIGNAL_S: Final = 60.0
-"""How long a write of ours may take until it is captured."""
+"""After a write of ours the position may stand still for so long. The write itself may take longer while the job moves."""
 IDLE_S: Final = 610.0
-"""Twice the time after which the job makes an entry for a database where nothing is written."""
+"""Without a signal table: twice the time after which the job makes an entry for a database where nothing is written."""
 
-# Its message may have values of rows.
-_ERRORS: Final = "SELECT TOP (1) error_number FROM sys.dm_cdc_errors ORDER BY entry_time DESC"
+T = TypeVar("T")
+Returned = Callable[[Connection, bytes, bytes], int | None]
+"""The number of our last write that was captured behind one position and up to another, -1 for none; None if that cannot be known."""
 
 
 class CaptureHealth:
     """Watches the position of the capture job, and has the signal table written.
 
     Args:
-        beat: Writes into the signal table; None if there is none.
+        beat: Writes into the signal table, and returns the write's number, which grows; None if there is no such table.
+        returned: See `Returned`.
     """
 
-    def __init__(self, beat: Callable[[], None] | None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._beat, self._clock = beat, clock
+    def __init__(
+        self,
+        beat: Callable[[], int] | None,
+        *,
+        returned: Returned = lambda *_: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._beat, self._returned, self._clock = beat, returned, clock
         self._head: bytes | None = None
         self._moved_at = clock()
-        self._beaten_at: float | None = None
+        self._looked_at: float | None = None
         self._unanswered_since: float | None = None
+        self._awaited: tuple[int, float] | None = None
+        """The write that is awaited, and when it was made."""
+        self._checked: bytes | None = None
+        """Up to where it was not found."""
+        self._late_s = self._last_late_s = 0.0
+        self._blocked_since: float | None = None
+
+    @property
+    def reasons(self) -> list[str]:
+        """What the reader waits for, for the status; may be asked from any thread."""
+        found, late_s, blocked_since = [], max(self._late_s, self._last_late_s), self._blocked_since
+        if late_s >= (IDLE_S if self._beat is None else BEHIND_S):
+            found.append(f"the capture job, which is at least {late_s:.0f} s behind (capture_behind)")
+        if blocked_since is not None and (blocked_s := self._clock() - blocked_since) >= BEHIND_S:
+            found.append(f"a lock on tables of change data capture, for {blocked_s:.0f} s (lock_timeout)")
+        return found
 
     def see(self, connection: Connection, head: bytes | None) -> None:
         """Take note of the position.
 
         Raises:
-            SourceUnavailableError: `capture_stalled`.
+            SourceUnavailableError: `capture_stalled`, `capture_failing`.
         """
         now = self._clock()
         if head != self._head:
             self._head, self._moved_at, self._unanswered_since = head, now, None
-        if self._beat is not None and (self._beaten_at is None or now - self._beaten_at >= HEARTBEAT_S):
-            self._beat()
-            self._beaten_at = now
-            if self._unanswered_since is None:
-                self._unanswered_since = now
+        if self._looked_at is None or now - self._looked_at >= HEARTBEAT_S:
+            self._looked_at = now
+            self._verify_not_failing(connection, now)
+            if self._beat is None:
+                self._late_s = capturelog.age(connection) or 0.0
+            else:
+                self._look_for_write(connection, now)
+                self._write(self._beat, now)
         # While nobody looks, nothing is written, and nothing has to be captured.
         since = self._moved_at if self._beat is None else self._unanswered_since
-        if since is not None and now - since > (IDLE_S if self._beat is None else SIGNAL_S):
-            raise _stalled(connection, now - since)
+        if since is not None and now - since > self._limit_s:
+            self._verify_not_failing(connection, now)
+            raise _stalled(now - since)
+
+    def patiently(self, poll: Callable[[], T]) -> T | None:
+        """What a poll finds; None if it had to give up on a lock.
+
+        Without row versions what a scan of the capture job writes is locked until it is whole, the highest position among it. That is
+        as if nothing had been captured yet.
+
+        Raises:
+            pyodbc.Error: It did so for as long as the position may stand still.
+        """
+        try:
+            found = poll()
+        except pyodbc.Error as error:
+            now = self._clock()
+            self._blocked_since = now if self._blocked_since is None else self._blocked_since
+            if not is_blocked(error) or now - self._blocked_since > self._limit_s:
+                raise
+            return None
+        self._blocked_since = None
+        return found
+
+    @property
+    def _limit_s(self) -> float:
+        return IDLE_S if self._beat is None else SIGNAL_S
+
+    def _write(self, beat: Callable[[], int], now: float) -> None:
+        number = beat()
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+        if self._awaited is None:
+            self._awaited, self._checked = (number, now), self._head
+
+    def _look_for_write(self, connection: Connection, now: float) -> None:
+        """One write is awaited at a time, however far the job is behind."""
+        if self._awaited is None:
+            return
+        number, written_at = self._awaited
+        if self._head is not None and self._head != self._checked:
+            found = self._returned(connection, self._checked or bytes(len(self._head)), self._head)
+            self._checked = self._head
+            if found is None or found >= number:
+                # It came at some time since it was last found missing.
+                self._last_late_s, self._late_s, self._awaited = (0.0 if found is None else self._late_s), 0.0, None
+                return
+        self._late_s = now - written_at
+
+    def _verify_not_failing(self, connection: Connection, now: float) -> None:
+        stood_s = now - self._moved_at
+        if stood_s < FAILING_S or (number := read_capture_error(connection)) is None:
+            return
+        raise SourceUnavailableError(
+            f"the capture job fails with error {number} since its last good scan, and has captured nothing for {stood_s:.0f} s.",
+            code="capture_failing",
+            action="Fix what `SELECT * FROM sys.dm_cdc_errors` says. Replicator continues once the capture job does.",
+        )
 
 
-def _stalled(connection: Connection, seconds: float) -> SourceUnavailableError:
-    number = _last_error(connection)
-    reason = f" Its last error has the number {number} (sys.dm_cdc_errors)." if number is not None else ""
+def _stalled(seconds: float) -> SourceUnavailableError:
     return SourceUnavailableError(
-        f"the capture job has captured nothing for {seconds:.0f} s.{reason}",
+        f"the capture job has captured nothing for {seconds:.0f} s.",
         code="capture_stalled",
         action="See that SQL Server Agent runs and the job exists (it does not after a failover): EXEC sys.sp_cdc_add_job @job_type ="
         " N'capture'; EXEC sys.sp_cdc_start_job @job_type = N'capture'.",
     )
-
-
-def _last_error(connection: Connection) -> int | None:
-    """The number of the job's last error; None if there is none, or if the account may not know."""
-    try:
-        rows = connection.rows(_ERRORS)
-    except pyodbc.Error as error:
-        if not is_unknowable(error):
-            raise
-        return None
-    return int(rows[0][0]) if rows else None

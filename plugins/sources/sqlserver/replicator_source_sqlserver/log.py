@@ -172,7 +172,8 @@ class ChangeReader(LogReader):
 
     def _next(self, connection: Connection, limits: PullLimits) -> LogBatch | None:
         if self._page is None or self._page.is_over:
-            loaded = self._part(connection, limits) if self._large is not None else self._load(connection, limits)
+            read = self._load if self._large is None else self._part
+            loaded = self._health.patiently(lambda: read(connection, limits))
             if not isinstance(loaded, Page):
                 return loaded
             self._page = loaded

@@ -30,6 +30,21 @@ def log_end(connection: Connection) -> bytes | None:
     return parsed(rows[0][0]) if rows else None
 
 
+class LogEndShown:
+    """Whether the server shows our account where its log ends. It is asked once for each connection: permissions seldom change."""
+
+    def __init__(self) -> None:
+        """Begin without an answer."""
+        self._asked: Connection | None = None
+        self._is_shown = False
+
+    def on(self, connection: Connection) -> bool:
+        """The answer of this connection."""
+        if self._asked is not connection:
+            self._is_shown, self._asked = log_end(connection) is not None, connection
+        return self._is_shown
+
+
 def parsed(text: str | None) -> bytes | None:
     """A position as such views spell it: three numbers in hexadecimal, of 4, 4 and 2 bytes. None if it is spelled otherwise."""
     match = _TEXT.fullmatch(text.strip()) if text else None

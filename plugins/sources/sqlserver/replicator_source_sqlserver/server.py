@@ -181,7 +181,6 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
     is_captured = bool(is_captured)
     has_jobs = engine != Engine.AZURE_SQL_DATABASE
     agent = _rows_if_allowed(connection, _AGENT) if has_jobs else None
-    errors = _rows_if_allowed(connection, _ERRORS) if is_captured else None
     described = [*tables, *([] if found is None else [found])]
     return ServerFacts(
         version=tuple(int(part) for part in version.split(".") if part.isdigit()),
@@ -205,7 +204,7 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
         ),
         is_agent_running=int(agent[0][0]) == _RUNNING if agent else None,
         jobs=_jobs(connection, hides=rds is not None) if has_jobs else None,
-        capture_error=int(errors[0][0]) if errors else None,
+        capture_error=read_capture_error(connection) if is_captured else None,
         is_rds=rds is not None,
         signal=found,
         tables=read_table_facts(connection, described, is_captured=is_captured),
@@ -243,6 +242,12 @@ def read_retention(connection: Connection) -> timedelta | None:
         if job == "cleanup" and minutes:
             return timedelta(minutes=int(minutes))
     return None
+
+
+def read_capture_error(connection: Connection) -> int | None:
+    """With which error the capture job fails since its last good scan; None if with none, or if the account may not know."""
+    rows = _rows_if_allowed(connection, _ERRORS)
+    return int(rows[0][0]) if rows else None
 
 
 def _forks(connection: Connection) -> tuple[str, str] | None:

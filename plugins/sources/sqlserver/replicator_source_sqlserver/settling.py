@@ -23,7 +23,7 @@ from replicator_source_sqlserver.changetable import change_table
 from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.lsn import ZERO
 from replicator_source_sqlserver.names import quoted, quoted_table
-from replicator_source_sqlserver.visibility import LsnVisibility, NotedHeads
+from replicator_source_sqlserver.visibility import LsnVisibility, NotedHeads, known_head
 from replicator_source_sqlserver.wholereads import TOUCH, WHOLE_TABLE
 
 _BLOCK_ROWS: Final = 10_000
@@ -68,7 +68,7 @@ class Settling:
             connection: Has no transaction.
             table: Transactions that touched others only count as seen, too: nothing of them is in the snapshot of this one.
         """
-        captured = capturelog.head(connection) or ZERO
+        captured = known_head(connection, self.heads)
         known = self._settled(connection)
         if known < captured and not self._is_proven(connection, table, known, captured):
             while self._settled(connection) < captured:

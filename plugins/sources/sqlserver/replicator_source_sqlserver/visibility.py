@@ -21,11 +21,13 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyodbc
 from typing_extensions import override
 
 from replicator.plugins.source import Seen, Visibility
 from replicator_source_sqlserver import capturelog
 from replicator_source_sqlserver.connection import Connection
+from replicator_source_sqlserver.errors import is_blocked
 from replicator_source_sqlserver.lsn import ZERO, lsn_to_text
 
 UNSETTLED_S: Final = 60.0
@@ -43,14 +45,20 @@ class NotedHeads:
         self._clock = clock
         self._lock = threading.Lock()
         self._noted: deque[tuple[float, bytes]] = deque()
+        self._last: bytes | None = None
 
     def note(self, head: bytes) -> None:
         """Take note of how far it has come now."""
         with self._lock:
-            now = self._clock()
+            now, self._last = self._clock(), head
             if not self._noted or now - self._noted[-1][0] >= _NOTED_EVERY_S:
                 self._noted.append((now, head))
             self._forget(now)
+
+    def last(self) -> bytes | None:
+        """How far it had come when that was noted last; None if it never was."""
+        with self._lock:
+            return self._last
 
     def settled(self) -> bytes | None:
         """How far it had come `UNSETTLED_S` ago, at least; None if that was not noted."""
@@ -88,6 +96,16 @@ class LsnVisibility(Visibility):
         return self.settled >= earlier.captured
 
 
+def known_head(connection: Connection, heads: NotedHeads) -> bytes:
+    """How far the capture job has come, at least. While a scan of it locks the highest position, that is the one that was known last."""
+    try:
+        return capturelog.head(connection) or ZERO
+    except pyodbc.Error as error:
+        if not is_blocked(error) or (known := heads.last()) is None:
+            raise
+        return known
+
+
 def read_visibility(connection: Connection, heads: NotedHeads, *, has_versions: bool) -> LsnVisibility:
     """What a read that begins now sees. Ask before the read: afterwards the position may be behind what the read did not see.
 
@@ -96,7 +114,7 @@ def read_visibility(connection: Connection, heads: NotedHeads, *, has_versions: 
         heads: How far the capture job had come; this is noted, too.
         has_versions: Whether reads take versions of rows, and no locks.
     """
-    captured = capturelog.head(connection) or ZERO
+    captured = known_head(connection, heads)
     heads.note(captured)
     if not has_versions:
         return LsnVisibility(settled=captured, captured=captured)

@@ -145,7 +145,7 @@ class WholeReads:
     capture_wait_s: float = 610.0
     settle_s: float = 60.0
     poll_s: float = 0.5
-    nudge: Callable[[], None] | None = None
+    nudge: Callable[[], object] | None = None
     clock: Callable[[], float] = time.monotonic
     _pause: threading.Event = field(default_factory=threading.Event)
 
@@ -208,7 +208,7 @@ class WholeReads:
                 with other.use("waiting for the server's clock") as connection:
                     _wait_past(connection, behind.moment + MARGIN)
             self.nudge()
-        while not (found := _rows(other, "waiting for the capture job", query, parameters)):
+        while not (found := _rows_unless_blocked(other, "waiting for the capture job", query, parameters)):
             if self.clock() >= until:
                 raise SourceUnavailableError(
                     f"the capture job has read nothing of the log that is later than {behind}.",
@@ -286,6 +286,16 @@ def _wait_past(connection: Connection, until: datetime) -> None:
 def _rows(session: Session[Connection], doing: str, query: str, parameters: Sequence[str] = ()) -> list[Row]:
     with session.use(doing) as connection:
         return connection.rows(query, parameters)
+
+
+def _rows_unless_blocked(session: Session[Connection], doing: str, query: str, parameters: Sequence[str]) -> list[Row]:
+    """The rows; none while a scan of the capture job, say, locks what comes next."""
+    try:
+        return _rows(session, doing, query, parameters)
+    except SourceUnavailableError as error:
+        if error.code not in {"lock_timeout", "deadlock"}:
+            raise
+        return []
 
 
 def _max_lsn(connection: Connection) -> bytes:

@@ -222,7 +222,12 @@ def test_a_deleted_row_without_its_bit_fails_a_table_that_needs_it_to_find_the_r
 
 def test_a_pause_of_the_reader_is_none_of_the_capture_job(two: World) -> None:
     now, beats = [0.0], list[float]()
-    health, session = CaptureHealth(lambda: beats.append(now[0]), clock=lambda: now[0]), two.session()
+
+    def beat() -> int:
+        beats.append(now[0])
+        return len(beats)
+
+    health, session = CaptureHealth(beat, clock=lambda: now[0]), two.session()
 
     def look(at: float, head: bytes) -> None:
         now[0] = at

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -147,6 +148,12 @@ class CaptureJob:
             thread.join(TIMEOUT_SECONDS)
         if self.unexpected is not None:
             raise self.unexpected
+
+    @contextmanager
+    def scanning(self, *instances: str, has_victims: bool = False) -> Iterator[None]:
+        """A long scan, which has written rows of these instances, and no other: what it wrote stays locked until the context is left."""
+        with self._lock, self._model.scan_locks.held(instances, has_victims=has_victims):
+            yield
 
     # -- scans -------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from replicator_testbed.sqlserver.capture.instances import Cdc
 from replicator_testbed.sqlserver.engine.changetracking import ChangeTracking
 from replicator_testbed.sqlserver.engine.names import Names
 from replicator_testbed.sqlserver.engine.permissions import Permissions
+from replicator_testbed.sqlserver.engine.scan_locks import ScanLocks
 from replicator_testbed.sqlserver.engine.types import NATIVE, catalogue_row, create_domain, domain_name
 from replicator_testbed.sqlserver.sqltypes import MAX, SqlType, TypeName
 
@@ -75,6 +76,7 @@ class Database:
         self._admin.execute("INSERT INTO sqlserver.database (name) VALUES (%s)", (name,))
         self.cdc = Cdc(self)
         self.tracking = ChangeTracking(self)
+        self.scan_locks = ScanLocks()
         self.permissions = Permissions(self.execute, name)
 
     def close(self) -> None:

@@ -204,6 +204,8 @@ class Session:
             self._check_definitions(translated.tables)
         if self.settings.implicit_transactions:
             self.transactions.begin_implicitly()
+        if self.transactions.reads_with_locks:
+            self.model.scan_locks.wait(statement.text, self.settings.lock_timeout_ms)
         with self.transactions.statement(is_change=is_change):
             if translated.row_locks:
                 wait_for_captured_commits(self.model, translated.row_locks, self.settings.lock_timeout_ms)
