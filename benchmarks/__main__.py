@@ -16,6 +16,7 @@ from benchmarks.scale import Scale
 NAMES: Final = (
     "snapshot", "changes", "apply", "start", "freshness", "many_tables", "thousand_tables", "memory", "mysql_decode",
     "mysql_snapshot", "verify", "readers", "sqlserver_changes",
+    "sqlserver_chunks",
 )  # fmt: skip
 LONG_NAMES: Final = ("hour", "hour_tables")
 """Run where they are asked for: each takes more than an hour."""

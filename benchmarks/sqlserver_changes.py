@@ -28,9 +28,9 @@ SHARE: Final = 50
 TRANSACTION_ROWS: Final = 500
 ORDERS: Final = TableId("dbo", "orders")
 LIMITS: Final = PullLimits(rows=50_000, bytes=64 << 20, wait_s=0.0)
-_TABLE: Final = """CREATE TABLE dbo.orders (id bigint NOT NULL PRIMARY KEY, customer int NOT NULL, product int NOT NULL, quantity int,
+TABLE: Final = """CREATE TABLE dbo.orders (id bigint NOT NULL PRIMARY KEY, customer int NOT NULL, product int NOT NULL, quantity int,
     price decimal(12,2), name nvarchar(64), created datetime2(6), note nvarchar(200), weight float, is_paid bit, status nvarchar(16))"""
-_VALUES: Final = (
+VALUES: Final = (
     "({id}, {customer}, {product}, 3, {id}.25, N'customer name {customer}', '2024-01-01 00:00:00.123456',"
     " N'a note of some length about order {id}', 0.5, 1, N'shipped')"
 )
@@ -45,7 +45,7 @@ def run(scale: Scale) -> Report:
     """Fill a change table once, and read it in turns."""
     rows = max(1000, scale.rows // SHARE)
     lines, raw = [], {}
-    with _served() as address:
+    with served() as address:
         begin = _filled(address, rows)
         for driver in Driver:
             say(f"sqlserver_changes: {driver}")
@@ -67,7 +67,7 @@ def run(scale: Scale) -> Report:
 
 
 @contextmanager
-def _served() -> Iterator[Address]:
+def served() -> Iterator[Address]:
     command = [sys.executable, "-m", "replicator_testbed.sqlserver.served"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin is not None
@@ -81,7 +81,7 @@ def _filled(address: Address, rows: int) -> Position:
     with closing(connect(Driver.FREETDS, address)) as sql, closing(connector_of(address)) as connector:
         for statement in (
             "EXEC sys.sp_cdc_enable_db",
-            _TABLE,
+            TABLE,
             "EXEC sys.sp_cdc_enable_table N'dbo', N'orders', NULL",
             "CREATE TABLE dbo.mark (id int NOT NULL PRIMARY KEY)",
             "EXEC sys.sp_cdc_enable_table N'dbo', N'mark', NULL",
@@ -92,7 +92,7 @@ def _filled(address: Address, rows: int) -> Position:
         begin = position_of(connector)
         for first in range(0, rows, TRANSACTION_ROWS):
             ids = range(first, min(rows, first + TRANSACTION_ROWS))
-            values = ", ".join(_VALUES.format(id=n, customer=n % 9973, product=n % 317) for n in ids)
+            values = ", ".join(VALUES.format(id=n, customer=n % 9973, product=n % 317) for n in ids)
             sql.execute(f"INSERT INTO dbo.orders VALUES {values}")
             sql.execute(f"UPDATE dbo.orders SET quantity = 4 WHERE id >= {ids[0]} AND id <= {ids[-1]}")
         sql.execute("INSERT INTO dbo.mark VALUES (1)")
