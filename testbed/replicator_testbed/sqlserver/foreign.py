@@ -111,7 +111,7 @@ class ForeignServer(SqlServerModel):
         return self._foreign
 
     @override
-    def change(self, **facts: bool | str) -> None:
+    def change(self, **facts: bool | int | str) -> None:
         _needs_model("another edition, version or state of the server")
 
     @override

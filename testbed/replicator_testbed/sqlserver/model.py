@@ -108,8 +108,12 @@ class SqlServerModel:
         if is_capturing:
             self.capture.start()
 
-    def change(self, **facts: bool | str) -> None:
-        """Change what no statement of T-SQL changes: `edition`, `version`, `is_read_only`, `is_agent_running`."""
+    def change(self, **facts: bool | int | str) -> None:
+        """Change what no statement of T-SQL of the model changes.
+
+        `edition`, `engine_edition`, `version`, `is_read_only`, `is_agent_running`, `is_published`, `is_accelerated` (accelerated database
+        recovery).
+        """
         for name, value in facts.items():
             self.database.execute(f"UPDATE sqlserver.database SET {quoted(name)} = %s", [value])
 

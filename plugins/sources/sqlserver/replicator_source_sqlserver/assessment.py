@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 from replicator.model.errors import ConfigError, Problem, Severity
 from replicator.model.schema import TableId
 from replicator_source_sqlserver import remedies
+from replicator_source_sqlserver.capture_assessment import assess_capture
 from replicator_source_sqlserver.catalogue import CatalogTable
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.driver import settings_of
@@ -19,8 +19,6 @@ from replicator_source_sqlserver.server import Engine, ServerFacts
 
 OLDEST: Final = (14,)
 """SQL Server 2017, in which the catalogue has everything that is asked for."""
-_DAY: Final = timedelta(days=1)
-_WEEK: Final = timedelta(days=7)
 _SIGNAL_COLUMNS: Final = (("id", "int"), ("token", "varchar(64)"))
 _WITHOUT_CDC: Final = frozenset({Engine.EXPRESS, Engine.AZURE_SQL_EDGE})
 BARS_ALL: Final = frozenset({"server_too_old", "edition_without_cdc"})
@@ -64,7 +62,7 @@ def _is_installed(driver: str, installed: Collection[str]) -> bool:
 
 def assess_version(facts: ServerFacts) -> list[Problem]:
     """Whether the server is too old for anything."""
-    if facts.version >= OLDEST or not facts.has_jobs:
+    if facts.version >= OLDEST or facts.is_azure:
         return []
     return [
         Problem(
@@ -80,7 +78,7 @@ def assess_server(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     """Everything about the server that would keep its changes from being replicated right."""
     if too_old := assess_version(facts):
         return too_old
-    if facts.engine in _WITHOUT_CDC:
+    if facts.engine in _WITHOUT_CDC or _is_web(facts):
         return [
             Problem(
                 code="edition_without_cdc",
@@ -93,112 +91,13 @@ def assess_server(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
         *_replica(facts, config),
         *assess_account(facts, config),
         *_sessions(facts, config),
-        *_capture(facts),
-        *_retention(facts),
+        *assess_capture(facts),
         *_signal(facts, config),
     ]
 
 
-def _capture(facts: ServerFacts) -> list[Problem]:
-    if not facts.is_captured:
-        return [
-            Problem(
-                code="cdc_disabled",
-                message=f"change data capture is off for the database {facts.database}",
-                location=facts.database,
-                sql=(remedies.enable_database(facts),),
-            )
-        ]
-    # A readable secondary has no jobs, and does not know how those of the primary fare.
-    if facts.is_read_only:
-        return []
-    problems = []
-    if facts.is_agent_running is False:
-        problems.append(
-            Problem(
-                code="agent_stopped",
-                message="SQL Server Agent does not run: changes wait in the server's log, and the log grows",
-                location="SQL Server Agent",
-                action="Start the service on the server, and let it start with the server.",
-                severity=Severity.WARNING,
-            )
-        )
-    if facts.capture_error is not None:
-        problems.append(
-            Problem(
-                code="capture_failing",
-                message=f"the capture job fails with error {facts.capture_error}: changes wait in the server's log, and the log grows",
-                location="sys.dm_cdc_errors",
-                action="SELECT * FROM sys.dm_cdc_errors; -- and see docs/sources/sqlserver.md",
-                severity=Severity.WARNING,
-            )
-        )
-    return problems + _jobs(facts)
-
-
-def _jobs(facts: ServerFacts) -> list[Problem]:
-    if facts.jobs is None:
-        return []
-    capture = facts.jobs.get("capture")
-    problems = []
-    if capture is None:
-        problems.append(
-            Problem(
-                code="capture_job_missing",
-                message="the database has no capture job, as after a failover to a server that never had one: no change is captured, "
-                "and no error tells it",
-                location="msdb.dbo.cdc_jobs",
-                sql=(remedies.add_job("capture"),),
-                severity=Severity.WARNING,
-            )
-        )
-    elif capture.is_enabled is False:
-        problems.append(
-            Problem(
-                code="capture_job_stopped",
-                message="the capture job is disabled: changes wait in the server's log, and the log grows",
-                location="msdb.dbo.sysjobs",
-                action="Enable the job in SQL Server Agent, and start it.",
-                severity=Severity.WARNING,
-            )
-        )
-    elif capture.is_running is False and facts.is_agent_running is not False:
-        problems.append(
-            Problem(
-                code="capture_job_stopped",
-                message="the capture job does not run: changes wait in the server's log, and the log grows",
-                location="msdb.dbo.sysjobactivity",
-                sql=(remedies.start_job("capture"),),
-                severity=Severity.WARNING,
-            )
-        )
-    if "cleanup" not in facts.jobs:
-        problems.append(
-            Problem(
-                code="cleanup_job_missing",
-                message="the database has no cleanup job: its change tables grow without a limit",
-                location="msdb.dbo.cdc_jobs",
-                sql=(remedies.add_job("cleanup"),),
-                severity=Severity.WARNING,
-            )
-        )
-    return problems
-
-
-def _retention(facts: ServerFacts) -> list[Problem]:
-    kept = facts.retention
-    if kept is None:
-        return []
-    return [
-        Problem(
-            code="log_retention",
-            message=f"the server keeps changes for {kept / _DAY:.1f} days; after a longer pause the position is lost",
-            location="msdb.dbo.cdc_jobs",
-            action="If a pause may be longer, raise @retention with sys.sp_cdc_change_job." if kept >= _WEEK else None,
-            sql=() if kept >= _WEEK else (remedies.keep_for(_WEEK),),
-            severity=Severity.WARNING if kept < _DAY else Severity.NOTICE,
-        )
-    ]
+def _is_web(facts: ServerFacts) -> bool:
+    return facts.engine == Engine.STANDARD_OR_WEB and facts.edition.startswith("Web")
 
 
 def _replica(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
@@ -241,10 +140,16 @@ def assess_account(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]
     excess = "sysadmin" if account.is_administrator else "db_owner" if account.is_owner else None
     if excess is None or (excess == "db_owner" and config.manage_capture):
         return []
+    if config.capture == "change_tracking":
+        needed = "SELECT and VIEW CHANGE TRACKING only"
+    elif config.signal is not None:
+        needed = f"SELECT only, and INSERT and UPDATE on {config.signal}"
+    else:
+        needed = "SELECT only"
     return [
         Problem(
             code="privilege_excess",
-            message=f"the account {account.user} is {excess}, and needs SELECT only",
+            message=f"the account {account.user} is {excess}, and needs {needed}",
             location="source.user",
             action="Use a separate account for Replicator.",
             severity=Severity.WARNING,

@@ -6,18 +6,25 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from replicator.model.errors import THEN_BY_ITSELF, CurableError, TableError
+from replicator.model.errors import TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema
 from replicator_source_sqlserver.capturelog import InstanceStart
 from replicator_source_sqlserver.catalogue import CaptureInstance, CatalogTable
-from replicator_source_sqlserver.changetable import ChangeTable, not_captured
+from replicator_source_sqlserver.changetable import ChangeTable
 from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.denials import denied, hidden
 from replicator_source_sqlserver.discovery import read_change_columns, read_objects
 from replicator_source_sqlserver.instances import begun_until
 from replicator_source_sqlserver.position import Position
+from replicator_source_sqlserver.server import Account, read_account
 from replicator_source_sqlserver.types import DeclaredType
+from replicator_source_sqlserver.uncaptured import (
+    COMMAND_ID,
+    column_not_captured,
+    command_id_missing,
+    table_not_captured,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +64,9 @@ class CapturedTables:
         self._found: dict[TableId, CatalogTable] = {}
         self._columns: dict[int, dict[str, DeclaredType]] = {}
         self._failed: set[TableId] = set()
-        self._errors: dict[TableId, TableError] = {
-            table: _uncaptured_table(table) for table in schemas if table not in numbers
-        }
+        self._errors: dict[TableId, TableError] = {}
+        self._unknown = [table for table in schemas if table not in numbers]
+        self._account = Account(user="…")
         self._renew = renew
         self._renewing: set[TableId] = set()
         self._durable = b""
@@ -124,6 +131,10 @@ class CapturedTables:
                 self._just_accepted.add(table)
 
     def _reload(self, connection: Connection) -> None:
+        self._account = read_account(connection)
+        for table in self._unknown:
+            self._errors[table] = table_not_captured(table, self._account)
+        self._unknown.clear()
         self._found = self._read(connection)
         if self._renew_instances(connection, self._renew):
             self._found = self._read(connection)
@@ -226,7 +237,7 @@ class CapturedTables:
         shape = found.captured_by(current)
         # What a newer instance has comes with that one, which has a turn of its own.
         if lost := frozenset.intersection(shape.uncaptured, *(found.captured_by(i).uncaptured for i in later)):
-            self.fail(table, not_captured(table, lost))
+            self.fail(table, column_not_captured(table, lost, found.instances, self._account))
             return None
         if self._is_ahead(table, current, later) or shape.has_shape_of(known):
             return None
@@ -257,7 +268,7 @@ class CapturedTables:
                 self._failed.add(table)
                 dropped.append(DDLEvent(operation=DDLOperation.DROP_TABLE, table=table))
             elif not self.instances(table, starts):
-                self.fail(table, _uncaptured_table(table))
+                self.fail(table, table_not_captured(table, self._account))
         return dropped
 
     def change_table(self, table: TableId, instance: CaptureInstance) -> ChangeTable:
@@ -269,14 +280,9 @@ class CapturedTables:
         if instance.object_id not in self._columns:
             # Columns are shown only of what may be read.
             raise denied(table, [instance])
-        return ChangeTable.of(self._schemas[table], instance, self._columns[instance.object_id])
-
-
-def _uncaptured_table(table: TableId) -> TableError:
-    return CurableError(
-        "no capture instance has its changes.",
-        code="table_not_captured",
-        table=str(table),
-        action=f"EXEC sys.sp_cdc_enable_table @source_schema = N'{table.namespace}', @source_name = N'{table.name}',"
-        f" @role_name = NULL, @supports_net_changes = 0. {THEN_BY_ITSELF}",
-    )
+        schema, columns, all_ = self._schemas[table], self._columns[instance.object_id], self._found[table].instances
+        if COMMAND_ID not in columns:
+            raise command_id_missing(table, all_, self._account)
+        if lost := [c.name for c in schema.columns if c.name not in columns or not instance.has(c.name, c.id)]:
+            raise column_not_captured(table, lost, all_, self._account)
+        return ChangeTable.of(schema, instance, columns)

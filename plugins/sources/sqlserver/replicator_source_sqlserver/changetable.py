@@ -6,15 +6,15 @@ for here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
 
-from replicator.model.errors import THEN_BY_ITSELF, CurableError, TableError
-from replicator.model.schema import TableId, TableSchema
+from replicator.model.errors import TableError
+from replicator.model.schema import TableSchema
 from replicator_source_sqlserver.catalogue import CaptureInstance, unsupported
 from replicator_source_sqlserver.changes import NONE, Image, Positions, UnpairedImageError, absent, paired
 from replicator_source_sqlserver.connection import Row
@@ -60,16 +60,14 @@ class ChangeTable:
 
     @classmethod
     def of(cls, schema: TableSchema, instance: CaptureInstance, columns: Mapping[str, DeclaredType]) -> ChangeTable:
-        """Plan the reading of an instance whose change table has these columns.
+        """Plan the reading of an instance whose change table has these columns, all that the schema has among them.
 
         Raises:
-            TableError: `column_not_captured`: it lacks a column. `unsupported_type`: a column has got a type that cannot be replicated.
+            TableError: `unsupported_type`: a column has got a type that cannot be replicated.
         """
         specs = {}
         for column in schema.columns:
-            declared = columns.get(column.name)
-            if declared is None or not instance.has(column.name, column.id):
-                raise not_captured(schema.table, [column.name])
+            declared = columns[column.name]
             spec = spec_of(declared)
             if spec is None:
                 raise unsupported(schema.table, [f"{column.name} ({declared})"])
@@ -257,18 +255,6 @@ def split_off_half(rows: Sequence[Row]) -> tuple[Sequence[Row], Sequence[Row]]:
 def start_of(row: Row) -> bytes:
     """The commit of a row."""
     return bytes(row[_START])
-
-
-def not_captured(table: TableId, columns: Collection[str]) -> TableError:
-    """The error of a table that has columns which no capture instance has."""
-    return CurableError(
-        f"the capture instance lacks {', '.join(sorted(columns))}.",
-        code="column_not_captured",
-        table=str(table),
-        action="Make a second instance, which has all columns: EXEC sys.sp_cdc_enable_table @source_schema = "
-        f"N'{table.namespace}', @source_name = N'{table.name}', @role_name = NULL, @supports_net_changes = 0, "
-        f"@capture_instance = N'…'. {THEN_BY_ITSELF}",
-    )
 
 
 def _lsns(values: Sequence[bytes]) -> Any:

@@ -122,8 +122,9 @@ class ChangeDataCapture(Capture):
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
         """See `SourceLog.prepare`. The log begins where no read can miss what lies in front."""
         if self.config.manage_capture:
+            signal = [] if self.config.signal is None else [self.config.signal]
             with self.sessions.control.use("enabling change data capture of tables") as connection:
-                self._managed.capture(connection, discovery.read_tables(connection, tables).values())
+                self._managed.capture(connection, discovery.read_tables(connection, [*tables, *signal]).values())
         with self.sessions.control.use("reading where the log ends") as connection:
             seen = (
                 capturelog.settled(connection, UNSETTLED_S)
@@ -138,7 +139,8 @@ class ChangeDataCapture(Capture):
             raise SourceUnavailableError(
                 "no capture instance has begun: the capture job has not run since it was made.",
                 code="capture_not_begun",
-                action="See that SQL Server Agent runs, and the capture job: EXEC sys.sp_cdc_start_job @job_type = N'capture'.",
+                action="See that SQL Server Agent runs, and the capture job: EXEC sys.sp_cdc_start_job @job_type = N'capture'; (where the"
+                " database has a publication, the Log Reader Agent captures).",
             )
         return history.noted(position.offset)
 
@@ -258,8 +260,12 @@ class ChangeDataCapture(Capture):
         signal = self.config.signal
         if signal is None:
             return ()
-        found = discovery.read_tables(connection, [signal]).get(signal)
-        return found.instances if found is not None else ()
+        found = discovery.read_tables(connection, [signal])
+        # It may have been made again, or its instances disabled, since the replicator started.
+        if self.config.manage_capture and any(not table.instances for table in found.values()):
+            self._managed.capture(connection, found.values())
+            found = discovery.read_tables(connection, [signal])
+        return found[signal].instances if signal in found else ()
 
     def _returned(self, connection: Connection, after: bytes, upto: bytes) -> int | None:
         """See `health.Returned`."""

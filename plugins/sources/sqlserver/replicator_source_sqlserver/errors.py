@@ -72,7 +72,8 @@ _ACCOUNT_REFUSED: Final = frozenset({4060, 4064, 18452, 18456, 18486, 18487, 184
 DENIED: Final = frozenset({229, 230, 262, 297, 300, 371, 15247, 22904})
 """A permission is missing."""
 # There is no such object, or no such database, for this account: also said of those that it may not see.
-_UNSEEN: Final = frozenset({208, 911, 916})
+# 40515: Azure SQL Database, of what is in another database.
+_UNSEEN: Final = frozenset({208, 911, 916, 40515})
 TABLE_CHANGED: Final = frozenset({207, 208, 4413, 4502})
 """A table, or one of its columns, is missing or another."""
 _BLOCKED: Final = frozenset({1205, 1222})

@@ -10,9 +10,8 @@ from replicator.model.schema import TableId
 from replicator_source_sqlserver.catalogue import OUR_INSTANCES, CatalogTable
 from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.names import literal
-from replicator_source_sqlserver.remedies import disable_instance
+from replicator_source_sqlserver.remedies import INSTANCES_MAX, disable_instance
 
-INSTANCES_MAX: Final = 2
 _ALL: Final = """
 SELECT s.name, t.name, c.capture_instance FROM cdc.change_tables c
 JOIN sys.tables t ON t.object_id = c.source_object_id JOIN sys.schemas s ON s.schema_id = t.schema_id

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Final
 
 from replicator.model.schema import TableId
+from replicator_source_sqlserver.catalogue import CaptureInstance
 from replicator_source_sqlserver.names import literal, quoted, quoted_table
-from replicator_source_sqlserver.server import Account, ServerFacts
+from replicator_source_sqlserver.server import Account, Engine, ServerFacts
 
+INSTANCES_MAX: Final = 2
+"""Capture instances that a table may have."""
+ALONE: Final = "If nobody else reads the older one of its two capture instances, and Replicator has read what came before the newer one"
+"""When the older one is needed no more: with it goes what only it has."""
 INSTANCE_NAME_MAX: Final = 100
 """Characters of a capture instance's name."""
 _PERFORMANCE: Final = (16,)
@@ -44,6 +49,34 @@ def enable_table(
         f" @role_name = NULL{given}, @supports_net_changes = 0{switch};"
     )
     return enable, *grant("SELECT", change_table(name), account)
+
+
+def another_instance(
+    table: TableId, instances: Sequence[CaptureInstance], account: Account, *, bars_switch: bool = False
+) -> tuple[str, ...]:
+    """Make another capture instance of a table that has some; nothing where it has two, of which one has to go first."""
+    if len(instances) >= INSTANCES_MAX:
+        return ()
+    names = [instance.name for instance in instances]
+    return enable_table(table, account, taken=names, bars_switch=bars_switch or _bars_switch(instances))
+
+
+def replace_instance(
+    table: TableId, instances: Sequence[CaptureInstance], account: Account, *, bars_switch: bool = False
+) -> str | None:
+    """What to do where there are two capture instances: one of them has to go, which a person decides. None where there are fewer."""
+    if len(instances) < INSTANCES_MAX:
+        return None
+    older, newer = (instance.name for instance in instances)
+    statements = (
+        disable_instance(table, older),
+        *enable_table(table, account, taken=[newer], bars_switch=bars_switch or _bars_switch(instances)),
+    )
+    return f"{ALONE}: {' '.join(statements)}"
+
+
+def _bars_switch(instances: Sequence[CaptureInstance]) -> bool:
+    return bool(instances) and not all(instance.is_switch_allowed for instance in instances)
 
 
 def disable_instance(table: TableId, instance: str) -> str:
@@ -124,12 +157,38 @@ def start_job(job: str) -> str:
     return f"EXEC sys.sp_cdc_start_job @job_type = {literal(job)};"
 
 
+def enable_job(name: str) -> str:
+    """Have a job of SQL Server Agent start again by its schedule."""
+    return f"EXEC msdb.dbo.sp_update_job @job_name = {literal(name)}, @enabled = 1;"
+
+
+def start_capture(facts: ServerFacts) -> str:
+    """What to look at where nothing is captured, and nobody says why."""
+    if not facts.has_jobs:
+        return (
+            "The service's own scheduler captures. See SELECT * FROM sys.dm_cdc_errors; and try: EXEC sys.sp_cdc_scan;"
+        )
+    if facts.is_published:
+        return (
+            "The database has a publication: the replication's Log Reader Agent captures, and a capture job is not allowed. See that"
+            " SQL Server Agent and the Log Reader Agent run."
+        )
+    return (
+        "See that SQL Server Agent runs, and that the capture job is there: it is not after a failover to a server that never had one"
+        f" ({add_job('capture')}). Then: {start_job('capture')}"
+    )
+
+
 def keep_for(retention: timedelta) -> str:
     """Keep changes for so long."""
     minutes = int(retention.total_seconds() // 60)
     return f"EXEC sys.sp_cdc_change_job @job_type = N'cleanup', @retention = {minutes};"
 
 
-def allow_large_values() -> tuple[str, str]:
-    """Let values of any size be written to captured columns."""
-    return "EXEC sys.sp_configure N'max text repl size', -1;", "RECONFIGURE;"
+def allow_large_values(facts: ServerFacts) -> tuple[tuple[str, ...], str | None]:
+    """Let values of any size be written to captured columns: statements, or what to do where none can."""
+    if facts.is_rds:
+        return (), "Set max text repl size to -1 in the parameter group of the Amazon RDS instance."
+    if facts.engine == Engine.AZURE_SQL_DATABASE:
+        return (), "Azure SQL Database has no sp_configure: keep the values smaller, or exclude the table."
+    return ("EXEC sys.sp_configure N'max text repl size', -1;", "RECONFIGURE;"), None

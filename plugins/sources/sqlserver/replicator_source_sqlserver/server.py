@@ -17,6 +17,7 @@ from replicator_source_sqlserver.discovery import read_tables
 from replicator_source_sqlserver.errors import is_unknowable
 from replicator_source_sqlserver.tablefacts import TableFacts, read_table_facts
 
+# NULL as the name of a securable is the current database, whatever its own name has in it.
 _PROPERTIES: Final = """
 SELECT CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(128)), CAST(SERVERPROPERTY('Edition') AS nvarchar(128)),
   CAST(SERVERPROPERTY('EngineEdition') AS int), d.name, d.collation_name, d.is_cdc_enabled, d.snapshot_isolation_state,
@@ -24,7 +25,7 @@ SELECT CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(128)), CAST(SERVERPROPE
   CAST(COLLATIONPROPERTY(d.collation_name, 'CodePage') AS int),
   (SELECT CAST(c.value_in_use AS bigint) FROM sys.configurations c WHERE c.name = N'max text repl size (B)'),
   USER_NAME(), IS_ROLEMEMBER(N'db_owner'), IS_SRVROLEMEMBER(N'sysadmin'),
-  HAS_PERMS_BY_NAME(d.name, N'DATABASE', N'UNMASK'), DB_ID(N'rdsadmin')
+  HAS_PERMS_BY_NAME(NULL, N'DATABASE', N'UNMASK'), DB_ID(N'rdsadmin'), d.is_published
 FROM sys.databases d WHERE d.name = DB_NAME()
 """
 
@@ -38,16 +39,29 @@ _LINEAGE: Final = (
 _VISIBLE: Final = """
 SELECT ORIGINAL_LOGIN(), HAS_PERMS_BY_NAME(NULL, NULL, N'VIEW SERVER STATE'),
   HAS_PERMS_BY_NAME(NULL, NULL, N'VIEW SERVER PERFORMANCE STATE'),
-  HAS_PERMS_BY_NAME(DB_NAME(), N'DATABASE', N'VIEW DATABASE STATE')
+  HAS_PERMS_BY_NAME(NULL, N'DATABASE', N'VIEW DATABASE STATE')
+"""
+
+_ACCOUNT: Final = "SELECT USER_NAME(), IS_ROLEMEMBER(N'db_owner'), ORIGINAL_LOGIN()"
+
+# The column came with SQL Server 2019.
+_RECOVERY: Final = "SELECT d.is_accelerated_database_recovery_on FROM sys.databases d WHERE d.name = DB_NAME()"
+_RECOVERY_SINCE: Final = (15,)
+
+_CAPTURED: Final = """
+SELECT GETDATE(), (SELECT TOP (1) m.tran_end_time FROM cdc.lsn_time_mapping m ORDER BY m.start_lsn DESC),
+  (SELECT MIN(t.create_date) FROM cdc.change_tables t)
 """
 
 _AGENT: Final = "SELECT s.status FROM sys.dm_server_services s WHERE s.servicename LIKE N'SQL Server Agent%'"
 
 _JOBS: Final = "SELECT j.job_type, j.retention FROM msdb.dbo.cdc_jobs j WHERE j.database_id = DB_ID()"
+_JOBS_OF_AZURE: Final = "SELECT j.job_type, j.retention FROM cdc.cdc_jobs j"
+"""Azure SQL Database has no msdb: its scheduler's settings are in the database."""
 
 # Agent notes runs under the number of its own last start.
 _ACTIVITY: Final = """
-SELECT j.job_type, s.enabled, CASE WHEN a.start_execution_date IS NOT NULL AND a.stop_execution_date IS NULL THEN 1 ELSE 0 END
+SELECT j.job_type, s.name, s.enabled, CASE WHEN a.start_execution_date IS NOT NULL AND a.stop_execution_date IS NULL THEN 1 ELSE 0 END
 FROM msdb.dbo.cdc_jobs j
 JOIN msdb.dbo.sysjobs s ON s.job_id = j.job_id
 LEFT JOIN msdb.dbo.sysjobactivity a ON a.job_id = j.job_id
@@ -71,6 +85,7 @@ _READ_ONLY: Final = "READ_ONLY"
 class Engine(IntEnum):
     """`SERVERPROPERTY('EngineEdition')`, where it matters."""
 
+    STANDARD_OR_WEB = 2
     EXPRESS = 4
     AZURE_SQL_DATABASE = 5
     MANAGED_INSTANCE = 8
@@ -79,8 +94,9 @@ class Engine(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job of change data capture. `is_enabled`, `is_running`: None if the account may not know."""
+    """A job of change data capture. `is_enabled`, `is_running`: None if the account may not know; `name`: empty then."""
 
+    name: str = ""
     retention: timedelta | None = None
     is_enabled: bool | None = None
     is_running: bool | None = None
@@ -121,8 +137,11 @@ class ServerFacts:
         text_size_max: `max text repl size` in bytes, -1 for no limit; None if it is unknown.
         is_agent_running: Whether SQL Server Agent runs; None if there is none, or if the account may not know.
         jobs: Those of the database, by `capture` and `cleanup`; None if the account may not know.
+        captured_age: How old, by the server's clock, the newest captured commit is, or the first capture instance if that is younger.
         capture_error: Number of the error with which the capture job fails since its last scan.
         is_rds: It is a database of Amazon RDS, where procedures of its own stand for what needs an administrator.
+        is_published: It has a publication: the replication's log reader captures, and there is no capture job.
+        is_accelerated: It has accelerated database recovery. Not asked of Azure, where every database has it.
         signal: `source.signal_table` as it is; None if there is none.
         tables: What else is known of tables, by `object_id`.
     """
@@ -142,7 +161,10 @@ class ServerFacts:
     is_agent_running: bool | None = None
     jobs: Mapping[str, Job] | None = None
     capture_error: int | None = None
+    captured_age: timedelta | None = None
     is_rds: bool = False
+    is_published: bool = False
+    is_accelerated: bool = False
     signal: CatalogTable | None = None
     tables: Mapping[int, TableFacts] = field(default_factory=dict)
 
@@ -157,6 +179,11 @@ class ServerFacts:
         return self.engine != Engine.AZURE_SQL_DATABASE
 
     @property
+    def is_azure(self) -> bool:
+        """Whether it is a service of Azure: these are always current, and their version is 12 whatever they can."""
+        return self.engine in {Engine.AZURE_SQL_DATABASE, Engine.MANAGED_INSTANCE}
+
+    @property
     def retention(self) -> timedelta | None:
         """How long changes are kept; None if it is unknown, or if nothing removes them."""
         cleanup = None if self.jobs is None else self.jobs.get("cleanup")
@@ -164,7 +191,7 @@ class ServerFacts:
 
 
 def read_facts(connection: Connection, config: SqlServerConfig, tables: Collection[CatalogTable] = ()) -> ServerFacts:
-    """Ask the server: at most nine queries, and three more for tables.
+    """Ask the server: at most eleven queries, and three more for tables.
 
     Args:
         connection: Of our account.
@@ -173,17 +200,19 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
     """
     ((
         version, edition, engine, database, collation, is_captured, snapshot_isolation, uses_row_versions, updateability,
-        code_page, text_size_max, user, is_owner, is_administrator, sees_masked, rds,
+        code_page, text_size_max, user, is_owner, is_administrator, sees_masked, rds, is_published,
     ),) = connection.rows(_PROPERTIES)  # fmt: skip
     ((login, may_server, may_performance, may_database),) = connection.rows(_VISIBLE)
     signal = config.signal
     found = None if signal is None else read_tables(connection, [signal]).get(signal)
     is_captured = bool(is_captured)
     has_jobs = engine != Engine.AZURE_SQL_DATABASE
+    numbers = tuple(int(part) for part in version.split(".") if part.isdigit())
+    has_recovery = numbers >= _RECOVERY_SINCE and engine not in {Engine.AZURE_SQL_DATABASE, Engine.MANAGED_INSTANCE}
     agent = _rows_if_allowed(connection, _AGENT) if has_jobs else None
     described = [*tables, *([] if found is None else [found])]
     return ServerFacts(
-        version=tuple(int(part) for part in version.split(".") if part.isdigit()),
+        version=numbers,
         edition=edition,
         engine=int(engine),
         database=database,
@@ -203,12 +232,21 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
             login=login,
         ),
         is_agent_running=int(agent[0][0]) == _RUNNING if agent else None,
-        jobs=_jobs(connection, hides=rds is not None) if has_jobs else None,
+        jobs=_jobs(connection, hides=rds is not None),
+        captured_age=_captured_age(connection) if is_captured else None,
         capture_error=read_capture_error(connection) if is_captured else None,
         is_rds=rds is not None,
+        is_published=bool(is_published),
+        is_accelerated=has_recovery and bool(connection.rows(_RECOVERY)[0][0]),
         signal=found,
         tables=read_table_facts(connection, described, is_captured=is_captured),
     )
+
+
+def read_account(connection: Connection) -> Account:
+    """Our account, as far as statements that grant it something name it."""
+    ((user, is_owner, login),) = connection.rows(_ACCOUNT)
+    return Account(user=user, is_owner=bool(is_owner), login=login)
 
 
 def read_lineage(connection: Connection) -> Mapping[str, str]:
@@ -238,7 +276,7 @@ def read_history(connection: Connection) -> Mapping[str, str]:
 
 def read_retention(connection: Connection) -> timedelta | None:
     """How long changes are kept; None if the account may not know, or if nothing removes them."""
-    for job, minutes in _rows_if_allowed(connection, _JOBS) or ():
+    for job, minutes in _kept(connection) or ():
         if job == "cleanup" and minutes:
             return timedelta(minutes=int(minutes))
     return None
@@ -259,16 +297,28 @@ def _forks(connection: Connection) -> tuple[str, str] | None:
     return str(family).lower(), str(fork).lower()
 
 
+def _captured_age(connection: Connection) -> timedelta | None:
+    ((now, captured, enabled),) = connection.rows(_CAPTURED)
+    return None if enabled is None else now - max(enabled, captured or enabled)
+
+
+def _kept(connection: Connection) -> Sequence[Row] | None:
+    """The jobs with their retention; None if the account may not know."""
+    rows = _rows_if_allowed(connection, _JOBS)
+    return (_rows_if_allowed(connection, _JOBS_OF_AZURE) or None) if rows is None else rows
+
+
 def _jobs(connection: Connection, *, hides: bool) -> Mapping[str, Job] | None:
     """The jobs; None if they are unknown. `hides`: the server hides those that belong to its operator, as Amazon RDS does."""
-    rows = _rows_if_allowed(connection, _JOBS)
+    rows = _kept(connection)
     if rows is None or (hides and not rows):
         return None
-    activity = {job: (enabled, running) for job, enabled, running in _rows_if_allowed(connection, _ACTIVITY) or ()}
+    activity = {job: activity for job, *activity in _rows_if_allowed(connection, _ACTIVITY) or ()}
     found = {}
     for job, minutes in rows:
-        enabled, running = activity.get(job, (None, None))
+        name, enabled, running = activity.get(job, ("", None, None))
         found[str(job)] = Job(
+            name=name,
             retention=timedelta(minutes=int(minutes)) if minutes else None,
             is_enabled=None if enabled is None else bool(enabled),
             is_running=None if running is None else bool(running),

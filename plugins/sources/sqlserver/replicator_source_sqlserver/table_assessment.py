@@ -14,8 +14,6 @@ from replicator_source_sqlserver.server import ServerFacts
 from replicator_source_sqlserver.tablefacts import ColumnFacts, TableFacts
 from replicator_source_sqlserver.types import CODE_PAGE_TYPES
 
-INSTANCES_MAX: Final = 2
-"""Capture instances that a table may have."""
 _NVARCHAR_MAX: Final = 4000
 _MICROSECONDS: Final = 6
 _SCALED: Final = frozenset({"time", "datetime2", "datetimeoffset"})
@@ -66,7 +64,7 @@ def _types(table: CatalogTable) -> list[Problem]:
             code="unsupported_type",
             table=str(table.table),
             message=f"its column {column.name} has the type {column.declared}, which cannot be replicated",
-            action="Exclude the table, or change the column's type.",
+            action=_other_type(table, column),
         )
         for column in table.columns
         if column.is_refused and not column.is_column_set
@@ -92,6 +90,19 @@ def _types(table: CatalogTable) -> list[Problem]:
             )
         )
     return problems
+
+
+def _other_type(table: CatalogTable, column: CatalogColumn) -> str:
+    """The server casts no sql_variant by itself, so that ALTER COLUMN is refused: its values are copied into a column of another type."""
+    if column.declared.name != "sql_variant":
+        return "Exclude the table, or change the column's type."
+    name, old, new = quoted_table(table.table), quoted(column.name), quoted(f"{column.name}_text")
+    statements = (
+        f"ALTER TABLE {name} ADD {new} nvarchar(4000) NULL;",
+        f"UPDATE {name} SET {new} = CAST({old} AS nvarchar(4000));",  # noqa: S608 - for people to read
+        f"ALTER TABLE {name} DROP COLUMN {old};",
+    )
+    return f"Exclude the table, or put the column's values into one of another type: {' '.join(statements)}"
 
 
 def _hidden(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> list[Problem]:
@@ -154,8 +165,11 @@ def _as_unicode(table: CatalogTable, column: CatalogColumn) -> str | None:
         return None
     length = "max" if declared.length < 0 else declared.length
     null = "NULL" if column.is_nullable else "NOT NULL"
+    # Without its collation the column would get the database's, which may compare otherwise.
+    collate = f" COLLATE {declared.collation}" if declared.collation else ""
     return (
-        f"ALTER TABLE {quoted_table(table.table)} ALTER COLUMN {quoted(column.name)} n{declared.name}({length}) {null};"
+        f"ALTER TABLE {quoted_table(table.table)} ALTER COLUMN {quoted(column.name)}"
+        f" n{declared.name}({length}){collate} {null};"
     )
 
 
@@ -165,13 +179,15 @@ def _large_values(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
     limit = facts.text_size_max
     if not large or limit is None or limit < 0:
         return []
+    sql, action = remedies.allow_large_values(facts)
     return [
         Problem(
             code="large_values_refused",
             table=str(table.table),
             message=f"max text repl size is {limit}: once the table is captured, the server refuses to write larger values into"
             f" {', '.join(large)} (error 7139)",
-            sql=remedies.allow_large_values(),
+            sql=sql,
+            action=action,
             severity=Severity.WARNING,
         )
     ]
@@ -276,18 +292,18 @@ def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig,
     problems += _missing_columns(table, facts, config)
     if known.is_partitioned and all(instance.is_switch_allowed for instance in table.instances):
         problems.append(_switchable(table, facts, config))
-    if all(instance.name in known.unordered for instance in table.instances):
+    if table.instances[-1].name in known.unordered:
         problems.append(
             Problem(
                 code="command_id_missing",
                 table=str(table.table),
-                message="its change table has no __$command_id: if a transaction changes a row several times, the order may be unknown",
-                action=_dropping_first(table, facts),
-                sql=_another(table, facts),
-                severity=Severity.WARNING,
+                message="its change table has no __$command_id, as a server without the update KB 3030352 made it: the order of changes in"
+                " a transaction is unknown",
+                action=remedies.replace_instance(table.table, table.instances, facts.account),
+                sql=remedies.another_instance(table.table, table.instances, facts.account),
             )
         )
-    if len(table.instances) >= INSTANCES_MAX and not any(instance.is_ours for instance in table.instances):
+    if len(table.instances) >= remedies.INSTANCES_MAX and not any(instance.is_ours for instance in table.instances):
         names = [instance.name for instance in table.instances]
         problems.append(
             Problem(
@@ -295,7 +311,7 @@ def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig,
                 table=str(table.table),
                 message=f"it has two capture instances ({', '.join(names)}), and no more are possible: columns that are added cannot"
                 " be captured",
-                action="If nobody else reads the older one: " + remedies.disable_instance(table.table, names[0]),
+                action=f"{remedies.ALONE}: {remedies.disable_instance(table.table, names[0])}",
                 severity=Severity.WARNING,
             )
         )
@@ -314,13 +330,13 @@ def _switchable(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig
             severity=Severity.WARNING,
         )
     accepting = "If partitions have to be switched: set `source.partition_switch: accept`."
-    dropping = _dropping_first(table, facts, bars_switch=True)
+    dropping = remedies.replace_instance(table.table, table.instances, facts.account, bars_switch=True)
     return Problem(
         code="partition_switch",
         table=str(table.table),
         message=message,
         action=accepting if dropping is None else f"{accepting} {dropping}",
-        sql=_another(table, facts, bars_switch=True),
+        sql=remedies.another_instance(table.table, table.instances, facts.account, bars_switch=True),
     )
 
 
@@ -337,7 +353,7 @@ def _not_captured(table: CatalogTable, facts: ServerFacts, config: SqlServerConf
 
 def _missing_columns(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     missing = sorted(table.uncaptured)
-    can_be_made = len(table.instances) < INSTANCES_MAX or any(instance.is_ours for instance in table.instances)
+    can_be_made = len(table.instances) < remedies.INSTANCES_MAX or any(instance.is_ours for instance in table.instances)
     if not missing or (config.manage_capture and can_be_made):
         return []
     return [
@@ -345,35 +361,7 @@ def _missing_columns(table: CatalogTable, facts: ServerFacts, config: SqlServerC
             code="column_not_captured",
             table=str(table.table),
             message=f"the newest capture instance lacks its columns {', '.join(missing)}",
-            action=_dropping_first(table, facts),
-            sql=_another(table, facts),
+            action=remedies.replace_instance(table.table, table.instances, facts.account),
+            sql=remedies.another_instance(table.table, table.instances, facts.account),
         )
     ]
-
-
-def _another(table: CatalogTable, facts: ServerFacts, *, bars_switch: bool = False) -> tuple[str, ...]:
-    """Statements that make another capture instance; none where there are two already."""
-    if len(table.instances) >= INSTANCES_MAX:
-        return ()
-    names = [instance.name for instance in table.instances]
-    return remedies.enable_table(
-        table.table, facts.account, taken=names, bars_switch=bars_switch or _bars_switch(table)
-    )
-
-
-def _dropping_first(table: CatalogTable, facts: ServerFacts, *, bars_switch: bool = False) -> str | None:
-    """What to do where there are two capture instances: one of them has to go, which a person decides."""
-    if len(table.instances) < INSTANCES_MAX:
-        return None
-    older, newer = (instance.name for instance in table.instances)
-    statements = (
-        remedies.disable_instance(table.table, older),
-        *remedies.enable_table(
-            table.table, facts.account, taken=[newer], bars_switch=bars_switch or _bars_switch(table)
-        ),
-    )
-    return f"If nobody else reads the older one of its two capture instances: {' '.join(statements)}"
-
-
-def _bars_switch(table: CatalogTable) -> bool:
-    return not all(instance.is_switch_allowed for instance in table.instances)

@@ -178,7 +178,11 @@ def test_manage_capture_needs_the_owner(check: Checked) -> None:
 
 
 def test_an_account_with_more_than_it_needs(check: Checked) -> None:
-    assert check.codes(ORDERS, user=USER) == ["privilege_excess"]
+    (problem,) = [p for p in check(ORDERS, user=USER) if p.severity is not Severity.NOTICE]
+    assert problem.code == "privilege_excess"
+    assert problem.message.endswith(f"needs SELECT only, and INSERT and UPDATE on {SIGNAL}")
+    (without,) = [p for p in check(ORDERS, user=USER, signal_table=None) if p.code == "privilege_excess"]
+    assert without.message.endswith("needs SELECT only")
 
 
 def test_a_table_that_the_account_may_not_see_looks_like_none(check: Checked, admin: Run) -> None:
@@ -308,7 +312,8 @@ def test_text_of_another_code_page(check: Checked, admin: Run) -> None:
     )
     problem = check.fixed_by_its_sql("mixed_collations", named)
     assert problem.severity is Severity.BLOCKING
-    assert problem.sql == ("ALTER TABLE [dbo].[t] ALTER COLUMN [a] nvarchar(20) NOT NULL;",)
+    # Without its collation it would get the database's, and might be compared otherwise.
+    assert problem.sql == ("ALTER TABLE [dbo].[t] ALTER COLUMN [a] nvarchar(20) COLLATE Polish_CI_AS NOT NULL;",)
 
 
 def test_a_key_of_another_code_page_is_left_to_a_person(check: Checked, admin: Run) -> None:
@@ -327,6 +332,22 @@ def test_large_values_that_the_server_would_refuse(check: Checked, admin: Run, k
     # Without a key an update without the value would be of a row that nobody knows.
     unkeyed = table(admin, f"id int NOT NULL, v {kind}", of="u")
     assert [(p.code, p.severity) for p in check(unkeyed) if p.table] == [("key_needed", Severity.BLOCKING)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [({"is_rds": True}, "parameter group"), ({"engine": 5}, "has no sp_configure")],
+)
+def test_large_values_where_nobody_can_configure_the_server(
+    check: Checked, changed: dict[str, Any], named: str, admin: Run
+) -> None:
+    large = table(admin, "id int NOT NULL PRIMARY KEY, v nvarchar(max)")
+    check(large)
+    assert check.facts is not None
+    found = assess_table(catalogued(check, large), replace(check.facts, **changed), config())
+    (problem,) = [p for p in found if p.code == "large_values_refused"]
+    assert problem.sql == ()
+    assert named in str(problem.action)
 
 
 def test_a_table_without_a_key(check: Checked, admin: Run) -> None:
@@ -405,14 +426,24 @@ def test_a_change_table_without_command_id(check: Checked) -> None:
     assert check.facts is not None
     known = replace(check.facts.tables[orders.object_id], unordered=frozenset({"dbo_orders"}))
     found = assess_table(orders, replace(check.facts, tables={orders.object_id: known}), config())
-    assert [(p.code, p.severity) for p in found] == [("command_id_missing", Severity.WARNING)]
+    assert [(p.code, p.severity) for p in found] == [("command_id_missing", Severity.BLOCKING)]
     assert "dbo_orders_2" in found[0].sql[0]
 
 
 def test_the_order_in_a_change_table_is_known_by_its_columns(check: Checked, model: SqlServerModel) -> None:
     model.database.execute('ALTER TABLE cdc."dbo_orders_CT" DROP COLUMN "__$command_id"')
     model.database.changed()
-    assert check.codes(ORDERS) == ["command_id_missing"]
+    assert check.fixed_by_its_sql("command_id_missing", ORDERS).severity is Severity.BLOCKING
+    assert check.codes(ORDERS) == ["two_capture_instances"]
+
+
+def test_values_of_a_variant_can_be_put_into_another_column(check: Checked, admin: Run) -> None:
+    named = table(admin, "id int NOT NULL PRIMARY KEY, v sql_variant")
+    (problem,) = [p for p in check(named) if p.code == "unsupported_type"]
+    assert problem.action is not None
+    for statement in problem.action.partition(": ")[2].removesuffix(";").split("; "):
+        admin(statement)
+    assert check.codes(named) == ["column_not_captured"]
 
 
 # -- jobs ------------------------------------------------------------------------------------------------------------------
@@ -451,6 +482,73 @@ def test_a_capture_job_that_was_stopped(seeing: Checked, admin: Run) -> None:
     assert problem.severity is Severity.WARNING, "nothing is lost, and a start waits for it"
 
 
+def test_a_capture_job_that_is_disabled(seeing: Checked, model: SqlServerModel, admin: Run) -> None:
+    model.database.execute("UPDATE sqlserver.cdc_jobs SET is_enabled = false WHERE job_type = 'capture'")
+    (running,) = [p for p in seeing(ORDERS) if p.code == "capture_job_stopped"]
+    assert running.sql == ("EXEC msdb.dbo.sp_update_job @job_name = N'cdc.shop_capture', @enabled = 1;",)
+    assert "still runs" in running.message
+    admin("EXEC sys.sp_cdc_stop_job @job_type = N'capture'")
+    problem = seeing.fixed_by_its_sql("capture_job_stopped", ORDERS)
+    assert problem.sql == (*running.sql, "EXEC sys.sp_cdc_start_job @job_type = N'capture';")
+    assert problem.severity is Severity.WARNING
+
+
+def test_with_a_publication_the_log_reader_captures(seeing: Checked, model: SqlServerModel, admin: Run) -> None:
+    """A capture job is not allowed there (DOC: sys.sp_cdc_add_job): nobody is told to make one."""
+    model.change(is_published=True)
+    model.capture.fail_over()
+    (problem,) = [p for p in seeing(ORDERS) if p.severity is not Severity.NOTICE]
+    assert problem.code == "cleanup_job_missing"
+    with pytest.raises(pyodbc.Error, match="22994"):
+        admin("EXEC sys.sp_cdc_add_job @job_type = N'capture'")
+    for statement in problem.sql:
+        admin(statement)
+    model.set_clock(timedelta(minutes=11))
+    (stalled,) = [p for p in seeing(ORDERS) if p.severity is not Severity.NOTICE]
+    assert stalled.code == "capture_stalled"
+    assert "Log Reader Agent" in str(stalled.action)
+    assert "sp_cdc_add_job" not in str(stalled.action)
+
+
+@pytest.mark.parametrize("is_captured", [True, False])
+def test_capture_that_stands_still_is_seen_without_a_right(
+    check: Checked, model: SqlServerModel, admin: Run, is_captured: bool
+) -> None:
+    """The time of the newest commit that was captured, or else of the first capture instance."""
+    if is_captured:
+        admin("INSERT INTO dbo.orders VALUES (1, N'a')")
+        model.capture.scan_all()
+    else:
+        model.database.execute("DELETE FROM sqlserver.cdc_lsn_time")
+    model.set_clock(timedelta(seconds=600))
+    assert check.codes(ORDERS) == []
+    model.set_clock(timedelta(minutes=11))
+    (problem,) = [p for p in check(ORDERS) if p.severity is not Severity.NOTICE]
+    assert (problem.code, problem.severity) == ("capture_stalled", Severity.WARNING)
+    assert "11 minutes" in problem.message
+    assert "EXEC sys.sp_cdc_start_job @job_type = N'capture';" in str(problem.action)
+    admin("INSERT INTO dbo.orders VALUES (2, N'b')")
+    model.capture.scan_all()
+    assert check.codes(ORDERS) == []
+
+
+def test_what_says_why_nothing_is_captured_is_said_alone(seeing: Checked, model: SqlServerModel) -> None:
+    model.change(is_agent_running=False)
+    model.set_clock(timedelta(days=2))
+    assert seeing.codes(ORDERS) == ["agent_stopped"]
+
+
+def test_whether_agent_runs_is_shown_with_a_permission_of_its_own(
+    check: Checked, model: SqlServerModel, admin: Run
+) -> None:
+    """[DOC: sys.dm_server_services, SQL Server 2022] What shows waiting sessions does not show services."""
+    model.change(is_agent_running=False)
+    admin(f"GRANT VIEW SERVER PERFORMANCE STATE TO {READER}")
+    assert check.codes(ORDERS) == []
+    admin(f"GRANT VIEW SERVER SECURITY STATE TO {READER}")
+    assert check.codes(ORDERS) == ["agent_stopped"]
+
+
 def test_agent_that_does_not_run(seeing: Checked, model: SqlServerModel) -> None:
     model.change(is_agent_running=False)
     assert seeing.codes(ORDERS) == ["agent_stopped"]
@@ -458,12 +556,17 @@ def test_agent_that_does_not_run(seeing: Checked, model: SqlServerModel) -> None
     assert seeing.codes(ORDERS) == []
 
 
-def test_a_capture_job_that_fails(seeing: Checked, model: SqlServerModel, admin: Run) -> None:
-    model.capture.failure = Failure(number=2628, text="String or binary data would be truncated: 'secret'.")
+@pytest.mark.parametrize(
+    ("number", "named"),
+    [(2628, "sp_cdc_disable_table"), (8115, "sp_cdc_disable_table"), (913, "stop writing"), (1105, "SELECT")],
+)
+def test_a_capture_job_that_fails(seeing: Checked, model: SqlServerModel, admin: Run, number: int, named: str) -> None:
+    model.capture.failure = Failure(number=number, text="String or binary data would be truncated: 'secret'.")
     admin("INSERT INTO dbo.orders VALUES (1, N'a')")
     model.capture.scan()
     (problem,) = [p for p in seeing(ORDERS) if p.code == "capture_failing"]
-    assert "2628" in problem.message
+    assert str(number) in problem.message
+    assert named in str(problem.action)
     assert "secret" not in problem.message
     model.capture.failure = None
     model.capture.scan_all()
@@ -532,15 +635,57 @@ def test_without_a_signal_table(check: Checked, admin: Run) -> None:
     [
         ({}, []),
         ({"edition": "Express Edition (64-bit)"}, ["edition_without_cdc"]),
+        ({"edition": "Web Edition (64-bit)"}, ["edition_without_cdc"]),
+        ({"edition": "Standard Edition (64-bit)"}, []),
         ({"version": "13.0.5026.0"}, ["server_too_old"]),
         ({"is_read_only": True}, ["source_is_replica", "signal_table"]),
         # Its versions are counted from 12, and it has other permissions.
         ({"edition": "SQL Azure", "version": "12.0.2000.8"}, ["sessions_hidden"]),
+        # A Managed Instance has the same version and edition, and the permissions of a server.
+        ({"edition": "SQL Azure", "version": "12.0.2000.8", "engine_edition": 8}, []),
+        ({"is_accelerated": True}, ["accelerated_recovery"]),
+        ({"is_accelerated": True, "version": "15.0.4430.1"}, ["accelerated_recovery"]),
+        # SQL Server 2022 CU 18. The column of the catalogue came with SQL Server 2019.
+        ({"is_accelerated": True, "version": "16.0.4185.3"}, []),
+        ({"is_accelerated": True, "version": "14.0.3480.1"}, []),
+        ({"is_accelerated": True, "version": "12.0.2000.8", "engine_edition": 8}, []),
     ],
 )
 def test_servers(check: Checked, model: SqlServerModel, changed: dict[str, Any], codes: Sequence[str]) -> None:
     model.change(**changed)
     assert check.codes(ORDERS) == list(codes)
+
+
+def test_a_managed_instance_has_the_permissions_of_an_older_server(
+    check: Checked, model: SqlServerModel, admin: Run
+) -> None:
+    model.change(edition="SQL Azure", version="12.0.2000.8", engine_edition=8)
+    admin(f"REVOKE VIEW SERVER PERFORMANCE STATE FROM {READER}")
+    problem = check.fixed_by_its_sql("sessions_hidden", ORDERS)
+    assert problem.sql == (f"USE master; GRANT VIEW SERVER STATE TO [{READER}]; USE [shop];",)
+
+
+def test_azure_sql_database_has_its_retention_in_the_database(check: Checked, model: SqlServerModel) -> None:
+    """A reference to msdb is an error there (DOC: Change data capture with Azure SQL Database)."""
+    model.change(edition="SQL Azure", version="12.0.2000.8")
+    assert [p.code for p in check(ORDERS)] == ["sessions_hidden", "log_retention"]
+    assert check.facts is not None
+    assert check.facts.retention == timedelta(days=3)
+
+
+@pytest.mark.parametrize("name", ["the.shop", "a shop", "a[shop]s"])
+def test_a_database_may_have_any_name(postgres: PostgresServer, name: str) -> None:
+    """Its name is no part of what is asked about permissions."""
+    with server_under_test(postgres, database=name, readers={READER: PASSWORD}) as model:
+        check = Checked(model, lambda _: None)
+        check(signal_table=None)
+        assert check.facts is not None
+        assert not check.facts.account.sees_masked
+        model.change(edition="SQL Azure")
+        for permission in ("UNMASK", "VIEW DATABASE STATE"):
+            model.database.permissions.change(READER, [permission], 0, to=True)
+        check(signal_table=None)
+        assert (check.facts.account.sees_masked, check.facts.account.sees_sessions) == (True, True)
 
 
 def test_a_replica_without_a_signal_table_is_weaker_and_no_more(check: Checked, model: SqlServerModel) -> None:
@@ -591,11 +736,11 @@ def config(**changed: Any) -> SqlServerConfig:
     return SqlServerConfig(**{**usual, **changed})
 
 
-def catalogued(check: Checked) -> Any:
-    """dbo.orders as the catalogue has it."""
+def catalogued(check: Checked, table: TableId = ORDERS) -> Any:
+    """A table as the catalogue has it."""
     connection = connect(Driver.FREETDS, check.model.address)
     try:
-        return read_tables(Raw(connection), [ORDERS])[ORDERS]  # type: ignore[arg-type]
+        return read_tables(Raw(connection), [table])[table]  # type: ignore[arg-type]
     finally:
         connection.close()
 

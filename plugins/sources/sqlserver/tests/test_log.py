@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -277,6 +278,39 @@ def test_an_added_column_that_is_not_captured_fails_its_table_alone(two: World) 
     assert {str(table): error.code for table, error in delivered.table_errors.items()} == {
         "dbo.t": "column_not_captured"
     }
+    reader.close()
+
+
+def test_what_a_table_says_that_lacks_a_column_can_be_run_as_it_is(two: World) -> None:
+    """Also where there are two instances: then the older one has to go first."""
+    for number in (2, 3):
+        reader = two.open(two.position())
+        two.execute(f"ALTER TABLE dbo.t ADD more{number} int NULL", "INSERT INTO dbo.u (id) VALUES (1)", "DELETE dbo.u")
+        two.capture()
+        action = drained(reader).table_errors[T].action
+        reader.close()
+        assert action is not None
+        statements = re.findall(r"(?:EXEC|GRANT) [^;]*;", action)
+        assert ("sp_cdc_disable_table" in action) == (number == 3)
+        two.execute(*statements)
+        two.capture()
+    found = two.sql.execute(
+        "SELECT capture_instance FROM cdc.change_tables WHERE source_object_id = OBJECT_ID(N'dbo.t')"
+    )
+    assert sorted(row[0] for row in found) == ["dbo_t", "dbo_t_2"]
+
+
+def test_a_change_table_without_command_id_fails_its_table_alone(two: World) -> None:
+    two.model.database.execute('ALTER TABLE cdc."dbo_t_CT" DROP COLUMN "__$command_id"')
+    two.model.database.changed()
+    reader = two.open(two.position())
+    two.execute("INSERT INTO dbo.u (id) VALUES (1)")
+    two.capture()
+    delivered = drained(reader)
+    assert shown(delivered) == [("u", "INSERT", 1)]
+    (error,) = delivered.table_errors.values()
+    assert (error.code, error.table) == ("command_id_missing", "dbo.t")
+    assert "@capture_instance = N'dbo_t_2'" in str(error.action)
     reader.close()
 
 

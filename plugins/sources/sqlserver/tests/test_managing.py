@@ -79,6 +79,33 @@ def test_a_table_without_an_instance_gets_one_and_a_new_column_another_one(
     reader.close()
 
 
+def test_the_signal_table_is_captured_too_also_when_it_is_made_again(
+    database: SqlServerDatabase, source: SqlServerSource
+) -> None:
+    database.execute("EXEC sys.sp_cdc_disable_table N'dbo', N'replicator_signal', N'all'")
+    start = source.prepare([T], is_first=True)
+    assert len(instances(database)) == 2
+    reader = source.open_log(start, {T: source.describe([T])[T].schema})
+
+    def reach(mark: str) -> None:
+        delivered = Delivered()
+        while mark not in delivered.marks:
+            delivered.add(reader.pull(WIDE))
+
+    reach(source.mark())
+    database.execute(
+        f"DROP TABLE {SIGNAL}", f"CREATE TABLE {SIGNAL} (id int NOT NULL PRIMARY KEY, token varchar(64) NULL)"
+    )
+    waiting = source.mark()
+    database.execute("INSERT INTO dbo.t (id) VALUES (1)")
+    while len(instances(database)) == 1:
+        reader.pull(WIDE)
+    again = source.mark()
+    assert again != waiting
+    reach(again)
+    reader.close()
+
+
 def test_only_our_instances_are_dropped(database: SqlServerDatabase, source: SqlServerSource) -> None:
     """Another replicator's are not: its UUID is in their names."""
     database.execute("CREATE TABLE dbo.other (id int NOT NULL PRIMARY KEY)", enable("other", "replicator_u2_7_1"))

@@ -38,6 +38,9 @@ def _insert(model: Database, job: str) -> None:
 
 
 def _add(session: Session, arguments: Arguments) -> list[Outcome]:
+    # The log reader captures where there is a publication [DOC: sys.sp_cdc_add_job]. The number: K.
+    if _type(arguments) == "capture" and session.model.execute("SELECT 1 FROM sqlserver.database WHERE is_published"):
+        raise SqlError(22994, "The capture job is not allowed: the database has a transactional publication.")
     _insert(session.model, _type(arguments))
     return _change(session, arguments)
 
@@ -69,6 +72,17 @@ def _drop(session: Session, arguments: Arguments) -> list[Outcome]:
     return []
 
 
+def _update(session: Session, arguments: Arguments) -> list[Outcome]:
+    """sp_update_job of msdb: `@enabled` of a job that is named as `sysjobs` has it [DOC: sp_update_job]."""
+    changed = session.model.execute(
+        "UPDATE sqlserver.cdc_jobs SET is_enabled = %s WHERE job_id = (SELECT job_id FROM msdb.sysjobs WHERE name = %s) RETURNING 1",
+        [bool(arguments["@enabled"]), arguments["@job_name"]],
+    )
+    if not changed:
+        raise SqlError(14262, f"The specified @job_name ('{arguments['@job_name']}') does not exist.")
+    return []
+
+
 def _help(session: Session, _: Arguments) -> list[Outcome]:
     return [session.select("SELECT * FROM msdb.dbo.cdc_jobs")]
 
@@ -88,4 +102,5 @@ PROCEDURES: Final[Mapping[str, tuple[Run, tuple[str, ...]]]] = {
     "sp_cdc_start_job": (_running(is_running=True), ("@job_type",)),
     "sp_cdc_stop_job": (_running(is_running=False), ("@job_type",)),
     "sp_cdc_help_jobs": (_help, ()),
+    "sp_update_job": (_update, ("@job_id", "@job_name", "@new_name", "@enabled")),
 }

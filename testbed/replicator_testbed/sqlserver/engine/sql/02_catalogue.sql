@@ -17,8 +17,16 @@ CREATE TABLE sqlserver.database (
   version text NOT NULL DEFAULT '16.0.4000.0',
   is_read_only boolean NOT NULL DEFAULT false,
   is_agent_running boolean NOT NULL DEFAULT true,
-  max_text_repl_size_configured int NOT NULL DEFAULT 65536
+  max_text_repl_size_configured int NOT NULL DEFAULT 65536,
+  engine_edition int,
+  is_published boolean NOT NULL DEFAULT false,
+  is_accelerated boolean NOT NULL DEFAULT false
 );
+-- SERVERPROPERTY('EngineEdition') [DOC: SERVERPROPERTY]. A Managed Instance (8) calls its edition as Azure SQL Database (5) does.
+CREATE FUNCTION sqlserver.engine() RETURNS int STABLE LANGUAGE sql AS $$
+  SELECT coalesce(engine_edition, CASE WHEN edition LIKE 'Express%' THEN 4 WHEN edition LIKE 'SQL Azure%' THEN 5
+    WHEN edition LIKE 'Standard%' OR edition LIKE 'Web%' THEN 2 ELSE 3 END) FROM sqlserver.database
+$$;
 
 -- Where tables are, as far as it shows: partition schemes, and the tables that they spread.
 CREATE TABLE sqlserver.partition_schemes (name text PRIMARY KEY, data_space_id int GENERATED ALWAYS AS IDENTITY (START WITH 65601));
@@ -171,12 +179,14 @@ CREATE VIEW sys.databases AS
     is_read_committed_snapshot_on::int::sqlserver.bit AS is_read_committed_snapshot_on,
     160::sqlserver.tinyint AS compatibility_level, is_read_only::int::sqlserver.bit AS is_read_only,
     'FULL'::sqlserver."nvarchar(60)" AS recovery_model_desc, 'NOTHING'::sqlserver."nvarchar(60)" AS log_reuse_wait_desc,
-    0::sqlserver.tinyint AS state, 'ONLINE'::sqlserver."nvarchar(60)" AS state_desc
+    0::sqlserver.tinyint AS state, 'ONLINE'::sqlserver."nvarchar(60)" AS state_desc,
+    is_published::int::sqlserver.bit AS is_published, is_accelerated::int::sqlserver.bit AS is_accelerated_database_recovery_on
   FROM sqlserver.database
   UNION ALL
   SELECT name::sqlserver.sysname, id, timestamp '2003-04-08 09:13:36.390'::sqlserver.datetime, 'SQL_Latin1_General_CP1_CI_AS'::sqlserver.sysname,
     0::sqlserver.bit, 1::sqlserver.tinyint, 'ON'::sqlserver."nvarchar(60)", 0::sqlserver.bit, 160::sqlserver.tinyint, 0::sqlserver.bit,
-    'SIMPLE'::sqlserver."nvarchar(60)", 'NOTHING'::sqlserver."nvarchar(60)", 0::sqlserver.tinyint, 'ONLINE'::sqlserver."nvarchar(60)"
+    'SIMPLE'::sqlserver."nvarchar(60)", 'NOTHING'::sqlserver."nvarchar(60)", 0::sqlserver.tinyint, 'ONLINE'::sqlserver."nvarchar(60)",
+    0::sqlserver.bit, 0::sqlserver.bit
   FROM (VALUES ('master', 1), ('tempdb', 2), ('model', 3), ('msdb', 4)) AS system(name, id);
 
 CREATE VIEW sys.database_recovery_status AS
@@ -206,7 +216,8 @@ CREATE FUNCTION sqlserver.quotename(name text) RETURNS text IMMUTABLE LANGUAGE s
 -- Collations of UTF-8 are there since SQL Server 2019 [DOC: Collation and Unicode support]; of an unknown one the answer is NULL.
 CREATE FUNCTION sqlserver.collationproperty(collation_name text, property text) RETURNS int STABLE LANGUAGE sql AS $$
   SELECT CASE WHEN lower(property COLLATE "C") <> 'codepage' OR collation_name IS NULL THEN NULL
-    WHEN collation_name COLLATE "C" LIKE '%UTF8' AND (SELECT split_part(d.version, '.', 1)::int FROM sqlserver.database d) < 15 THEN NULL
+    WHEN collation_name COLLATE "C" LIKE '%UTF8' AND sqlserver.engine() NOT IN (5, 8)
+      AND (SELECT split_part(d.version, '.', 1)::int FROM sqlserver.database d) < 15 THEN NULL
     WHEN collation_name COLLATE "C" LIKE '%UTF8' THEN 65001 WHEN collation_name COLLATE "C" LIKE 'Polish%' THEN 1250 ELSE 1252 END
 $$;
 CREATE FUNCTION sqlserver.len(value text) RETURNS int IMMUTABLE LANGUAGE sql AS $$ SELECT length(rtrim(value, ' ')) $$;
@@ -230,7 +241,7 @@ CREATE FUNCTION sqlserver.original_login() RETURNS sqlserver.sysname STABLE LANG
 CREATE FUNCTION sqlserver.serverproperty(wanted text) RETURNS text STABLE LANGUAGE sql AS $$
   SELECT CASE lower(wanted)
     WHEN 'edition' THEN edition
-    WHEN 'engineedition' THEN CASE WHEN edition LIKE 'Express%' THEN '4' WHEN edition LIKE 'SQL Azure%' THEN '5' ELSE '3' END
+    WHEN 'engineedition' THEN sqlserver.engine()::text
     WHEN 'productversion' THEN version WHEN 'productmajorversion' THEN split_part(version, '.', 1)
     WHEN 'servername' THEN 'MODEL' WHEN 'machinename' THEN 'MODEL' WHEN 'collation' THEN collation_name
     WHEN 'ishadrenabled' THEN '0' WHEN 'isclustered' THEN '0' END

@@ -30,7 +30,7 @@ CREATE TABLE sqlserver.cdc_sessions (
 CREATE TABLE sqlserver.cdc_jobs (
   job_type text PRIMARY KEY, maxtrans int NOT NULL, maxscans int NOT NULL, continuous int NOT NULL, pollinginterval int NOT NULL,
   retention int NOT NULL, threshold int NOT NULL, is_running boolean NOT NULL DEFAULT true,
-  job_id uuid NOT NULL DEFAULT gen_random_uuid()
+  is_enabled boolean NOT NULL DEFAULT true, job_id uuid NOT NULL DEFAULT gen_random_uuid()
 );
 -- How far the capture job has read PostgreSQL's log: written with what it captured.
 CREATE TABLE sqlserver.cdc_progress (read_up_to pg_lsn NOT NULL);

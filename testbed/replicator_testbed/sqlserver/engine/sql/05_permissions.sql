@@ -22,9 +22,12 @@ CREATE FUNCTION sqlserver.has_permission(wanted text, on_object int) RETURNS boo
   WHERE p.login = current_setting('sqlserver.login', true) AND p.permission = upper(wanted)
     AND p.object_id IN (on_object, (SELECT -r.schema_id FROM sqlserver.relations r WHERE r.oid::int = on_object AND on_object <> 0))
 $$;
--- NULL for an object that is not there [DOC: HAS_PERMS_BY_NAME].
+-- NULL for an object that is not there. A database has a name of one part; NULL is the current one [DOC: HAS_PERMS_BY_NAME].
 CREATE FUNCTION sqlserver.has_perms_by_name(securable text, class text, permission text) RETURNS int STABLE LANGUAGE sql AS $$
-  SELECT CASE WHEN upper(class) <> 'OBJECT' OR class IS NULL THEN sqlserver.has_permission(permission, 0)::int
+  SELECT CASE WHEN upper(class) = 'DATABASE' AND lower(securable) NOT IN (
+      SELECT one FROM sqlserver.database d, LATERAL (VALUES (lower(sqlserver.quotename(d.name))),
+        (CASE WHEN d.name ~ '^[[:alpha:]_][[:alnum:]_]*$' THEN lower(d.name) END)) AS named(one) WHERE one IS NOT NULL) THEN NULL
+    WHEN upper(class) <> 'OBJECT' OR class IS NULL THEN sqlserver.has_permission(permission, 0)::int
     WHEN sqlserver.object_id(securable) IS NULL THEN NULL
     ELSE sqlserver.has_permission(permission, sqlserver.object_id(securable))::int END
 $$;
@@ -44,7 +47,7 @@ END $$;
 
 -- SQL Server Agent's own tables. The capture job runs without end, the cleanup at night.
 CREATE VIEW msdb.sysjobs AS
-  SELECT job_id, ('cdc.' || d.name || '_' || j.job_type)::sqlserver.sysname AS name, 1::sqlserver.tinyint AS enabled
+  SELECT job_id, ('cdc.' || d.name || '_' || j.job_type)::sqlserver.sysname AS name, j.is_enabled::int::sqlserver.tinyint AS enabled
   FROM sqlserver.cdc_jobs j CROSS JOIN sqlserver.database d;
 CREATE VIEW msdb.sysjobactivity AS
   SELECT 1 AS session_id, job_id, d.create_date::sqlserver.datetime AS start_execution_date,
