@@ -104,6 +104,19 @@ def test_views_of_state_need_a_permission(
     client(f"REVOKE {permission} FROM reader")
 
 
+def test_parts_of_the_permissions_for_state(client: Client, reader: Client) -> None:
+    # [DOC: rule 15] SQL Server 2022: services are a matter of security, what captures one of performance.
+    services, errors = "SELECT * FROM sys.dm_server_services", "SELECT * FROM sys.dm_cdc_errors"
+    client("GRANT VIEW SERVER PERFORMANCE STATE, VIEW DATABASE PERFORMANCE STATE TO reader")
+    reader(errors)
+    assert reader.error(services) == 300
+    client("GRANT VIEW SERVER SECURITY STATE TO reader")
+    reader(services)
+    client(
+        "REVOKE VIEW SERVER PERFORMANCE STATE, VIEW DATABASE PERFORMANCE STATE, VIEW SERVER SECURITY STATE FROM reader"
+    )
+
+
 def test_only_an_owner_enables(owner: Client, reader: Client) -> None:
     # [DOC, K: rule 15]
     assert reader.error("EXEC sys.sp_cdc_enable_table N'dbo', N't', NULL") == 22904
@@ -146,6 +159,22 @@ def test_the_activity_of_jobs(owner: Client) -> None:
     owner("EXEC sys.sp_cdc_stop_job @job_type = N'capture'")
     assert owner(ended) == [("capture", 1), ("cleanup", 1)]
     owner("EXEC sys.sp_cdc_start_job @job_type = N'capture'")
+
+
+def test_a_job_is_enabled_and_with_a_publication_there_is_none_that_captures(
+    model: SqlServerModel, owner: Client
+) -> None:
+    # [DOC, K: rule 17]
+    owner("EXEC sys.sp_cdc_enable_table N'dbo', N't', NULL")
+    job = "FROM msdb.dbo.sysjobs s JOIN msdb.dbo.cdc_jobs j ON j.job_id = s.job_id WHERE j.job_type = N'capture'"
+    enabled, name = f"SELECT s.enabled {job}", owner.value(f"SELECT s.name {job}")
+    for wanted in (0, 1):
+        owner(f"EXEC msdb.dbo.sp_update_job @job_name = N'{name}', @enabled = {wanted}")
+        assert owner.value(enabled) == wanted
+    assert owner.error("EXEC msdb.dbo.sp_update_job @job_name = N'none', @enabled = 1") == 14262
+    model.change(is_published=True)
+    assert owner.error("EXEC sys.sp_cdc_add_job @job_type = N'capture'") == 22994
+    model.change(is_published=False)
 
 
 def test_a_partitioned_table_is_listed_as_one(client: Client) -> None:

@@ -155,9 +155,10 @@ def test_on_amazon_rds_its_own_procedure_switches_it_on(bare: Checked) -> None:
 
 
 def test_both_drivers_tell_the_same(check: Checked) -> None:
-    def facts(driver: Driver) -> ServerFacts | None:
+    def facts(driver: Driver) -> ServerFacts:
         check(ORDERS, driver=str(library(driver)))
-        return check.facts
+        assert check.facts is not None
+        return replace(check.facts, captured_age=None)  # it grows while we ask
 
     assert facts(Driver.MICROSOFT) == facts(Driver.FREETDS)
 
@@ -494,7 +495,7 @@ def test_a_capture_job_that_is_disabled(seeing: Checked, model: SqlServerModel, 
 
 
 def test_with_a_publication_the_log_reader_captures(seeing: Checked, model: SqlServerModel, admin: Run) -> None:
-    """A capture job is not allowed there (DOC: sys.sp_cdc_add_job): nobody is told to make one."""
+    """A capture job is not allowed there [DOC: sys.sp_cdc_add_job]: nobody is told to make one."""
     model.change(is_published=True)
     model.capture.fail_over()
     (problem,) = [p for p in seeing(ORDERS) if p.severity is not Severity.NOTICE]
@@ -666,7 +667,7 @@ def test_a_managed_instance_has_the_permissions_of_an_older_server(
 
 
 def test_azure_sql_database_has_its_retention_in_the_database(check: Checked, model: SqlServerModel) -> None:
-    """A reference to msdb is an error there (DOC: Change data capture with Azure SQL Database)."""
+    """A reference to msdb is an error there [DOC: Change data capture with Azure SQL Database]."""
     model.change(edition="SQL Azure", version="12.0.2000.8")
     assert [p.code for p in check(ORDERS)] == ["sessions_hidden", "log_retention"]
     assert check.facts is not None
