@@ -139,3 +139,24 @@ def test_a_locking_read_waits_for_who_changed_or_deleted_the_row(
     writer.rollback()
     assert client(read.format(1)) == [(1,)]
     client("SET LOCK_TIMEOUT -1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("tinyint", "300"),
+        ("money", "922337203685478"),
+        ("smallmoney", "-214749"),
+        ("int", "2147483648"),
+        ("decimal(3,1)", "100"),
+        ("date", "-0044-12-31"),
+        ("date", "10000-01-01"),
+        ("datetime2(6)", "-0044-12-31T00:00:00"),
+        ("datetimeoffset(3)", "-0044-12-31T00:00:00+00:00"),
+        ("uniqueidentifier", "x"),
+    ],
+)
+def test_what_is_no_value_of_a_type_says_so_by_its_number(client: Client, kind: str, text: str) -> None:
+    # K for the numbers of errors
+    with pytest.raises(pyodbc.Error, match=r"\((220|235|241|242|244|245|248|8114|8115|8169)\)"):
+        client(f"SELECT CAST(N'{text}' AS {kind})")

@@ -10,6 +10,7 @@ from replicator_testbed.sqlserver.outcomes import SqlError
 
 MODEL_STATE: Final = "MS000"
 """SQLSTATE of errors that the model's own functions raise; the hint has the number."""
+_OUT_OF_RANGE: Final = "22003"
 _ENDS_TRANSACTION: Final = frozenset({1205, 3960})
 _CONTINUES_BATCH: Final = frozenset({515, 547, 1222, 2601, 2627, 2628})
 
@@ -37,6 +38,8 @@ _NUMBERS: Final = {
     "22001": (2628, "String or binary data would be truncated in a column of the table.", 1),
     "22003": (8115, "Arithmetic overflow error converting expression to the column's data type.", 2),
     "22012": (8134, "Divide by zero error encountered.", 1),
+    # A year that is negative reads as an offset.
+    "22009": (241, "Conversion failed when converting date and/or time from character string.", 1),
     "22007": (241, "Conversion failed when converting date and/or time from character string.", 1),
     "22008": (242, "The conversion resulted in an out-of-range value.", 3),
     "22P02": (245, "Conversion failed when converting the value to the data type.", 1),
@@ -58,11 +61,15 @@ _NUMBERS: Final = {
 def from_postgresql(error: psycopg.Error) -> SqlError:
     """The error that SQL Server would report; 50000 where the model knows none."""
     said = error.diag.message_primary or str(error)
-    state = error.sqlstate or ""
+    # psycopg says without a state what Python has no value for, such as a date behind the year 9999.
+    state = error.sqlstate or ("22008" if isinstance(error, psycopg.DataError) else "")
     if state == MODEL_STATE:
         return SqlError(int(error.diag.message_hint or 50000), said)
     if state == "23505":
         return _duplicate(error, said)
+    if state == "23514" and error.diag.datatype_name is not None:
+        # The range of a type of SQL Server is that of a domain.
+        state = _OUT_OF_RANGE
     number, text, error_state = _NUMBERS.get(state, (50000, "The model's PostgreSQL refused this:", 1))
     severity = 13 if number in _ENDS_TRANSACTION else 14 if number == 229 else 16
     return SqlError(
