@@ -21,7 +21,7 @@ _SMALLER: Final = (
     " was captured of it has been read, disable and enable its capture: EXEC sys.sp_cdc_disable_table …; EXEC sys.sp_cdc_enable_table …;"
     " Replicator then reads the table again by itself. A second instance is not enough: the first one keeps failing."
 )
-_CURES: Final[Mapping[int, str]] = {
+_AFTER: Final[Mapping[int, str]] = {
     608: "Partitions were split or merged while changes waited. SELECT * FROM sys.dm_cdc_errors; names the table. Disable and enable its"
     " capture; Replicator then reads the table again by itself.",
     913: "A table with hierarchyid, geometry or geography was altered while changes of it waited. Microsoft's advice: stop writing to the"
@@ -48,7 +48,7 @@ def assess_capture(facts: ServerFacts) -> list[Problem]:
     if facts.is_read_only:
         return _retention(facts)
     stopped = [*_agent(facts), *_failing(facts), *_capture_job(facts)]
-    # Whoever knows why nothing is captured need not be told that nothing is.
+    # A finding that says why nothing is captured also says that nothing is.
     return [*(stopped or _stalled(facts)), *_cleanup_job(facts), *_recovery(facts), *_retention(facts)]
 
 
@@ -74,7 +74,7 @@ def _failing(facts: ServerFacts) -> list[Problem]:
             code="capture_failing",
             message=f"the capture job fails with error {facts.capture_error}: {_WAITING}",
             location="sys.dm_cdc_errors",
-            action=_CURES.get(facts.capture_error, _LOOK),
+            action=_AFTER.get(facts.capture_error, _LOOK),
             severity=Severity.WARNING,
         )
     ]
@@ -112,7 +112,7 @@ def _capture_job(facts: ServerFacts) -> list[Problem]:
 
 
 def _disabled(capture: Job) -> Problem:
-    """A job that is disabled goes on until it is stopped, and is started with the server no more."""
+    """A disabled job continues until it is stopped, and does not start with the server."""
     runs = capture.is_running is True
     return Problem(
         code="capture_job_stopped",

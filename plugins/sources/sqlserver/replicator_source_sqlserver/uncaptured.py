@@ -1,4 +1,4 @@
-"""Errors of tables whose changes are not captured as they are needed, each with the T-SQL that cures it."""
+"""Errors of tables whose changes are not captured as they are needed, each with the T-SQL that fixes it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,9 @@ CREATE VIEW cdc.ddl_history AS
     ddl_command::sqlserver."nvarchar(max)" AS ddl_command, ddl_lsn::sqlserver."binary(10)" AS ddl_lsn, ddl_time::sqlserver.datetime AS ddl_time
   FROM sqlserver.cdc_ddl;
 -- Azure SQL Database has no msdb [DOC: change data capture with Azure SQL Database]; K that everybody may read it.
-CREATE VIEW cdc.cdc_jobs AS SELECT j.* FROM msdb.cdc_jobs j WHERE sqlserver.engine() = 5;
+CREATE VIEW cdc.cdc_jobs AS
+  SELECT job_type::sqlserver."nvarchar(60)" AS job_type, maxtrans, maxscans, retention::bigint AS retention, threshold::bigint AS threshold
+  FROM sqlserver.cdc_jobs WHERE sqlserver.engine() = 5;
 CREATE VIEW cdc.lsn_time_mapping AS
   SELECT start_lsn::sqlserver."binary(10)" AS start_lsn, tran_begin_time::sqlserver.datetime AS tran_begin_time,
     tran_end_time::sqlserver.datetime AS tran_end_time, tran_id::sqlserver."varbinary(10)" AS tran_id,
