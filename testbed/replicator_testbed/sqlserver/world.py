@@ -12,7 +12,7 @@ import pyodbc
 from replicator.config import Secret
 from replicator.model.errors import TableError
 from replicator.model.schema import TableId
-from replicator.plugins.source import PullLimits
+from replicator.plugins.source import LogReader, PullLimits
 from replicator.testing.source_harness import Change, Delivered
 from replicator_source_sqlserver import capturelog, discovery
 from replicator_source_sqlserver.capturedtables import CapturedTables
@@ -159,7 +159,7 @@ class Drained(Delivered):
     table_errors: dict[TableId, TableError] = field(default_factory=dict)
 
 
-def drained(reader: ChangeReader, limits: PullLimits = WIDE) -> Drained:
+def drained(reader: LogReader, limits: PullLimits = WIDE) -> Drained:
     """Everything that has been captured."""
     delivered = Drained()
     while True:

@@ -156,5 +156,6 @@ def _stalled(seconds: float) -> SourceUnavailableError:
         f"the capture job has captured nothing for {seconds:.0f} s.",
         code="capture_stalled",
         action="See that SQL Server Agent runs and the job exists (it does not after a failover): EXEC sys.sp_cdc_add_job @job_type ="
-        " N'capture'; EXEC sys.sp_cdc_start_job @job_type = N'capture'.",
+        " N'capture'; EXEC sys.sp_cdc_start_job @job_type = N'capture'. A database with a publication has none: start its Log Reader"
+        " Agent.",
     )
