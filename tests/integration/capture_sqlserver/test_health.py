@@ -61,11 +61,11 @@ def test_a_capture_job_that_captures_nothing_is_never_green(
             if attempt == 0:
                 captured.catch_up(running)
                 end()
-            begun = freshness(captured)
             line = running.wait_until(lambda: running.control.status.waiting_for, "the status says why")
             assert "capture_behind" in line[0]
-            assert freshness(captured) > begun
+            begun = freshness(captured)
             error = running.error()
+            assert freshness(captured) > begun
         assert isinstance(error, SourceUnavailableError)
         assert error.code == code
         assert ("2628" in error.message) == (failure is not None)

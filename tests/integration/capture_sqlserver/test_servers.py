@@ -38,7 +38,7 @@ def test_a_chunk_of_another_database_under_the_same_address_is_refused(
     database = each_database
     fill(database, 40)
     with (
-        SqlServers(postgres=postgres, is_tracked=database.is_tracked).database() as other,
+        SqlServers(postgres=postgres, is_tracked=database.is_tracked).database(name=database.name) as other,
         FaultProxy(database.server.host, database.server.port) as proxy,
     ):
         fill(other, 40)

@@ -18,7 +18,6 @@ from replicator_testbed.standby import SETTINGS, LateStandby
 from tests.integration.capture_sqlserver.conftest import Around, Make, assert_equal
 
 T = TableId("dbo", "t")
-WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +72,7 @@ def test_a_commit_that_is_captured_before_a_chunk_can_see_it_survives(
             if isolation == "locking":
                 # The chunk will wait for the rows' locks, which the commit has until it is visible.
                 def release() -> None:
-                    wait_until(lambda: model.execute(WAITS)[0][0], "the chunk waits", every_s=0.05)
+                    wait_until(lambda: model.waits_for_commits, "the chunk waits", every_s=0.01)
                     standby.release()
 
                 threads.append(threading.Thread(target=release))

@@ -42,7 +42,7 @@ class Last:
 
     @classmethod
     def of(cls, row: Row) -> Self:
-        """The place of a row."""
+        """The position of a row."""
         return cls(command=row[_COMMAND], seqval=bytes(row[_SEQVAL]), operation=row[_OPERATION])
 
 
@@ -119,7 +119,7 @@ class ChangeTable:
         return f"SELECT TOP ({limit}) * FROM ({' UNION ALL '.join(parts)}) u ORDER BY {_ORDER}", parameters
 
     def end(self, commit: bytes) -> Query:
-        """The statement that reads the place of the last row of a commit; the index has it."""
+        """The statement that reads the position of the last row of a commit; the index has it."""
         order = ", ".join(f"{name} DESC" for name in _META[1:4])
         return f"SELECT TOP (1) {', '.join(_META)} FROM {self.name} WHERE [__$start_lsn] = ? ORDER BY {order}", [commit]
 

@@ -46,7 +46,11 @@ def wait_for_captured_commits(database: Database, tables: frozenset[int], lock_t
     )
     query = _HIDDEN.format(changed=changed)
     deadline = time.monotonic() + lock_timeout_ms / 1000
-    while database.execute(query) != [(0,)]:
-        if lock_timeout_ms >= 0 and time.monotonic() >= deadline:
-            raise SqlError(1222, "Lock request time out period exceeded.", state=51)
-        time.sleep(_POLL_S)
+    try:
+        while database.execute(query) != [(0,)]:
+            database.waits_for_commits = True
+            if lock_timeout_ms >= 0 and time.monotonic() >= deadline:
+                raise SqlError(1222, "Lock request time out period exceeded.", state=51)
+            time.sleep(_POLL_S)
+    finally:
+        database.waits_for_commits = False

@@ -70,6 +70,8 @@ class Database:
         self._types: dict[str, int] = {}
         self.version = 0
         """Grows with every change of the catalogue."""
+        self.waits_for_commits = False
+        """Whether a locking read waits for a commit that is captured, and that nobody sees yet."""
         self._admin = psycopg.connect(dsn, autocommit=True)
         self._admin.execute("SET client_min_messages = warning")
         self._prepare()
