@@ -16,7 +16,7 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import SourceContext, SourceLog, TableDescription, Visibility
 from replicator.plugins.verification import SourceState
 from replicator_source_sqlserver import verification
-from replicator_source_sqlserver.catalogue import CatalogTable
+from replicator_source_sqlserver.catalogue import Accepted, CatalogTable
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connection, Connector, Session
 from replicator_source_sqlserver.history import SameDatabase
@@ -102,11 +102,12 @@ class Capture(SourceLog):
         for table, description in found.items():
             self._described[table] = (*self._described.get(table, ())[1 - _DESCRIPTIONS_KEPT :], description)
 
-    def shape(self, table: TableId, identity: TableIdentity) -> TableSchema | None:
-        """The shape in which the host was told of a table with this identity; None if it was told by another object, or long ago.
+    def accepted(self, identities: Mapping[TableId, TableIdentity]) -> Mapping[TableId, Accepted]:
+        """Tables with the shapes in which the host was told of them under these identities."""
+        return {table: Accepted(identity, self._shape(table, identity)) for table, identity in identities.items()}
 
-        A column may come without another identity, so the very object that the host was given counts first.
-        """
+    def _shape(self, table: TableId, identity: TableIdentity) -> TableSchema | None:
+        """A column may come without another identity, so the very object that the host was given counts first."""
         told = [one for one in self._described.get(table, ()) if one.identity == identity]
         given = [one for one in told if one.identity is identity]
         return next((one.schema for one in reversed(given or told)), None)

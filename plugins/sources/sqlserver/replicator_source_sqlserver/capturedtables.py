@@ -10,7 +10,7 @@ from replicator.model.errors import TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema
 from replicator_source_sqlserver.capturelog import InstanceStart
-from replicator_source_sqlserver.catalogue import CaptureInstance, CatalogTable
+from replicator_source_sqlserver.catalogue import Accepted, CaptureInstance, CatalogTable
 from replicator_source_sqlserver.changetable import ChangeTable
 from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.denials import denied, hidden
@@ -25,14 +25,6 @@ from replicator_source_sqlserver.uncaptured import (
     command_id_missing,
     table_not_captured,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
-    """A table as the host has accepted it: its `object_id`, and its shape; None if that is not known any more."""
-
-    number: int
-    schema: TableSchema | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,21 +100,18 @@ class CapturedTables:
         """
         self._starts = starts
         with self._lock:
-            accepted, self._accepted = self._accepted, {}
-        self._numbers |= {table: one.number for table, one in accepted.items()}
+            accepted = dict(self._accepted)
+        self._numbers |= {t: one.number for t, one in accepted.items() if one.number is not None}
         known = {i.object_id for table in self._found.values() for i in table.instances}
         ours = {number for number, start in starts.items() if start.source in set(self._numbers.values())}
         if self._is_read and not is_altered and not accepted and known == ours:
             return
-        # If that fails, all of it is read again.
+        # If reading fails, all of it is read again, and what was accepted is still to be followed.
         self._is_read = False
-        try:
-            self._reload(connection)
-        except BaseException:
-            with self._lock:
-                self._accepted = accepted | self._accepted
-            raise
+        self._reload(connection)
         self._is_read = not self._renewing
+        with self._lock:
+            self._accepted = {t: one for t, one in self._accepted.items() if accepted.get(t) is not one}
         for table, one in accepted.items():
             self._failed.discard(table)
             if table in self._found:

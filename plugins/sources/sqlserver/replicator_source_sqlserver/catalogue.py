@@ -223,6 +223,19 @@ class CatalogTable:
         return TableDescription(schema=self.schema, identity=self.identity, estimated_rows=self.estimated_rows)
 
 
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A table as the host has accepted it; `schema`: None if its shape is not known any more."""
+
+    identity: TableIdentity
+    schema: TableSchema | None
+
+    @property
+    def number(self) -> int | None:
+        """Its `object_id`."""
+        return None if self.identity.object is None else int(self.identity.object)
+
+
 def unsupported(table: TableId, columns: Sequence[str]) -> UnsupportedTypeError:
     """The error of a table with columns, named with their types, that cannot be replicated."""
     return UnsupportedTypeError(

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Final
 
 import pyodbc
 
 from replicator.model.errors import SourceUnavailableError
+from replicator.model.isolation import of_table
 from replicator.model.schema import TableId
+from replicator_source_sqlserver.blocks import first_rows, next_rows
 from replicator_source_sqlserver.changetable import ChangeTable, Decoded, Last, Query, split_off_half, start_of
 from replicator_source_sqlserver.connection import Connection, Row
 from replicator_source_sqlserver.errors import TABLE_CHANGED, facts_of, number_of
 from replicator_source_sqlserver.instances import Reading
-
-FIRST_ROWS: Final = 1000
-FIRST_LOB_ROWS: Final = 16
-GROWTH: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +40,6 @@ def read_piece(
     change_table: ChangeTable,
     query: Query,
     *,
-    decode: Callable[[Sequence[Row]], Decoded],
     bytes_max: int,
     limit: int | None = None,
 ) -> Piece:
@@ -53,11 +49,13 @@ def read_piece(
         connection: Any.
         change_table: What is read.
         query: Its rows, in the order of the log.
-        decode: Makes changes of rows.
         bytes_max: Of the changes. One block may go beyond it: it is the first one, or as many rows as should fit by those before.
         limit: How many rows the query gives at most; if it gives so many, the other half of the last one may follow.
+
+    Raises:
+        TableFailedError: Rows cannot be decoded. The statement has ended then: the connection runs one at a time.
     """
-    size = FIRST_LOB_ROWS if any(spec.is_lob for spec in change_table.specs.values()) else FIRST_ROWS
+    size = first_rows(change_table.specs.values())
     found: Decoded | None = None
     last: Last | None = None
     cut: bytes | None = None
@@ -65,10 +63,11 @@ def read_piece(
     read = 0
 
     def add(rows: Sequence[Row]) -> Decoded:
-        changes = decode(rows)
+        with of_table(change_table.schema.table, "decoding its changes"):
+            changes = change_table.decode(rows)
         return changes if found is None else found.joined_with(changes)
 
-    with closing(_blocks(connection, query, lambda: size)) as blocks:
+    with closing(connection.blocks(*query, lambda: size)) as blocks:
         for block in blocks:
             read += len(block)
             rows, half = split_off_half([*half, *block])
@@ -78,15 +77,10 @@ def read_piece(
             if found.bytes >= bytes_max:
                 cut = start_of(block[-1])
                 break
-            fit = read * (bytes_max - found.bytes) // max(1, found.bytes)
-            size = max(1, min(fit, GROWTH * size))
+            size = next_rows(size, rows=read, size=found.bytes, left=bytes_max - found.bytes)
     if half and cut is None and (limit is None or read < limit):
         found, last = add(half), Last.of(half[-1])
-    return Piece(decoded=decode(()) if found is None else found, rows=read, last=last, cut=cut)
-
-
-def _blocks(connection: Connection, query: Query, size: Callable[[], int]) -> Generator[list[Row], None, None]:
-    yield from connection.blocks(*query, size)
+    return Piece(decoded=change_table.decode(()) if found is None else found, rows=read, last=last, cut=cut)
 
 
 def joined(decoded: Sequence[Decoded]) -> Sequence[Decoded]:

@@ -26,7 +26,7 @@ from replicator_source_sqlserver.names import quoted_table
 from replicator_source_sqlserver.server import read_facts
 from replicator_source_sqlserver.snapshot import TableReader
 from replicator_source_sqlserver.trackedlog import HEARTBEAT_S, TrackingReader
-from replicator_source_sqlserver.trackedtables import Accepted, TrackedTables, name_of
+from replicator_source_sqlserver.trackedtables import TrackedTables, name_of
 from replicator_source_sqlserver.versions import StateVisibility, VersionMarks, VersionPosition, VersionVisibility
 from replicator_source_sqlserver.wholereads import TOUCH
 
@@ -125,9 +125,7 @@ class ChangeTracking(Capture):
         super().accept(identities)
         self._since |= {table: tracked_since(identity) for table, identity in identities.items()}
         if self._tracked is not None:
-            self._tracked.accept(
-                {table: Accepted(identity, self.shape(table, identity)) for table, identity in identities.items()}
-            )
+            self._tracked.accept(self.accepted(identities))
 
     @override
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:

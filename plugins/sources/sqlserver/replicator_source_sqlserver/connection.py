@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -65,8 +65,10 @@ class Connection:
         with self._cursor() as cursor:
             return list(cursor.execute(query, *parameters).fetchall())
 
-    def blocks(self, query: str, parameters: Sequence[Any], rows_max: int | Callable[[], int]) -> Iterator[list[Row]]:
-        """The rows of one query, some at a time; `rows_max` may be asked before each time."""
+    def blocks(
+        self, query: str, parameters: Sequence[Any], rows_max: int | Callable[[], int]
+    ) -> Generator[list[Row], None, None]:
+        """The rows of one query, some at a time; `rows_max` may be asked before each time. Close it to end the statement early."""
         with self._cursor() as cursor:
             cursor.execute(query, *parameters)
             while rows := cursor.fetchmany(rows_max if isinstance(rows_max, int) else rows_max()):

@@ -20,7 +20,7 @@ from replicator.plugins.kit.reads import ChunkBounds
 from replicator.plugins.source import LogReader, LogRetention, LogStatus, SourceContext, Visibility
 from replicator_source_sqlserver import assessment, capturelog, discovery, table_assessment
 from replicator_source_sqlserver.capture import Capture, Sessions
-from replicator_source_sqlserver.capturedtables import Accepted, CapturedTables
+from replicator_source_sqlserver.capturedtables import CapturedTables
 from replicator_source_sqlserver.catalogue import CaptureInstance, CatalogTable
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connection
@@ -185,13 +185,7 @@ class ChangeDataCapture(Capture):
     def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:
         super().accept(identities)
         if self._captured is not None:
-            self._captured.accept(
-                {
-                    table: Accepted(number=self.numbers[table], schema=self.shape(table, identity))
-                    for table, identity in identities.items()
-                    if table in self.numbers
-                }
-            )
+            self._captured.accept(self.accepted(identities))
 
     @override
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:

@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from replicator.model.errors import OffsetExpiredError, SourceUnavailableError, TableError
 from replicator.model.events import DDLEvent
-from replicator.model.isolation import TableFailedError, of_table
+from replicator.model.isolation import TableFailedError
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, LogReader, PullLimits
@@ -34,7 +34,7 @@ from replicator_source_sqlserver.capturelog import InstanceStart
 from replicator_source_sqlserver.catalogue import CaptureInstance
 from replicator_source_sqlserver.changereads import Piece, instances_kept, joined, read_piece, rows_missing
 from replicator_source_sqlserver.changetable import ChangeTable, Decoded, Last, Query, up_to
-from replicator_source_sqlserver.connection import Connection, Row, Session
+from replicator_source_sqlserver.connection import Connection, Session
 from replicator_source_sqlserver.denials import denied, read_unreadable, verify_some_readable
 from replicator_source_sqlserver.errors import DENIED, number_of
 from replicator_source_sqlserver.health import CaptureHealth
@@ -101,7 +101,6 @@ class _LargeCommit:
     marks: Sequence[str]
     last: Last | None = None
     end: Last | None = None
-    is_begun: bool = False
 
 
 class ChangeReader(LogReader):
@@ -379,7 +378,6 @@ class ChangeReader(LogReader):
         if not is_over and piece.cut is None and piece.rows < limit:
             raise rows_missing(reading)
         # Only now: whatever was asked before may have to be asked again.
-        is_rest, large.is_begun = large.is_begun, True
         large.last = piece.last
         if is_over:
             large.parts.pop(0)
@@ -393,7 +391,6 @@ class ChangeReader(LogReader):
             zone=self._zone,
             position_of=self._tables.position_of,
             is_whole=is_whole,
-            is_rest=is_rest,
             marks=marks,
         )
         self._count_bytes(page)
@@ -404,22 +401,11 @@ class ChangeReader(LogReader):
     def _piece(
         self, connection: Connection, part: Part, query: Query, bytes_max: int, limit: int | None = None
     ) -> Piece:
-        table, change_table, _ = part
-
-        def decode(rows: Sequence[Row]) -> Decoded:
-            return self._decoded(connection, table, change_table, rows)
-
-        return self._guarded(
-            part,
-            lambda: read_piece(connection, change_table, query, decode=decode, bytes_max=bytes_max, limit=limit),
-        )
-
-    def _decoded(
-        self, connection: Connection, table: TableId, change_table: ChangeTable, rows: Sequence[Row]
-    ) -> Decoded:
+        _, change_table, _ = part
         try:
-            with of_table(table, "decoding its changes"):
-                return change_table.decode(rows)
+            return self._guarded(
+                part, lambda: read_piece(connection, change_table, query, bytes_max=bytes_max, limit=limit)
+            )
         except TableFailedError as failed:
             if not self._tables.has_other_columns(connection, change_table.instance):
                 raise

@@ -52,7 +52,6 @@ class Page:
         commits: All commits of the page, in order.
         zone: How far the server's clock is in front of UTC.
         is_whole: Whether the last commit ends in the page; if not, the page has only one.
-        is_rest: Whether an earlier page had a part of the only commit.
         position_of: The position behind a commit.
         marks: Reached at the end of the page.
     """
@@ -65,7 +64,6 @@ class Page:
         zone: timedelta,
         position_of: Callable[[bytes], Position],
         is_whole: bool = True,
-        is_rest: bool = False,
         marks: Sequence[str] = (),
     ) -> None:
         starts = np.concatenate([np.empty(0, LSN), *(table.starts for table in tables)])
@@ -91,8 +89,6 @@ class Page:
         # numpy leaves out the zeros at the end of bytes.
         self._used = [by_lsn[bytes(lsn).ljust(SIZE, b"\0")] for lsn in used]
         self._ends = np.cumsum(np.bincount(owner, minlength=len(used))).astype(np.int64)
-        if not self._used and is_rest:
-            self._used, self._ends = list(commits), np.zeros(1, np.int64)
         self._zone, self._is_whole, self._position_of, self._marks = zone, is_whole, position_of, marks
         self._end = commits[-1]
         self._at = 0

@@ -31,6 +31,7 @@ from replicator.plugins.kit.cursors import cursors
 from replicator.plugins.kit.reads import ChunkBounds, TableReads, impossible_key, joined, verify_shape
 from replicator.plugins.planning import RowSample
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Visibility, WholeRead
+from replicator_source_sqlserver.blocks import first_rows, next_rows
 from replicator_source_sqlserver.catalogue import CatalogTable
 from replicator_source_sqlserver.chunksql import ReadPlan, chunk_query, some_query, whole_query
 from replicator_source_sqlserver.connection import Connection, Row
@@ -43,9 +44,6 @@ _LOCKING: Final = "WITH (READCOMMITTEDLOCK)"
 _BLOCK_BYTES: Final = 32 << 20
 _BLOCK_ROWS: Final = 10_000
 """The driver fetches row by row: larger blocks save nothing."""
-_FIRST_ROWS: Final = 1000
-_FIRST_LOB_ROWS: Final = 16
-_GROWTH: Final = 4
 
 Catalogue = Callable[[Connection, Collection[TableId]], Mapping[TableId, CatalogTable]]
 """What the catalogue says of those of the tables that exist."""
@@ -215,7 +213,7 @@ class _Run:
         self.plan = plan
         self.has_changed = False
         self._block_bytes = block_bytes
-        self._blocks: Iterator[list[Row]] = iter(())
+        self._blocks: Generator[list[Row], None, None] | None = None
         self._error: TableError | None = None
 
     def batches(self, query: str, parameters: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -224,7 +222,7 @@ class _Run:
         Ends early where they cannot be decoded: `identity` tells whether the table changed, or raises the error.
         """
         specs, columns = self.plan.specs, self.plan.schema.columns
-        rows_max = _FIRST_LOB_ROWS if any(specs[column.name].is_lob for column in columns) else _FIRST_ROWS
+        rows_max = first_rows(specs[column.name] for column in columns)
         self._blocks = self.connection.blocks(query, parameters, lambda: rows_max)
         for rows in self._blocks:
             try:
@@ -232,15 +230,14 @@ class _Run:
             except TableError as error:
                 self._error = error
                 break
-            # As many rows as will fit, if the next ones are like these.
-            fit = len(rows) * self._block_bytes // max(1, batch.nbytes)
-            rows_max = max(1, min(fit, _GROWTH * rows_max, _BLOCK_ROWS))
+            fit = next_rows(rows_max, rows=len(rows), size=batch.nbytes, left=self._block_bytes)
+            rows_max = min(fit, _BLOCK_ROWS)
             yield batch
         self.close()
 
     def close(self) -> None:
         """End the statement; the rest of its rows is not read."""
-        if isinstance(self._blocks, Generator):
+        if self._blocks is not None:
             self._blocks.close()
 
     def identity(self) -> TableIdentity | None:

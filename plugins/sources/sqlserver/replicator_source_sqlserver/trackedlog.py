@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -32,7 +32,8 @@ from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, LogReader, PullLimits, TableChanges
 from replicator_source_sqlserver import tracking
-from replicator_source_sqlserver.connection import Connection, Row, Session
+from replicator_source_sqlserver.blocks import first_rows, next_rows
+from replicator_source_sqlserver.connection import Connection, Session
 from replicator_source_sqlserver.errors import DENIED, TABLE_CHANGED, facts_of, number_of, translate
 from replicator_source_sqlserver.trackedchanges import Changes, Last, TrackedChanges
 from replicator_source_sqlserver.trackedtables import Found, TrackedTables
@@ -43,9 +44,6 @@ LOOK_S: Final = 1.0
 HEARTBEAT_S: Final = 10.0
 """How often an idle log says that it is up to date."""
 _COUNTED_AT_ONCE: Final = 100
-_FIRST_ROWS: Final = 1000
-_FIRST_LOB_ROWS: Final = 16
-_GROWTH: Final = 4
 _NOT_TRACKED: Final = 22105
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
@@ -261,11 +259,10 @@ class TrackingReader(LogReader):
         """The next changes of one table; it stops where they grow too large."""
         limit = part.limit(rows_max)
         query, parameters = part.changes.part(round_.since, part.last, limit)
-        specs = part.changes.plan.specs
-        size = _FIRST_LOB_ROWS if any(spec.is_lob for spec in specs.values()) else _FIRST_ROWS
+        size = first_rows(part.changes.plan.specs.values())
         found: Changes | None = None
         read, is_cut = 0, False
-        with _tables_kept(part.table), _closing(round_.connection.blocks(query, parameters, lambda: size)) as blocks:
+        with _tables_kept(part.table), closing(round_.connection.blocks(query, parameters, lambda: size)) as blocks:
             for block in blocks:
                 with of_table(part.table, "decoding its changes"):
                     changes = part.changes.decode(block, round_.version)
@@ -274,8 +271,7 @@ class TrackingReader(LogReader):
                 if found.bytes >= bytes_max:
                     is_cut = True
                     break
-                fit = read * (bytes_max - found.bytes) // max(1, found.bytes)
-                size = max(1, min(fit, _GROWTH * size))
+                size = next_rows(size, rows=read, size=found.bytes, left=bytes_max - found.bytes)
         part.counted -= read
         part.is_over = read < limit and not is_cut
         if part.is_over and part.counted > 0:
@@ -356,16 +352,6 @@ def _ended(id_: str, end: int | None, moment: datetime | None) -> pa.RecordBatch
 def _denied(error: pyodbc.Error, table: TableId) -> TableError:
     said = translate(error, doing="reading its changes", table=str(table))
     return CurableError(said.message, code=said.code, table=str(table), action=said.action)
-
-
-@contextmanager
-def _closing(blocks: Iterator[list[Row]]) -> Iterator[Iterator[list[Row]]]:
-    """End the statement, however far its rows were taken."""
-    try:
-        yield blocks
-    finally:
-        if isinstance(blocks, Generator):
-            blocks.close()
 
 
 @contextmanager

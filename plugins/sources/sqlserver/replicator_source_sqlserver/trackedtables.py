@@ -11,22 +11,13 @@ from dataclasses import dataclass
 
 from replicator.model.errors import CurableError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
-from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
 from replicator_source_sqlserver import tracking
-from replicator_source_sqlserver.catalogue import CatalogTable, TrackedSince, tracked_since
+from replicator_source_sqlserver.catalogue import Accepted, CatalogTable, TrackedSince, tracked_since
 from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.names import quoted_table
 from replicator_source_sqlserver.snapshot import read_plan
 from replicator_source_sqlserver.trackedchanges import TrackedChanges
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """A table as the host has accepted it; `schema`: None if its shape is not known any more."""
-
-    identity: TableIdentity
-    schema: TableSchema | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +139,7 @@ class TrackedTables:
     def _take_accepted(self) -> Mapping[TableId, Accepted]:
         with self._lock:
             accepted, self._accepted = self._accepted, {}
-        self._numbers |= {t: int(a.identity.object) for t, a in accepted.items() if a.identity.object is not None}
+        self._numbers |= {t: one.number for t, one in accepted.items() if one.number is not None}
         return {table: one for table, one in accepted.items() if table in self._schemas}
 
     def _read(self, connection: Connection) -> Mapping[TableId, CatalogTable]:

@@ -10,9 +10,10 @@ import pytest
 
 from replicator.config import Secret
 from replicator.model.errors import CurableError, SourceUnavailableError
+from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits, SourceContext
-from replicator_source_sqlserver.capturedtables import Accepted
+from replicator_source_sqlserver.catalogue import Accepted
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connector
 from replicator_source_sqlserver.source import SqlServerSource
@@ -62,7 +63,7 @@ def test_a_change_table_that_may_not_be_read_fails_its_table_alone(two: World) -
     assert "GRANT SELECT ON [cdc].[dbo_t_CT]" in str(error.action)
     two.execute(f"GRANT SELECT ON cdc.dbo_t_CT TO {READER}", "INSERT INTO dbo.t (id) VALUES (3)")
     two.capture()
-    reader._tables.accept({T: Accepted(number=reader._tables._numbers[T], schema=None)})
+    reader._tables.accept({T: Accepted(TableIdentity(object=str(reader._tables._numbers[T])), None)})
     assert shown(drained(reader)) == [("t", "INSERT", 3)]
     reader.close()
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from replicator.model.errors import SourceUnavailableError
+from replicator.model.identity import TableIdentity
 from replicator.model.isolation import TableFailedError
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
 from replicator_source_sqlserver import capturelog
-from replicator_source_sqlserver.capturedtables import Accepted
+from replicator_source_sqlserver.catalogue import Accepted
 from replicator_source_sqlserver.health import CaptureHealth
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
@@ -47,7 +48,7 @@ def test_a_column_with_the_name_of_a_dropped_one_is_not_captured(two: World, *, 
     assert labels(delivered) == [1]
     assert codes(delivered) == {"dbo.t": "column_not_captured"}
     two.execute(SECOND, "INSERT INTO dbo.t (id, name) VALUES (3, N'c')")
-    reader._tables.accept({T: Accepted(number=reader._tables._numbers[T], schema=None)})
+    reader._tables.accept({T: Accepted(TableIdentity(object=str(reader._tables._numbers[T])), None)})
     two.capture()
     assert [(c.row["id"], c.row["name"]) for c in drained(reader).changes if c.row] == [(3, "c")]
     reader.close()
@@ -119,7 +120,7 @@ def test_a_table_that_is_accepted_in_front_of_its_second_instance_is_read_from_t
     two.execute("INSERT INTO dbo.t (id) VALUES (1)", "INSERT INTO dbo.u (id) VALUES (1)")
     two.capture()
     two.execute(SECOND)
-    reader._tables.accept({T: Accepted(number=reader._tables._numbers[T], schema=None)})
+    reader._tables.accept({T: Accepted(TableIdentity(object=str(reader._tables._numbers[T])), None)})
     delivered = drained(reader)
     assert shown(delivered) == [("u", "INSERT", 1)]
     assert not delivered.table_errors
@@ -213,6 +214,26 @@ def test_a_deleted_row_without_its_bit_fails_a_table_that_needs_it_to_find_the_r
     two.capture()
     assert labels(drained(reader)) == [1, 2]
     two.execute("DELETE FROM dbo.bits WHERE id = 2")
+    two.capture()
+    with pytest.raises(TableFailedError) as raised:
+        drained(reader)
+    assert raised.value.error.code == "corrupt_rows"
+    reader.close()
+
+
+def test_a_table_whose_changes_cannot_be_decoded_fails_alone_though_more_rows_are_on_their_way(
+    two: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection runs one statement at a time: what failed is ended before the catalogue is asked."""
+    monkeypatch.setattr("replicator_source_sqlserver.blocks.FIRST_ROWS", 2)
+    two.execute("CREATE TABLE dbo.bits (id int NOT NULL, flag bit NOT NULL, name char(2000) NOT NULL)")
+    two.enable(TableId("dbo", "bits"))
+    two.execute(
+        f"INSERT INTO dbo.bits VALUES {', '.join(f'({n}, 1, REPLICATE(N{chr(39)}x{chr(39)}, 2000))' for n in range(900))}"
+    )
+    two.capture()
+    reader = two.open(two.position(), [TableId("dbo", "bits")])
+    two.execute("DELETE FROM dbo.bits")
     two.capture()
     with pytest.raises(TableFailedError) as raised:
         drained(reader)

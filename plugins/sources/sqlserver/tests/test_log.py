@@ -185,7 +185,7 @@ def test_what_cleanup_deletes_while_it_is_read_is_noticed(
 def test_a_page_of_wide_rows_ends_where_a_pull_is_full(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits of two tables, one of them larger than a page."""
     monkeypatch.setattr("replicator_source_sqlserver.log.PAGE_BYTES", 1)
-    monkeypatch.setattr("replicator_source_sqlserver.changereads.FIRST_LOB_ROWS", 2)
+    monkeypatch.setattr("replicator_source_sqlserver.blocks.FIRST_LOB_ROWS", 2)
     reader = two.open(two.position())
     wide, narrow = "REPLICATE(N'w', 5000)", "N'n'"
     for n in range(20):

@@ -110,7 +110,7 @@ def test_the_log_replayed_in_its_order_is_the_table(
     draw = random.Random(seed)
     monkeypatch.setattr("replicator_source_sqlserver.log.PAGE_ROWS", 20)
     monkeypatch.setattr("replicator_source_sqlserver.log.PAGE_BYTES", 1)
-    monkeypatch.setattr("replicator_source_sqlserver.changereads.FIRST_LOB_ROWS", 3)
+    monkeypatch.setattr("replicator_source_sqlserver.blocks.FIRST_LOB_ROWS", 3)
     database.execute(*(f"DELETE FROM {table}" for table in TABLES))
     database.server.capture.scan_all()
     replay, writer = Replay(), database.connect(autocommit=False)
