@@ -49,7 +49,10 @@ def run(scale: Scale) -> Report:
         begin = _filled(address, rows)
         for driver in Driver:
             say(f"sqlserver_changes: {driver}")
-            sides = {"changes": _changes(address, driver, begin, 2 * rows), "cursor": _bare(address, driver, 3 * rows)}
+            sides = {
+                "changes": _changes(address, driver, begin, 2 * rows),
+                "cursor": bare(address, driver, _BARE, 3 * rows),
+            }
             taken = raw[str(driver)] = in_turns(sides, scale.repetitions)
             # An UPDATE is one change, and two rows.
             ratio = taken["changes"].per_cpu_second * 3 / 2 / taken["cursor"].per_cpu_second
@@ -126,14 +129,16 @@ def _changes(address: Address, driver: Driver, begin: Position, expected: int) -
     return side
 
 
-def _bare(address: Address, driver: Driver, expected: int) -> Side:
+def bare(address: Address, driver: Driver, query: str, expected: int) -> Side:
+    """A bare cursor over the rows of a query."""
+
     @contextmanager
     def side() -> Iterator[Work]:
         with closing(connect(driver, address)) as sql:
 
             def work(clock: Clock) -> int:
                 clock.begin()
-                cursor = sql.execute(_BARE)
+                cursor = sql.execute(query)
                 count = 0
                 while rows := cursor.fetchmany(10_000):
                     count += len(rows)

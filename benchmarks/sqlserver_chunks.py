@@ -14,7 +14,7 @@ from typing import Any, Final
 from benchmarks.measure import Clock, Side, Work, in_turns, say
 from benchmarks.report import Line, Report, spell
 from benchmarks.scale import Scale
-from benchmarks.sqlserver_changes import ORDERS, SHARE, TABLE, TRANSACTION_ROWS, VALUES, served
+from benchmarks.sqlserver_changes import ORDERS, SHARE, TABLE, TRANSACTION_ROWS, VALUES, bare, served
 from replicator.config import Secret
 from replicator.plugins.source import ChunkRequest, SourceContext
 from replicator_source_sqlserver.config import SqlServerConfig
@@ -34,7 +34,7 @@ def run(scale: Scale) -> Report:
         _fill(address, rows)
         for driver in Driver:
             say(f"sqlserver_chunks: {driver}")
-            sides = {"chunks": _chunks(address, driver, rows), "cursor": _bare(address, driver, rows)}
+            sides = {"chunks": _chunks(address, driver, rows), "cursor": bare(address, driver, _BARE, rows)}
             if importlib.util.find_spec("arrow_odbc") is not None:
                 sides["arrow-odbc"] = _arrow(address, driver, rows)
             taken = raw[str(driver)] = in_turns(sides, scale.repetitions)
@@ -86,25 +86,6 @@ def _chunks(address: Address, driver: Driver, expected: int) -> Side:
 
         yield work
         source.close()
-
-    return side
-
-
-def _bare(address: Address, driver: Driver, expected: int) -> Side:
-    @contextmanager
-    def side() -> Iterator[Work]:
-        with closing(connect(driver, address)) as sql:
-
-            def work(clock: Clock) -> int:
-                clock.begin()
-                cursor = sql.execute(_BARE)
-                count = 0
-                while rows := cursor.fetchmany(CHUNK_ROWS):
-                    count += len(rows)
-                assert count == expected, f"{count} rows, not {expected}"
-                return count
-
-            yield work
 
     return side
 

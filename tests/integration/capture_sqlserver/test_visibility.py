@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Literal
 
 import pytest
@@ -12,9 +11,9 @@ import pytest
 from replicator.model.schema import TableId
 from replicator.testing.waiting import wait_until
 from replicator_testbed.captured import PublishedWindow, RunningCapture
-from replicator_testbed.servers import PostgresServer
-from replicator_testbed.sqlserver.databases import SqlServerDatabase, SqlServers
-from replicator_testbed.standby import SETTINGS, LateStandby
+from replicator_testbed.sqlserver.databases import SqlServerDatabase
+from replicator_testbed.sqlserver.late import late_database, late_writer
+from replicator_testbed.standby import LateStandby
 from tests.integration.capture_sqlserver.conftest import Around, Make, assert_equal
 
 T = TableId("dbo", "t")
@@ -22,13 +21,8 @@ T = TableId("dbo", "t")
 
 @pytest.fixture(scope="module")
 def late() -> Iterator[tuple[SqlServerDatabase, LateStandby]]:
-    """A database of the model, on a server whose standby acknowledges late: until then a commit is in the log, and invisible."""
-    with (
-        PostgresServer.distribution(settings={**SETTINGS, "wal_level": "logical"}) as server,
-        LateStandby(server) as standby,
-        SqlServers(postgres=server).database() as database,
-    ):
-        database.execute("CREATE TABLE t (id int NOT NULL PRIMARY KEY, v int NOT NULL)")
+    """A database with a captured table."""
+    with late_database("CREATE TABLE t (id int NOT NULL PRIMARY KEY, v int NOT NULL)") as (database, standby):
         database.capture("t")
         yield database, standby
 
@@ -58,9 +52,7 @@ def test_a_commit_that_is_captured_before_a_chunk_can_see_it_survives(
         captured.wait_for_streaming(running)
         captured.catch_up(running)
     model, capture, threads = database.server.database, list[RunningCapture](), list[threading.Thread]()
-    model.execute(f'ALTER DATABASE "{model.execute("SELECT current_database()")[0][0]}" SET synchronous_commit = on')
-    with closing(database.connect()) as writer:
-        model.execute(f'ALTER DATABASE "{model.execute("SELECT current_database()")[0][0]}" RESET synchronous_commit')
+    with late_writer(database) as writer:
 
         def hide(number: int, _: str) -> None:
             if number != 1:

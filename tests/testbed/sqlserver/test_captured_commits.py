@@ -10,25 +10,20 @@ import pyodbc
 import pytest
 
 from replicator.testing.waiting import wait_until
-from replicator_testbed.servers import PostgresServer
-from replicator_testbed.sqlserver.databases import SqlServerDatabase, SqlServers
-from replicator_testbed.standby import SETTINGS, LateStandby
+from replicator_testbed.sqlserver.databases import SqlServerDatabase
+from replicator_testbed.sqlserver.late import late_database, late_writer
+from replicator_testbed.standby import LateStandby
 
 
 @pytest.fixture(scope="module")
 def late() -> Iterator[tuple[SqlServerDatabase, LateStandby]]:
-    """A database whose server has a standby that acknowledges late: until then a commit is in the log, and invisible."""
-    with (
-        PostgresServer.distribution(settings={**SETTINGS, "wal_level": "logical"}) as server,
-        LateStandby(server) as standby,
-        SqlServers(postgres=server).database() as database,
-    ):
-        database.execute(
-            "CREATE TABLE held (id int NOT NULL PRIMARY KEY, v int)",
-            "CREATE TABLE other (id int NOT NULL PRIMARY KEY)",
-            "INSERT INTO held VALUES (1, 1)",
-            "INSERT INTO other VALUES (1)",
-        )
+    """Two captured tables."""
+    with late_database(
+        "CREATE TABLE held (id int NOT NULL PRIMARY KEY, v int)",
+        "CREATE TABLE other (id int NOT NULL PRIMARY KEY)",
+        "INSERT INTO held VALUES (1, 1)",
+        "INSERT INTO other VALUES (1)",
+    ) as (database, standby):
         database.capture("held", "other")
         database.server.capture.stop()
         yield database, standby
@@ -48,12 +43,7 @@ def test_a_locking_read_waits_for_a_captured_commit_that_nobody_sees_yet(
     # rule 27 [DOC: table hints]
     database, standby = late
     database.execute("DELETE FROM held", "INSERT INTO held VALUES (1, 1)")
-    model = database.server.database
-    ((name,),) = model.execute("SELECT current_database()")
-    model.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = on')
-    writer = database.connect()
-    model.execute(f'ALTER DATABASE "{name}" RESET synchronous_commit')
-    with closing(writer), closing(database.connect()) as reader:
+    with late_writer(database) as writer, closing(database.connect()) as reader:
         database.server.capture.scan_all()
         standby.hold()
         thread = threading.Thread(target=writer.execute, args=(statement,))
