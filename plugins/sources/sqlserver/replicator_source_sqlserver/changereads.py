@@ -12,7 +12,7 @@ from replicator.model.errors import SourceUnavailableError
 from replicator.model.isolation import of_table
 from replicator.model.schema import TableId
 from replicator_source_sqlserver.blocks import first_rows, next_rows
-from replicator_source_sqlserver.changetable import ChangeTable, Decoded, Last, Query, split_off_half, start_of
+from replicator_source_sqlserver.changetable import ChangeTable, Decoded, Last, Query, joined, split_off_half, start_of
 from replicator_source_sqlserver.connection import Connection, Row
 from replicator_source_sqlserver.errors import TABLE_CHANGED, facts_of, number_of
 from replicator_source_sqlserver.instances import Reading
@@ -55,41 +55,41 @@ def read_piece(
     Raises:
         TableFailedError: Rows cannot be decoded. The statement has ended then: the connection runs one at a time.
     """
-    size = first_rows(change_table.specs.values())
-    found: Decoded | None = None
+    rows_max = first_rows(change_table.specs.values())
+    found: list[Decoded] = []
     last: Last | None = None
     cut: bytes | None = None
     half: Sequence[Row] = ()
-    read = 0
+    read = size = 0
 
-    def add(rows: Sequence[Row]) -> Decoded:
+    def decoded(rows: Sequence[Row]) -> Decoded:
         with of_table(change_table.schema.table, "decoding its changes"):
-            changes = change_table.decode(rows)
-        return changes if found is None else found.joined_with(changes)
+            return change_table.decode(rows)
 
-    with closing(connection.blocks(*query, lambda: size)) as blocks:
+    with closing(connection.blocks(*query, lambda: rows_max)) as blocks:
         for block in blocks:
             read += len(block)
             rows, half = split_off_half([*half, *block])
             if not rows:
                 continue
-            found, last = add(rows), Last.of(rows[-1])
-            if found.bytes >= bytes_max:
+            found.append(decoded(rows))
+            last, size = Last.of(rows[-1]), size + found[-1].bytes
+            if size >= bytes_max:
                 cut = start_of(block[-1])
                 break
-            size = next_rows(size, rows=read, size=found.bytes, left=bytes_max - found.bytes)
+            rows_max = next_rows(rows_max, rows=read, size=size, left=bytes_max - size)
     if half and cut is None and (limit is None or read < limit):
-        found, last = add(half), Last.of(half[-1])
-    return Piece(decoded=change_table.decode(()) if found is None else found, rows=read, last=last, cut=cut)
+        found.append(decoded(half))
+        last = Last.of(half[-1])
+    return Piece(decoded=joined(found or [decoded(())]), rows=read, last=last, cut=cut)
 
 
-def joined(decoded: Sequence[Decoded]) -> Sequence[Decoded]:
+def by_table(parts: Sequence[Decoded]) -> Sequence[Decoded]:
     """One for each table: two instances of a table follow each other."""
-    by_table: dict[TableId, Decoded] = {}
-    for part in decoded:
-        table = part.schema.table
-        by_table[table] = by_table[table].joined_with(part) if table in by_table else part
-    return list(by_table.values())
+    of_tables: dict[TableId, list[Decoded]] = {}
+    for part in parts:
+        of_tables.setdefault(part.schema.table, []).append(part)
+    return [joined(one) for one in of_tables.values()]
 
 
 def rows_missing(reading: Reading) -> SourceUnavailableError:

@@ -210,18 +210,21 @@ class Decoded:
         """How many changes."""
         return len(self.operations)
 
-    def joined_with(self, later: Decoded) -> Decoded:
-        """These changes and later ones of the same table in the same shape."""
-        return Decoded(
-            schema=self.schema,
-            starts=np.concatenate([self.starts, later.starts]),
-            seqvals=np.concatenate([self.seqvals, later.seqvals]),
-            operations=pa.concat_arrays([self.operations, later.operations]),
-            before=pa.concat_arrays([self.before, later.before]),
-            row=pa.concat_arrays([self.row, later.row]),
-            absent=pa.concat_arrays([self.absent, later.absent]),
-            bytes=self.bytes + later.bytes,
-        )
+
+def joined(parts: Sequence[Decoded]) -> Decoded:
+    """Changes of one table in one shape, at least one part of them, each later than the one before."""
+    if len(parts) == 1:
+        return parts[0]
+    return Decoded(
+        schema=parts[0].schema,
+        starts=np.concatenate([part.starts for part in parts]),
+        seqvals=np.concatenate([part.seqvals for part in parts]),
+        operations=pa.concat_arrays([part.operations for part in parts]),
+        before=pa.concat_arrays([part.before for part in parts]),
+        row=pa.concat_arrays([part.row for part in parts]),
+        absent=pa.concat_arrays([part.absent for part in parts]),
+        bytes=sum(part.bytes for part in parts),
+    )
 
 
 def up_to(changes: Decoded, lsn: bytes) -> Decoded:

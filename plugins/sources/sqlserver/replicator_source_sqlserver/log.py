@@ -32,7 +32,7 @@ from replicator_source_sqlserver import capturelog
 from replicator_source_sqlserver.capturedtables import CapturedTables, Turn
 from replicator_source_sqlserver.capturelog import InstanceStart
 from replicator_source_sqlserver.catalogue import CaptureInstance
-from replicator_source_sqlserver.changereads import Piece, instances_kept, joined, read_piece, rows_missing
+from replicator_source_sqlserver.changereads import Piece, by_table, instances_kept, read_piece, rows_missing
 from replicator_source_sqlserver.changetable import ChangeTable, Decoded, Last, Query, up_to
 from replicator_source_sqlserver.connection import Connection, Session
 from replicator_source_sqlserver.denials import denied, read_unreadable, verify_some_readable
@@ -291,7 +291,7 @@ class ChangeReader(LogReader):
             self._large = _LargeCommit(commit=commits[0], parts=wanted, marks=marks)
             return self._part(connection, limits)
         self._check_kept(connection, capturelog.starts(connection), [parts[n][2] for n in moved])
-        return self._page_of(connection, joined(read), fitting, tokens if len(fitting) == len(commits) else ())
+        return self._page_of(connection, by_table(read), fitting, tokens if len(fitting) == len(commits) else ())
 
     def _page_of(
         self, connection: Connection, tables: Sequence[Decoded], commits: Sequence[Commit], tokens: Sequence[str]
