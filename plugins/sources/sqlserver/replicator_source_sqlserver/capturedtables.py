@@ -68,6 +68,11 @@ class CapturedTables:
         self._accepted: dict[TableId, Accepted] = {}
         self._just_accepted: set[TableId] = set()
 
+    @property
+    def user(self) -> str:
+        """Our account, as the database calls it."""
+        return self._account.user
+
     def accept(self, tables: Mapping[TableId, Accepted]) -> None:
         """Follow these tables in the shape that was accepted, also if they had failed. Thread-safe.
 
@@ -252,7 +257,7 @@ class CapturedTables:
         for table in list(self.capturing()):
             if table not in self._found and self._numbers[table] in {start.source for start in starts.values()}:
                 # With a table that is dropped go its instances: this one is only hidden from our account.
-                self.fail(table, hidden(table))
+                self.fail(table, hidden(table, self.user))
             elif table not in self._found:
                 self._failed.add(table)
                 dropped.append(DDLEvent(operation=DDLOperation.DROP_TABLE, table=table))
@@ -268,7 +273,7 @@ class CapturedTables:
         """
         if instance.object_id not in self._columns:
             # Columns are shown only of what may be read.
-            raise denied(table, [instance])
+            raise denied(table, [instance], self.user)
         schema, columns, all_ = self._schemas[table], self._columns[instance.object_id], self._found[table].instances
         if COMMAND_ID not in columns:
             raise command_id_missing(table, all_, self._account)

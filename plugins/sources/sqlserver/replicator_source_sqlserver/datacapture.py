@@ -35,7 +35,7 @@ from replicator_source_sqlserver.lsn import lsn_to_text
 from replicator_source_sqlserver.managing import ManagedInstances
 from replicator_source_sqlserver.marks import AwaitedMarks, server_moment, write_token
 from replicator_source_sqlserver.position import Position
-from replicator_source_sqlserver.server import read_facts, read_retention
+from replicator_source_sqlserver.server import read_account, read_facts, read_retention
 from replicator_source_sqlserver.settling import Settling
 from replicator_source_sqlserver.snapshot import TableReader
 from replicator_source_sqlserver.visibility import UNSETTLED_S, LsnVisibility, NotedHeads, read_visibility
@@ -93,7 +93,8 @@ class ChangeDataCapture(Capture):
         if missing := {self.numbers[table]: table for table in tables if table not in found and table in self.numbers}:
             renamed = discovery.read_names(connection, missing)
             numbers = read_captured(connection) & (missing.keys() - renamed.keys())
-            errors = {missing[number]: hidden(missing[number]) for number in sorted(numbers)}
+            user = read_account(connection).user
+            errors = {missing[number]: hidden(missing[number], user) for number in sorted(numbers)}
             verify_some_readable(errors, tables)
             for error in errors.values():
                 raise error

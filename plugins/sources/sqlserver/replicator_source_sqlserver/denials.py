@@ -12,7 +12,7 @@ from replicator.model.errors import THEN_BY_ITSELF, CurableError, SourceUnavaila
 from replicator.model.schema import TableId
 from replicator_source_sqlserver.catalogue import CaptureInstance
 from replicator_source_sqlserver.connection import Connection
-from replicator_source_sqlserver.names import quoted_table
+from replicator_source_sqlserver.names import quoted, quoted_table
 from replicator_source_sqlserver.remedies import change_table
 
 CODE: Final = "select_missing"
@@ -29,10 +29,10 @@ def read_unreadable(connection: Connection) -> frozenset[int]:
     return frozenset(int(number) for (number,) in connection.rows(_UNREADABLE))
 
 
-def denied(table: TableId, instances: Sequence[CaptureInstance]) -> TableError:
-    """The error of a table whose changes may not be read."""
+def denied(table: TableId, instances: Sequence[CaptureInstance], user: str) -> TableError:
+    """The error of a table whose changes our account, `user`, may not read."""
     names = [change_table(instance.name) for instance in instances]
-    grants = " ".join(f"GRANT SELECT ON {name} TO …;" for name in names)
+    grants = " ".join(f"GRANT SELECT ON {name} TO {quoted(user)};" for name in names)
     return CurableError(
         f"its change table {', '.join(names)} may not be read.",
         code=CODE,
@@ -48,13 +48,13 @@ def read_captured(connection: Connection) -> frozenset[int]:
     return frozenset(int(number) for (number,) in connection.rows(_CAPTURED))
 
 
-def hidden(table: TableId) -> TableError:
-    """The error of a table that our account may not even see: to it the catalogue looks as if the table had been dropped."""
+def hidden(table: TableId, user: str) -> TableError:
+    """The error of a table that our account, `user`, may not even see: to it the catalogue looks as if the table had been dropped."""
     return CurableError(
         "it is captured, but the account may not see it.",
         code=CODE,
         table=str(table),
-        action=f"GRANT SELECT ON {quoted_table(table)} TO …; {THEN_BY_ITSELF}",
+        action=f"GRANT SELECT ON {quoted_table(table)} TO {quoted(user)}; {THEN_BY_ITSELF}",
     )
 
 

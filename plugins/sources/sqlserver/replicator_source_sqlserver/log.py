@@ -326,7 +326,7 @@ class ChangeReader(LogReader):
         unreadable, found = read_unreadable(connection), dict[TableId, TableError]()
         for table in self._tables.capturing():
             if lost := [i for i in self._tables.instances(table, starts) if i.object_id in unreadable]:
-                found[table] = denied(table, lost)
+                found[table] = denied(table, lost, self._tables.user)
         return found
 
     def _fail(self, errors: Mapping[TableId, TableError]) -> None:
@@ -423,7 +423,7 @@ class ChangeReader(LogReader):
         except pyodbc.Error as error:
             if number_of(error) not in DENIED:
                 raise
-            raise denied(table, [reading.instance]) from error
+            raise denied(table, [reading.instance], self._tables.user) from error
 
     def _count_bytes(self, page: Page) -> None:
         if page.events:

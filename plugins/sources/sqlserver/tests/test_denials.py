@@ -60,7 +60,7 @@ def test_a_change_table_that_may_not_be_read_fails_its_table_alone(two: World) -
     assert codes(delivered) == {"dbo.t": "select_missing"}
     (error,) = delivered.table_errors.values()
     assert isinstance(error, CurableError)
-    assert "GRANT SELECT ON [cdc].[dbo_t_CT]" in str(error.action)
+    assert f"GRANT SELECT ON [cdc].[dbo_t_CT] TO [{READER}];" in str(error.action)
     two.execute(f"GRANT SELECT ON cdc.dbo_t_CT TO {READER}", "INSERT INTO dbo.t (id) VALUES (3)")
     two.capture()
     reader._tables.accept({T: Accepted(TableIdentity(object=str(reader._tables._numbers[T])), None)})
