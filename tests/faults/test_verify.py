@@ -15,9 +15,10 @@ from replicator.testing.waiting import wait_until
 from replicator_testbed.bigquery import PROJECT
 from replicator_testbed.delta import slip_in_a_row
 from replicator_testbed.demo.shop import ShopWriter
-from replicator_testbed.demo.sources import Shop
+from replicator_testbed.demo.sources import shop_of
 from replicator_testbed.rig import Rig, is_streaming
 from replicator_testbed.target_tables import TargetTables
+from tests.faults.conftest import SIZE
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client
@@ -90,7 +91,7 @@ def test_both_sides_are_equal_while_rows_change(rig: Rig, writer: ShopWriter, ki
 
 @pytest.mark.parametrize(("kind", "target"), PAIRS)
 def test_what_somebody_changed_in_the_target_is_found_and_repaired(
-    rig: Rig, shop: Shop, somebody: Somebody, target_tables: TargetTables, tmp_path: Path, kind: str
+    rig: Rig, somebody: Somebody, target_tables: TargetTables, tmp_path: Path, kind: str
 ) -> None:
     rig.may_alarm = True
     rig.catch_up()
@@ -115,8 +116,9 @@ def test_what_somebody_changed_in_the_target_is_found_and_repaired(
     assert seven["target"][text] == seven["source"][text] + " "
     assert "different: id=7" in report.read_text()
 
-    # While rows change: those of the customers are read again, the views get a new snapshot in place.
-    busy = shop.writer()
+    # While rows change: those of the customers are read again, the views get a new snapshot in place. Five transactions in a
+    # second: each merge of the table without a key costs seconds of Spark.
+    busy = shop_of(rig.database, SIZE, pause_s=0.2).writer()
     busy.start()
     try:
         found = verified(rig, "--repair", check=0)
