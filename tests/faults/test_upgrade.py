@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from replicator.state.migrations import FORMAT_VERSION
 from replicator.testing.waiting import PATIENCE
 from replicator_testbed.delta import read_delta
+from replicator_testbed.java import short_lived_options
 
 UPGRADE = Path(__file__).parent / "upgrade"
 SQLITE = Path(__file__).parents[2] / "examples" / "plugins" / "sqlite-source"
@@ -33,9 +35,11 @@ class Taken:
             packed.extractall(root, filter="data")
         self.root = root
         self.facts: Mapping[str, Any] = json.loads((root / "facts.json").read_text(encoding="utf-8"))
-        # It lay in another folder there.
+        # It lay in another folder there, and its JVM was one that runs for long.
         file = root / "shop.yaml"
-        file.write_text(file.read_text(encoding="utf-8").replace(self.facts["root"], str(root)), encoding="utf-8")
+        described = yaml.safe_load(file.read_text(encoding="utf-8").replace(self.facts["root"], str(root)))
+        described["spark"]["settings"].update(short_lived_options())
+        file.write_text(yaml.safe_dump(described), encoding="utf-8")
         _replace(root / "home" / "state.db", self.facts["root"], str(root))
         packages = root.parent / "packages"
         metadata = packages / "replicator_source_sqlite-0.1.0.dist-info"

@@ -201,10 +201,10 @@ def test_each_corruption_has_families_that_carry_it_and_a_reason_for_the_others(
 @pytest.mark.parametrize(
     ("kind", "target"),
     [
-        ("postgresql", "delta"),
         ("mariadb", "delta"),
         ("sqlserver", "delta"),
         ("postgresql", "bigquery"),
+        pytest.param("postgresql", "delta", marks=pytest.mark.slow),
         *(pytest.param(kind, "bigquery", marks=pytest.mark.slow) for kind in ("mysql", "sqlserver")),
         *(pytest.param(kind, "delta", marks=pytest.mark.slow) for kind in ("mysql", "sqlserver_tracking")),
     ],
