@@ -55,7 +55,7 @@ TEXTS: Final[Mapping[str, Sequence[str]]] = {
     "nvarchar(300) COLLATE Latin1_General_CS_AS": [
          "N'Łódź 90'", "REPLICATE(N'🐢', 64)", "CONCAT(REPLICATE(N'🐢', 64), N'a')", "N'A'", "N'a'",
     ],
-    "nvarchar(max)": ["N'Łódź 90'", "N''", "CONCAT(REPLICATE(N'ż', 3000), N'🐢')", "CONCAT(N'a', NCHAR(0), N'b')", "N' '"],
+    "nvarchar(max)": ["N'Łódź 90'", "N''", "N' '", "CONCAT(REPLICATE(N'ż', 3000), N'🐢')", "CONCAT(N'a', NCHAR(0), N'b')"],
     "text": ["'Ab 1'", "'old text'", "REPLICATE('t', 300)", "''"],
     "ntext": ["N'Łódź 90'", "N'żółw 🐢'"],
     "xml": ["N'<A>1</A>'", "N'<a>ż</a>'"],

@@ -38,6 +38,10 @@ _TABLES: Final = (
     "SELECT s.name, t.name FROM sys.tables t JOIN sys.schemas s ON s.schema_id = t.schema_id WHERE t.is_ms_shipped = 0"
     " AND s.name <> N'cdc' ORDER BY s.name, t.name"
 )
+_TYPES: Final = (
+    "SELECT s.name, t.name FROM sys.types t JOIN sys.schemas s ON s.schema_id = t.schema_id WHERE t.is_user_defined = 1"
+)
+_TRACKED: Final = "SELECT 1 FROM sys.change_tracking_databases WHERE database_id = DB_ID()"
 
 
 def server_under_test(postgres: PostgresServer, **options: Any) -> SqlServerModel:
@@ -59,7 +63,8 @@ def address_of(dsn: str) -> Address:
     )
 
 
-def _needs_model(what: str) -> NoReturn:
+def needs_model(what: str) -> NoReturn:
+    """End the test as skipped."""
     pytest.skip(f"needs the model: {what}")
 
 
@@ -73,13 +78,13 @@ class ForeignServer(SqlServerModel):
         super().__init__(postgres)
         for name in options:
             if name != "database":
-                _needs_model(f"SqlServerModel({name}=…)")
+                needs_model(f"SqlServerModel({name}=…)")
         self._foreign = address_of(dsn)
 
     @override
     def __enter__(self) -> Self:
         if ForeignServer._used:
-            _needs_model("a second database")
+            needs_model("a second database")
         ForeignServer._used = True
         with contextlib.ExitStack() as stack:
             stack.callback(setattr, ForeignServer, "_used", False)
@@ -112,21 +117,21 @@ class ForeignServer(SqlServerModel):
 
     @override
     def change(self, **facts: bool | int | str) -> None:
-        _needs_model("another edition, version or state of the server")
+        needs_model("another edition, version or state of the server")
 
     @override
     def set_clock(self, ahead: Any) -> None:
-        _needs_model("another clock of the server")
+        needs_model("another clock of the server")
 
     @override
     def grant(self, user: str, permission: str, schema: str, name: str) -> None:
-        _needs_model("other accounts")
+        needs_model("other accounts")
 
     def __getattr__(self, name: str) -> NoReturn:
         """Its PostgreSQL, its protocol: what only the model has."""
         if name.startswith("__"):
             raise AttributeError(name)
-        _needs_model(f"SqlServerModel.{name}")
+        needs_model(f"SqlServerModel.{name}")
 
 
 class ForeignCapture:
@@ -183,12 +188,12 @@ class ForeignCapture:
         """What only the model's job can do."""
         if name.startswith("__"):
             raise AttributeError(name)
-        _needs_model(f"capture.{name}")
+        needs_model(f"capture.{name}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Knobs of the model's job."""
         if not name.startswith("_"):
-            _needs_model(f"capture.{name}")
+            needs_model(f"capture.{name}")
         object.__setattr__(self, name, value)
 
     def _is_enabled(self) -> bool:
@@ -224,7 +229,7 @@ def _wait(is_done: Any, otherwise: str) -> None:
 
 
 def _empty(sql: pyodbc.Connection) -> None:
-    """Leave the database as it was: without change data capture, and without tables."""
+    """Leave the database as it was: without change data capture and change tracking, and without tables and types."""
     if sql.execute("SELECT is_cdc_enabled FROM sys.databases WHERE name = DB_NAME()").fetchall()[0][0]:
         sql.execute("EXEC sys.sp_cdc_disable_db")
     for schema, table in sql.execute(_TABLES).fetchall():
@@ -232,6 +237,10 @@ def _empty(sql: pyodbc.Connection) -> None:
     for kind in ("scheme", "function"):
         for (name,) in sql.execute(f"SELECT name FROM sys.partition_{kind}s").fetchall():
             sql.execute(f"DROP PARTITION {kind.upper()} [{name}]")
+    for schema, name in sql.execute(_TYPES).fetchall():
+        sql.execute(f"DROP TYPE [{schema}].[{name}]")
+    if sql.execute(_TRACKED).fetchall():
+        sql.execute("ALTER DATABASE CURRENT SET CHANGE_TRACKING = OFF")
     sql.execute("ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION OFF")
     for statement in ("EXEC sys.sp_configure N'max text repl size', 65536", "RECONFIGURE"):
         sql.execute(statement)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -9,12 +10,15 @@ import pyodbc
 
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, SqlServers
+from replicator_testbed.sqlserver.foreign import DSN, needs_model
 from replicator_testbed.standby import SETTINGS, LateStandby
 
 
 @contextmanager
 def late_database(*statements: str) -> Iterator[tuple[SqlServerDatabase, LateStandby]]:
     """A database on a server of its own, after some statements, and the server's standby, which `late_writer` waits for."""
+    if DSN in os.environ:
+        needs_model("commits that are captured before anybody sees them")
     with (
         PostgresServer.distribution(settings={**SETTINGS, "wal_level": "logical"}) as server,
         LateStandby(server) as standby,

@@ -53,7 +53,8 @@ def test_a_capture_job_that_captures_nothing_is_never_green(
     def end() -> None:
         if failure is None:
             job.stop()
-        job.failure = failure
+        else:
+            job.failure = failure
         captured_database.execute("INSERT INTO t VALUES (3)")
 
     for attempt in range(2):
@@ -75,9 +76,10 @@ def test_a_capture_job_that_captures_nothing_is_never_green(
     assert budget.delay(61.0) is None
     with captured.running() as running:
         running.wait_until(lambda: running.control.status.waiting_for, "it still says why")
-        job.failure = None
         if failure is None:
             job.start()
+        else:
+            job.failure = None
         captured.catch_up(running)
         wait_until(lambda: not running.control.status.waiting_for, "nothing is behind any more")
     assert_equal(captured, captured_database, "t")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pyodbc
@@ -60,3 +61,19 @@ def test_a_locking_read_waits_for_a_captured_commit_that_nobody_sees_yet(
             thread.join(60)
         reader.execute("SET LOCK_TIMEOUT -1")
         assert len(reader.execute("SELECT id FROM held WITH (READCOMMITTEDLOCK)").fetchall()) == count
+
+
+def test_a_locking_read_that_waits_for_a_change_table_keeps_nobody_waiting(
+    late: tuple[SqlServerDatabase, LateStandby],
+) -> None:
+    """The capture job locks the table to alter it, and needs what all share meanwhile."""
+    database, _ = late
+    model, read = database.server.database, "SELECT id FROM other WITH (READCOMMITTEDLOCK)"
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    with closing(database.connect()) as reader, ThreadPoolExecutor() as pool, closing(model.connect()) as job:
+        with job.transaction():
+            job.execute('LOCK TABLE cdc."dbo_other_CT"')
+            rows = pool.submit(lambda: reader.execute(read).fetchall())
+            wait_until(lambda: job.execute(waiting).fetchall() == [(1,)], "the read waits", every_s=0.02)
+            assert pool.submit(model.execute, "SELECT 1").result(timeout=30) == [(1,)]
+        assert len(rows.result(timeout=30)) == 1

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from replicator_testbed.servers import PostgresServer
+from replicator_testbed.sqlserver.databases import SqlServers
 from replicator_testbed.sqlserver.drivers import Address, Driver, connect
 from replicator_testbed.sqlserver.foreign import DSN, address_of, server_under_test
 from replicator_testbed.sqlserver.model import SqlServerModel
@@ -82,6 +83,23 @@ def test_another_server_is_used_as_the_model_would_be_and_left_empty(
             two.model.capture.lag = timedelta(0)
         assert "t" in names(foreign)
     assert names(foreign) == []
+
+
+@pytest.mark.skipif(DSN in os.environ, reason="it needs a model that runs next to the server")
+def test_each_database_of_a_test_is_as_the_first_one_was(foreign: SqlServerModel, postgres: PostgresServer) -> None:
+    for is_tracked in (False, True, True, False):
+        with SqlServers(postgres=postgres, is_tracked=is_tracked).database() as database:
+            assert database.server.address == foreign.address
+            database.execute(
+                "CREATE TYPE dbo.code FROM nvarchar(20)",
+                "CREATE TABLE dbo.t (id int NOT NULL PRIMARY KEY, c dbo.code NULL)",
+            )
+            database.capture("t")
+            with (
+                pytest.raises(pytest.skip.Exception, match="a second database"),
+                SqlServers(postgres=postgres).database(),
+            ):
+                pass
 
 
 @pytest.mark.skipif(DSN in os.environ, reason="it needs a model that runs next to the server")

@@ -75,7 +75,6 @@ def watched(database: SqlServerDatabase, request: pytest.FixtureRequest) -> Iter
     capture._health._clock = lambda: watched.now[0]
     capture._health._moved_at = 0.0
     yield watched
-    database.server.capture.failure = None
     reader.close()
     source.close()
 

@@ -7,6 +7,7 @@ statement whose snapshot does not have the row does not wait for it.
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from replicator_testbed.sqlserver.engine.names import quoted
@@ -46,11 +47,13 @@ def wait_for_captured_commits(database: Database, tables: frozenset[int], lock_t
     )
     query = _HIDDEN.format(changed=changed)
     deadline = time.monotonic() + lock_timeout_ms / 1000
-    try:
-        while database.execute(query) != [(0,)]:
-            database.waits_for_commits = True
-            if lock_timeout_ms >= 0 and time.monotonic() >= deadline:
-                raise SqlError(1222, "Lock request time out period exceeded.", state=51)
-            time.sleep(_POLL_S)
-    finally:
-        database.waits_for_commits = False
+    # Not on the connection that all share: the capture job, which needs that one, may have locked a change table to alter it.
+    with closing(database.connect()) as connection:
+        try:
+            while connection.execute(query.encode()).fetchall() != [(0,)]:
+                database.waits_for_commits = True
+                if lock_timeout_ms >= 0 and time.monotonic() >= deadline:
+                    raise SqlError(1222, "Lock request time out period exceeded.", state=51)
+                time.sleep(_POLL_S)
+        finally:
+            database.waits_for_commits = False
