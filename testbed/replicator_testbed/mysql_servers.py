@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from replicator_testbed.data_folders import copy_or_make
 from replicator_testbed.mysql_programs import Programs, mariadb_programs, mysql_programs
-from replicator_testbed.scratch_servers import HOST, TIMEOUT_SECONDS, ScratchServer, ServerFailedError
+from replicator_testbed.scratch_servers import HOST, TIMEOUT_SECONDS, ScratchServer, ServerFailedError, folder_in_memory
 
 if TYPE_CHECKING:
     import pymysql
@@ -37,7 +37,7 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "log-bin": "binlog",
     "binlog-row-image": "FULL",
     "binlog-row-metadata": "FULL",
-    # Checked by `validate`; the scratch folder is on a file system where they cost little.
+    # Checked by `validate`; the scratch folder is in memory, if there is room, where they cost little.
     "sync-binlog": "1",
     "innodb-flush-log-at-trx-commit": "1",
     "innodb-buffer-pool-size": "64M",
@@ -148,7 +148,10 @@ class MysqlServer(ScratchServer):
         self.version = self._programs.version()
         """As its program names it, such as `(8, 0, 15)`."""
         self._is_old_mysql = flavor == "mysql" and self.version < _NEW_WORDS_SINCE
-        super().__init__(f"replicator-{flavor}-", tls=tls, owner=_account_for(self._programs))
+        # Each definition of a table is forced to disk several times, which no setting prevents.
+        super().__init__(
+            f"replicator-{flavor}-", tls=tls, owner=_account_for(self._programs), folder=folder_in_memory()
+        )
         self._usual = {**DEFAULT_SETTINGS, **(MARIADB_SETTINGS if flavor == "mariadb" else MYSQL_SETTINGS)}
         self._settings = {
             **self._usual,

@@ -16,13 +16,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
+
+import psutil
 
 from replicator.testing.waiting import PATIENCE
 
 HOST = "127.0.0.1"
 PORT_ATTEMPTS_MAX = 5
 TIMEOUT_SECONDS = round(120 * PATIENCE)
+MEMORY: Final = Path("/dev/shm")  # noqa: S108 - folders in it have names that nobody can foresee
+"""Files that are in memory, where no write waits for a disk. A killed server finds them again; a test cannot cut the power."""
+MEMORY_BYTES_MIN: Final = 8 << 30
 
 
 class ServerProgramsNotFoundError(RuntimeError):
@@ -31,6 +36,14 @@ class ServerProgramsNotFoundError(RuntimeError):
 
 class ServerFailedError(RuntimeError):
     """A server program failed; the text has its output and the end of the server's log."""
+
+
+def folder_in_memory() -> Path | None:
+    """Return a file system in memory; None where there is not much room, or where somebody said where temporary files go."""
+    if "TMPDIR" in os.environ or not MEMORY.is_dir():
+        return None
+    room = min(psutil.disk_usage(str(MEMORY)).free, psutil.virtual_memory().available)
+    return MEMORY if room >= MEMORY_BYTES_MIN else None
 
 
 class ScratchServer(ABC):
@@ -43,17 +56,18 @@ class ScratchServer(ABC):
     port_taken: ClassVar[str]
     """What the server says where another process has its port."""
 
-    def __init__(self, prefix: str, *, tls: bool, owner: tuple[int, int] | None) -> None:
+    def __init__(self, prefix: str, *, tls: bool, owner: tuple[int, int] | None, folder: Path | None = None) -> None:
         """Make the folder.
 
         Args:
             prefix: Of the folder's name.
+            folder: Where to make it; None: where temporary files are.
             tls: Make a certificate for localhost and 127.0.0.1.
             owner: Ids of the account and the group that the server runs under; None: those of this process.
         """
         self._owner = owner
         self._tls = tls
-        self._folder = Path(tempfile.mkdtemp(prefix=prefix))
+        self._folder = Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
         self._own(self._folder)
         self._folder.chmod(0o755)
         self._guardian: subprocess.Popen[bytes] | None = None

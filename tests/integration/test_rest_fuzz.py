@@ -19,7 +19,7 @@ from replicator_testbed.present import present
 from replicator_testbed.rest import serving
 
 CHECKS: Final = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
-TIME_S: Final = 40
+TIME_S: Final = 25
 """What a run may take; it then ends with what it has tried, hundreds of requests."""
 
 
