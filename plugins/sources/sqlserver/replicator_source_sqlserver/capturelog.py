@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+from replicator_source_sqlserver.catalogue import CaptureInstance
 from replicator_source_sqlserver.changes import Image
 from replicator_source_sqlserver.changetable import change_table
 from replicator_source_sqlserver.connection import Connection
@@ -50,6 +51,10 @@ _COUNTS: Final = (
 )
 # Both are times of the server's clock.
 _AGE: Final = "SELECT TOP (1) m.tran_end_time, GETDATE() FROM cdc.lsn_time_mapping m ORDER BY m.start_lsn DESC"
+_NEWEST_TOKEN: Final = (
+    f"SELECT TOP (1) [__$start_lsn], [__$command_id], {quoted(TOKEN)} FROM {{table}}"
+    f" WHERE [__$operation] IN ({Image.INSERTED:d}, {Image.AFTER:d}) ORDER BY [__$start_lsn] DESC, [__$command_id] DESC"
+)
 _CLOCKS: Final = "SELECT GETDATE(), GETUTCDATE()"
 
 
@@ -151,6 +156,16 @@ def tokens(connection: Connection, reading: Reading) -> Sequence[tuple[bytes, st
     )
     rows: list[Any] = connection.rows(query, [reading.after, reading.upto])
     return [(bytes(lsn), token) for lsn, token in rows if token is not None]
+
+
+def newest_token(connection: Connection, instances: Sequence[CaptureInstance]) -> str | None:
+    """The last that was captured of what was written into the signal table; None if no instance has anything."""
+    found: list[tuple[bytes, int, str | None]] = [
+        (bytes(lsn), command, token)
+        for instance in instances
+        for lsn, command, token in connection.rows(_NEWEST_TOKEN.format(table=change_table(instance.name)))
+    ]
+    return max(found, key=lambda row: row[:2])[-1] if found else None
 
 
 def zone(connection: Connection) -> timedelta:

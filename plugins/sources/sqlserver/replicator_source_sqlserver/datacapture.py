@@ -23,17 +23,17 @@ from replicator_source_sqlserver.capture import Capture, Sessions
 from replicator_source_sqlserver.capturedtables import CapturedTables
 from replicator_source_sqlserver.catalogue import CaptureInstance, CatalogTable
 from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.connection import Connection
+from replicator_source_sqlserver.connection import Connection, Session
 from replicator_source_sqlserver.denials import hidden, read_captured, verify_some_readable
-from replicator_source_sqlserver.errors import is_unknowable
-from replicator_source_sqlserver.health import HEARTBEAT_S, CaptureHealth
+from replicator_source_sqlserver.errors import is_blocked, is_unknowable
+from replicator_source_sqlserver.health import HEARTBEAT_S, CaptureHealth, behind
 from replicator_source_sqlserver.history import HistoryReader, KnownHistory
 from replicator_source_sqlserver.instances import readings
 from replicator_source_sqlserver.log import ChangeReader
 from replicator_source_sqlserver.logend import LogEndShown, log_end
 from replicator_source_sqlserver.lsn import lsn_to_text
 from replicator_source_sqlserver.managing import ManagedInstances
-from replicator_source_sqlserver.marks import AwaitedMarks, server_moment, write_token
+from replicator_source_sqlserver.marks import AwaitedMarks, read_token, server_moment, write_token
 from replicator_source_sqlserver.position import Position
 from replicator_source_sqlserver.server import read_account, read_facts, read_retention
 from replicator_source_sqlserver.settling import Settling
@@ -155,7 +155,11 @@ class ChangeDataCapture(Capture):
             retention = read_retention(connection)
             is_waiting = isinstance(since, LsnVisibility) and not self._visibility(connection).is_beyond(since)
         assert isinstance(moment, datetime)
-        waiting = self._health.reasons if self._health is not None else []
+        # Before the log is open, too: an attempt that follows one that the capture job has ended says why from its beginning.
+        if self._health is None:
+            waiting = behind(self._stands_s(self.sessions.watch), has_signal=self.config.signal is not None)
+        else:
+            waiting = self._health.reasons
         if is_waiting and isinstance(since, LsnVisibility):
             waiting.append(f"commits up to {lsn_to_text(since.captured)}, for a minute")
         return LogStatus(
@@ -208,7 +212,14 @@ class ChangeDataCapture(Capture):
         self._captured = CapturedTables(
             schemas, numbers, renew=self._managed.renew if self.config.manage_capture else None
         )
-        self._health = CaptureHealth(self._beat if self.config.signal is not None else None, returned=self._returned)
+        self._health = CaptureHealth(
+            self._beat if self.config.signal is not None else None,
+            returned=self._returned,
+            head=head,
+            stands_s=self._stands_s(self.sessions.log),
+        )
+        with self.sessions.log.use("looking at the capture job") as connection:
+            self._health.verify_moving(connection)
         reader = ChangeReader(
             self.sessions.following(history.verify),
             position=position,
@@ -261,6 +272,25 @@ class ChangeDataCapture(Capture):
             self._managed.capture(connection, found.values())
             found = discovery.read_tables(connection, [signal])
         return found[signal].instances if signal in found else ()
+
+    def _stands_s(self, session: Session) -> float:
+        """For how long nothing was captured although our last write waits for it; without a signal table, for how long at all.
+
+        0 if it does not wait, or nobody can know.
+        """
+        signal = self.config.signal
+        with session.use("looking how long nothing was captured", table=signal) as connection:
+            try:
+                age = max(capturelog.age(connection) or 0.0, 0.0)
+                if age == 0.0 or signal is None:
+                    return age
+                captured = capturelog.newest_token(connection, self._signal_instances(connection))
+                written = read_token(connection, signal)
+            except pyodbc.Error as error:
+                if not (is_unknowable(error) or is_blocked(error)):
+                    raise
+                return 0.0
+        return 0.0 if captured in {None, written} else age
 
     def _returned(self, connection: Connection, after: bytes, upto: bytes) -> int | None:
         """See `health.Returned`."""

@@ -41,6 +41,9 @@ class CaptureHealth:
     Args:
         beat: Writes into the signal table, and returns the write's number, which grows; None if there is no such table.
         returned: See `Returned`.
+        head: Up to where the capture job has come.
+        stands_s: For how long it has captured nothing although something was to be captured, as far as the server shows it. An
+            attempt that begins while the job stands still knows by it what the one before had found.
     """
 
     def __init__(
@@ -48,26 +51,30 @@ class CaptureHealth:
         beat: Callable[[], int] | None,
         *,
         returned: Returned = lambda *_: None,
+        head: bytes | None = None,
+        stands_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._beat, self._returned, self._clock = beat, returned, clock
-        self._head: bytes | None = None
-        self._moved_at = clock()
+        self._head = head
+        self._moved_at = since = clock() - stands_s
         self._looked_at: float | None = None
         self._unanswered_since: float | None = None
         self._awaited: tuple[int, float] | None = None
         """The write that is awaited, and when it was made."""
         self._checked: bytes | None = None
         """Up to where it was not found."""
-        self._late_s = self._last_late_s = 0.0
+        if stands_s > 0.0:
+            # A write of an earlier attempt is not back; any of this one stands for it.
+            self._unanswered_since, self._awaited, self._checked = since, (0, since), head
+        self._late_s, self._last_late_s = stands_s, 0.0
         self._blocked_since: float | None = None
 
     @property
     def reasons(self) -> list[str]:
         """What the reader waits for, for the status; may be asked from any thread."""
-        found, late_s, blocked_since = [], max(self._late_s, self._last_late_s), self._blocked_since
-        if late_s >= (IDLE_S if self._beat is None else BEHIND_S):
-            found.append(f"the capture job, which is at least {late_s:.0f} s behind (capture_behind)")
+        blocked_since = self._blocked_since
+        found = behind(max(self._late_s, self._last_late_s), has_signal=self._beat is not None)
         if blocked_since is not None and (blocked_s := self._clock() - blocked_since) >= BEHIND_S:
             found.append(f"a lock on tables of change data capture, for {blocked_s:.0f} s (lock_timeout)")
         return found
@@ -89,6 +96,15 @@ class CaptureHealth:
             else:
                 self._look_for_write(connection, now)
                 self._write(self._beat, now)
+        self.verify_moving(connection)
+
+    def verify_moving(self, connection: Connection) -> None:
+        """Raise if the position has stood still for too long.
+
+        Raises:
+            SourceUnavailableError: `capture_stalled`, `capture_failing`.
+        """
+        now = self._clock()
         # While nobody looks, nothing is written, and nothing has to be captured.
         since = self._moved_at if self._beat is None else self._unanswered_since
         if since is not None and now - since > self._limit_s:
@@ -149,6 +165,13 @@ class CaptureHealth:
             code="capture_failing",
             action="Fix what `SELECT * FROM sys.dm_cdc_errors` says. Replicator continues once the capture job does.",
         )
+
+
+def behind(late_s: float, *, has_signal: bool) -> list[str]:
+    """What the status says of a capture job that is so far behind; nothing as long as that is usual."""
+    if late_s < (BEHIND_S if has_signal else IDLE_S):
+        return []
+    return [f"the capture job, which is at least {late_s:.0f} s behind (capture_behind)"]
 
 
 def _stalled(seconds: float) -> SourceUnavailableError:

@@ -111,6 +111,12 @@ def write_token(connection: Connection, signal: TableId, token: str) -> None:
         connection.changed(update, [token])
 
 
+def read_token(connection: Connection, signal: TableId) -> str | None:
+    """What stands in the signal table; None if nothing does."""
+    rows = connection.rows(f"SELECT {TOKEN} FROM {quoted_table(signal)} WHERE id = 1")
+    return rows[0][0] if rows else None
+
+
 def server_moment(connection: Connection) -> datetime:
     """The server's clock, without a zone, as change data capture has times."""
     moment = connection.rows("SELECT GETDATE()")[0][0]

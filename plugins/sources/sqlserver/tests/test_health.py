@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import pytest
 
 from replicator.config import Secret
 from replicator.model.errors import SourceUnavailableError
+from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import LogReader, PullLimits, SourceContext
 from replicator_source_sqlserver import capturelog
@@ -36,6 +38,7 @@ class Watched:
     database: SqlServerDatabase
     source: SqlServerSource
     reader: LogReader
+    offset: Offset
     now: list[float] = field(default_factory=lambda: [0.0])
 
     def at(self, now: float) -> None:
@@ -68,7 +71,7 @@ def watched(database: SqlServerDatabase, request: pytest.FixtureRequest) -> Iter
     database.server.capture.stop()
     database.server.capture.scan_all()
     reader = source.open_log(offset, schemas)
-    watched = Watched(database, source, reader)
+    watched = Watched(database, source, reader, offset)
     capture = source._capture
     assert isinstance(capture, ChangeDataCapture)
     assert capture._health is not None
@@ -90,6 +93,63 @@ def test_a_job_that_stands_still_is_told(watched: Watched) -> None:
     with pytest.raises(SourceUnavailableError) as raised:
         watched.at(limit_s + 2.0)
     assert raised.value.code == "capture_stalled"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second in place of minutes."""
+    for name in ("SIGNAL_S", "IDLE_S"):
+        monkeypatch.setattr(f"replicator_source_sqlserver.health.{name}", 1.0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_attempt_that_begins_while_the_job_stands_still_ends_at_once(watched: Watched) -> None:
+    """It would else be green until its own time is up, again and again."""
+    schemas = {T: watched.source.describe([T])[T].schema}
+    watched.at(1.0)
+    time.sleep(1.5)
+    with pytest.raises(SourceUnavailableError) as raised:
+        watched.source.open_log(watched.offset, schemas)
+    assert raised.value.code == "capture_stalled"
+    watched.database.execute("INSERT INTO t VALUES (1)")
+    watched.scan()
+    with closing(watched.source.open_log(watched.offset, schemas)) as reader:
+        reader.pull(WIDE)
+        assert watched.waiting_for == []
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("watched", [True], indirect=True)
+def test_an_idle_database_whose_last_write_was_captured_is_no_stalled_one(watched: Watched) -> None:
+    """As after a long pause: nothing was written, and nothing captured."""
+    watched.at(1.0)
+    watched.scan()
+    time.sleep(1.5)
+    schemas = {T: watched.source.describe([T])[T].schema}
+    with closing(watched.source.open_log(watched.offset, schemas)) as reader:
+        reader.pull(WIDE)
+        assert watched.waiting_for == []
+
+
+@pytest.mark.parametrize("watched", [True], indirect=True)
+def test_a_job_that_was_behind_is_behind_for_the_next_attempt(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replicator_source_sqlserver.health.BEHIND_S", 1.0)
+    watched.at(1.0)
+    time.sleep(1.5)
+    schemas = {T: watched.source.describe([T])[T].schema}
+    with closing(watched.source.open_log(watched.offset, schemas)) as reader:
+        (line,) = watched.waiting_for
+        assert "capture_behind" in line
+        reader.pull(WIDE)
+        assert len(watched.waiting_for) == 1
+        watched.scan()
+        monkeypatch.setattr("replicator_source_sqlserver.health.HEARTBEAT_S", 0.0)
+        reader.pull(WIDE)
+        watched.scan()
+        reader.pull(WIDE)
+        assert watched.waiting_for == []
 
 
 def test_a_job_that_fails_is_told_with_its_error(watched: Watched) -> None:
