@@ -50,14 +50,17 @@ def reload(store: StateStore, home: Home, registry: Registry, loaded: LoadedConf
     record, assessment = lifecycle.put(store, home, registry, loaded)
     sections = changed_sections(before.config, record.config)
     known, selected = {table.table for table in tables}, set(assessment.selected)
+    # A table that was renamed in the source, or dropped there, is still the one that the configuration selects by its first name.
+    named = known | {table.source_table for table in tables if table.source_table is not None}
+    kept = set(loaded.config.tables.select(known).tables)
     return Reloaded(
         record=record,
         assessment=assessment,
         sections=sections,
         roles=concerned(sections),
-        added=tuple(sorted(selected - known)),
-        removed=tuple(sorted(known - selected)) if selected else (),
-        recreated=tuple(table for table in recreated if table in selected),
+        added=tuple(sorted(selected - named)),
+        removed=tuple(sorted(known - kept)),
+        recreated=tuple(table for table in recreated if table in kept),
         has_worker=store.lease(record.name) is not None,
     )
 

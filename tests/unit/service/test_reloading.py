@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -75,6 +76,17 @@ def test_tables_that_come_go_and_need_a_new_target_table_are_named(
         "  removed: public.b; its target table stays",
         "  needs a new target table (deletes, source_timestamp): public.a. Run: replicator snapshot shop public.a --recreate",
     ]
+
+
+def test_tables_that_were_renamed_or_dropped_in_the_source_neither_come_nor_go(
+    store: StateStore, tmp_path: Path
+) -> None:
+    lease = present(store.lease("shop"))
+    gone = TableId("public", "gone")
+    renamed = replace(table_life.added(gone), source_table=C)
+    store.put_tables("shop", lease.epoch, [renamed, table_life.added(TableId("public", "dropped"))])
+    found = reloaded(store, tmp_path, document(tmp_path, "public.*"))
+    assert (found.sections, found.added, found.removed) == (("tables",), (), ())
 
 
 def test_without_a_worker_the_next_one_uses_it(
