@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from replicator.config import Secret
 from replicator.model.errors import ConfigError
@@ -68,6 +69,16 @@ def test_nothing_in_a_password_ends_it() -> None:
 def test_nothing_adds_settings_to_freetds(changed: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="FreeTDS cannot read"):
         SqlServerConfig(**{"host": "h", "user": "u", "database": "d", **changed})
+
+
+@pytest.mark.parametrize("changed", [{"tls_cert": "/c"}, {"tls_key": "/k"}, {"tls_cert": "/c", "tls_key": "/k"}])
+def test_a_clients_certificate_is_refused_without_asking_for_the_other_file(changed: dict[str, str]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        config(**changed)
+    assert {error["loc"] for error in caught.value.errors()} == {(name,) for name in changed}
+    assert {error["msg"].partition(";")[0] for error in caught.value.errors()} == {
+        "Value error, SQL Server knows no accounts by certificate over ODBC"
+    }
 
 
 @pytest.mark.parametrize("driver", ["a;b", "{x}", "a=b", ""])
