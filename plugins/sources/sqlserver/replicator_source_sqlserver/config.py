@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from replicator.model.schema import TableId
 from replicator.plugins.kit.relational import RelationalConfig
 from replicator.plugins.lineage import DatasetName
 
 FREETDS: Final = "FreeTDS"
+_NO_CERTIFICATES: Final = "Refused: SQL Server takes no client certificates over ODBC."
 
 
 class SqlServerConfig(RelationalConfig):
@@ -23,6 +24,8 @@ class SqlServerConfig(RelationalConfig):
         description="Account that reads. It needs SELECT on the tables, and on the change table of each.",
     )
     database: str = Field(min_length=1, description="Database that is replicated.")
+    tls_cert: Path | None = Field(default=None, description=_NO_CERTIFICATES)
+    tls_key: Path | None = Field(default=None, description=_NO_CERTIFICATES)
     driver: str = Field(
         default=FREETDS,
         min_length=1,
@@ -57,10 +60,16 @@ class SqlServerConfig(RelationalConfig):
         "proof against changes that are captured a moment before they are visible.",
     )
 
+    # Of each alone: to have both, as other sources do, would help nobody here.
+    @field_validator("tls_cert", "tls_key")
+    @classmethod
+    def _is_left_out(cls, value: Path | None) -> Path | None:
+        if value is not None:
+            raise ValueError("SQL Server knows no accounts by certificate over ODBC; leave tls_cert and tls_key out")
+        return value
+
     @model_validator(mode="after")
     def _driver_can_be_told(self) -> Self:
-        if self.tls_cert is not None:
-            raise ValueError("tls_cert and tls_key: SQL Server knows no accounts by certificate over ODBC")
         # FreeTDS's file of settings has a line for each, and no way to quote.
         for name, value in (("host", self.host), ("tls_ca", str(self.tls_ca or ""))):
             if any(character in value for character in "\n\r;#"):

@@ -17,7 +17,7 @@ from replicator.model.errors import ReplicatorError
 from replicator.plugins.kit.session import Session as KitSession
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.driver import DriverSettings, settings_of, write_freetds_conf
-from replicator_source_sqlserver.errors import CANCELLED, translate
+from replicator_source_sqlserver.errors import CANCELLED, translate, translate_connect
 
 Row = Sequence[Any]
 
@@ -232,6 +232,10 @@ class Session(KitSession[Connection]):
     @override
     def translated(self, error: Exception, doing: str, table: str | None) -> ReplicatorError:
         return translate(error, doing=doing, table=table)
+
+    @override
+    def translated_connect(self, error: Exception, doing: str) -> ReplicatorError:
+        return translate_connect(error, doing=doing, tls=self._connector.config.tls_mode)
 
 
 @contextmanager

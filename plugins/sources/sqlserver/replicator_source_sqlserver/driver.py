@@ -41,7 +41,7 @@ def settings_of(config: SqlServerConfig) -> DriverSettings:
     """What the driver is told of a configuration.
 
     Raises:
-        ConfigError: `tls_not_verifiable`: the driver cannot do what `tls` asks for.
+        ConfigError: `tls_not_verifiable`: the driver cannot do what `tls` asks for, or cannot use `tls_ca`; `driver_cannot_be_told`.
     """
     account = {
         "DRIVER": config.driver,
@@ -87,10 +87,24 @@ def _freetds_conf(config: SqlServerConfig) -> str:
     }
     if config.tls_mode in {"verify-ca", "verify-full"}:
         settings |= {
-            "ca file": str(config.tls_ca or _system_authorities()),
+            "ca file": str(_system_authorities() if config.tls_ca is None else _readable(config.tls_ca)),
             "check certificate hostname": "yes" if config.tls_mode == "verify-full" else "no",
         }
     return f"[{SERVER_NAME}]\n" + "".join(f"\t{name} = {value}\n" for name, value in settings.items())
+
+
+def _readable(authorities: Path) -> Path:
+    """The file, which was read once: FreeTDS says of one that it cannot use no more than that there is no connection."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(authorities)
+    except OSError as error:
+        reason = "it has no certificate in PEM" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ConfigError(
+            f"source.tls_ca: {authorities} cannot be used: {reason}.",
+            code="tls_not_verifiable",
+            action="Set `source.tls_ca` to a PEM file of the authority of the server's certificate, which Replicator may read.",
+        ) from error
+    return authorities
 
 
 def _system_authorities() -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from replicator.model.errors import (
@@ -14,6 +15,7 @@ from replicator.model.errors import (
     TableError,
     UnsupportedTypeError,
 )
+from replicator.plugins.kit.relational import TlsMode
 
 # SQL Server's number → our code: what may pass by itself.
 _TRANSIENT: Final = {
@@ -81,7 +83,15 @@ NO_SUCH_VALUE: Final = frozenset({220, 235, 241, 242, 244, 245, 248, 293, 295, 6
 """A text is no value of the type that it is cast to. 6522: of a type of .NET."""
 _CHECK_ACCOUNT: Final = "Check source.user, source.password and source.database, and that the account is not locked."
 _GRANT: Final = "Grant the permission that the message names. docs/sources/sqlserver.md lists all that are needed."
+# FreeTDS's: nothing answers there.
+_NO_SERVER: Final = 20009
 _CHECK_SERVER: Final = "Check that the server runs, and that source.host and source.port are right."
+_TLS_NEEDS: Final[Mapping[TlsMode, str]] = {
+    "require": "that the server offers TLS",
+    "verify-ca": "that the server offers TLS, and that source.tls_ca has the authority of its certificate",
+    "verify-full": "that the server offers TLS, that source.tls_ca (without it: the system) has the authority of its certificate, and"
+    " that the certificate is for the name in source.host",
+}
 NO_DRIVER: Final = (
     "Install FreeTDS (Debian, Ubuntu: `apt-get install tdsodbc unixodbc`), or Microsoft's driver from Microsoft's own package"
     " repository (`ACCEPT_EULA=Y apt-get install msodbcsql18`). Then name it in `source.driver`: `FreeTDS` or `ODBC Driver 18 for"
@@ -92,6 +102,8 @@ _NO_SUCH_DRIVER: Final = frozenset({"IM002", "IM003", "IM004", "01000"})
 # FreeTDS says HY000 without a number of a connection that is lost.
 _CONNECTION_STATES: Final = ("08", "HY106", "HY000")
 _CONNECTING: Final = "(SQLDriverConnect)"
+# No connection. FreeTDS says it of an unknown host and of whatever is wrong about TLS; of a port where nothing answers it has 08S01.
+_NOT_CONNECTED: Final = "08001"
 CANCELLED: Final = "HY008"
 """The statement was cancelled from our side."""
 _TIME_STATES: Final = ("HYT",)
@@ -126,6 +138,15 @@ def is_unknowable(error: BaseException) -> bool:
 def is_blocked(error: BaseException) -> bool:
     """Whether a statement gave up on a lock: it waited for too long, or was the victim of a deadlock."""
     return number_of(error) in _BLOCKED
+
+
+def translate_connect(error: Exception, *, doing: str, tls: TlsMode) -> ReplicatorError:
+    """As `translate`, where a connection was opened. `tls`: what was asked for, which may be what failed."""
+    needs = _TLS_NEEDS.get(tls)
+    if needs is None or state_of(error) != _NOT_CONNECTED or _CONNECTING not in _text_of(error):
+        return translate(error, doing=doing)
+    action = f"{_CHECK_SERVER} It may also be TLS: check {needs}, as `source.tls: {tls}` demands."
+    return SourceUnavailableError(f"{doing}: {facts_of(error)}", code="source_unavailable", action=action)
 
 
 def translate(error: Exception, *, doing: str, table: str | None = None) -> ReplicatorError:
@@ -171,7 +192,8 @@ def _of_number(number: int | None, message: str, table: str | None) -> Replicato
     if number in TABLE_CHANGED and table is not None:
         return SchemaConflictError(message, code="table_changed", table=table)
     if number is not None and number in _TRANSIENT:
-        return SourceUnavailableError(message, code=_TRANSIENT[number], table=table)
+        action = _CHECK_SERVER if number == _NO_SERVER else None
+        return SourceUnavailableError(message, code=_TRANSIENT[number], table=table, action=action)
     return None
 
 

@@ -29,6 +29,7 @@ from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import USER, SqlServerModel
 
 Open = Callable[..., pyodbc.Connection]
+OpenSession = Callable[..., Session]
 PASSWORDS = ["a}b", "{a}", "a}", "{a", "a;b", "a b=c'\"", "a}}b", "żółw", "};x=y"]
 
 
@@ -132,6 +133,71 @@ def test_microsofts_driver_verifies_by_what_the_system_trusts(
         open_(model, Driver.MICROSOFT, host="localhost", tls=tls)
 
 
+def remedy(session: Session) -> str:
+    """What is told of a connection that fails."""
+    with pytest.raises(SourceUnavailableError) as failed:
+        session.rows("reading", "SELECT 1")
+    assert failed.value.code == "source_unavailable"
+    assert failed.value.action is not None
+    assert failed.value.action.startswith("Check that the server runs, and that source.host and source.port are right.")
+    return failed.value.action
+
+
+@pytest.mark.parametrize("driver", Driver)
+def test_a_certificate_that_was_not_verified_is_told_as_a_possibility(
+    presented: tuple[str, SqlServerModel],
+    authorities: dict[str, Authority],
+    open_session: OpenSession,
+    monkeypatch: pytest.MonkeyPatch,
+    driver: Driver,
+) -> None:
+    what, model = presented
+    # The system of Microsoft's driver; FreeTDS looks into `tls_ca` only.
+    monkeypatch.setenv("SSL_CERT_FILE", str(authorities["trusted"].certificate))
+    ca = authorities["trusted"].certificate if driver is Driver.FREETDS else None
+    session = open_session(model, driver, host="localhost", tls="verify-full", tls_ca=ca)
+    if what == "trusted":
+        assert session.rows("reading", "SELECT 1")[0][0] == 1
+        return
+    said = remedy(session)
+    for setting in ("`source.tls: verify-full`", "source.tls_ca", "the certificate is for the name in source.host"):
+        assert setting in said
+
+
+@pytest.fixture(scope="module")
+def without_tls(postgres: PostgresServer) -> Iterator[SqlServerModel]:
+    """A model; any other server would have TLS."""
+    with server_under_test(postgres, tls=None) as model:
+        yield model
+
+
+@pytest.mark.parametrize("driver", Driver)
+@pytest.mark.parametrize(("tls", "names_authorities"), [("require", False), ("verify-full", True)])
+def test_a_server_without_tls_may_be_why_there_is_no_connection(
+    without_tls: SqlServerModel, open_session: OpenSession, driver: Driver, tls: str, names_authorities: bool
+) -> None:
+    said = remedy(open_session(without_tls, driver, tls=tls))
+    assert "that the server offers TLS" in said
+    assert f"`source.tls: {tls}`" in said
+    assert ("source.tls_ca" in said) is names_authorities
+
+
+@pytest.mark.parametrize("driver", Driver)
+@pytest.mark.parametrize("tls", ["disable", "verify-full"])
+def test_a_port_where_nothing_answers_is_no_matter_of_tls(
+    model: SqlServerModel, open_session: OpenSession, driver: Driver, tls: str
+) -> None:
+    said = remedy(open_session(model, driver, port=1, tls=tls, connect_timeout="1s"))
+    assert "TLS" not in said
+
+
+def test_an_unknown_host_is_no_matter_of_tls_where_none_is_demanded(
+    model: SqlServerModel, open_session: OpenSession
+) -> None:
+    for tls in ("disable", "prefer"):
+        assert "TLS" not in remedy(open_session(model, Driver.FREETDS, host="nowhere.invalid", tls=tls))
+
+
 # -- errors --------------------------------------------------------------------------------------------------------------
 
 
@@ -222,7 +288,7 @@ def test_a_driver_that_is_missing(model: SqlServerModel, open_: Open, tmp_path: 
 
 @pytest.mark.parametrize("driver", Driver)
 def test_what_was_cancelled_does_not_end_as_if_it_were_complete(
-    model: SqlServerModel, open_session: Callable[..., Session], driver: Driver
+    model: SqlServerModel, open_session: OpenSession, driver: Driver
 ) -> None:
     session = open_session(model, driver)
 
