@@ -36,9 +36,9 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: SqlServerConfi
         *_types(table),
         *_hidden(table, facts, known),
         *_permissions(table, facts, known),
+        *_large_values(table, facts),
         *_instances(table, facts, config, known),
         *_code_pages(table, facts, known),
-        *_large_values(table, facts),
         *_key(table, facts),
         *_digits(table),
     ]
@@ -272,8 +272,6 @@ def _permissions(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> 
 
 
 def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig, known: TableFacts) -> list[Problem]:
-    if not facts.is_captured:
-        return []
     if not table.instances:
         return [] if config.manage_capture else [_not_captured(table, facts, config, known)]
     problems = []
@@ -345,6 +343,8 @@ def _not_captured(table: CatalogTable, facts: ServerFacts, config: SqlServerConf
         code="table_not_captured",
         table=str(table.table),
         message="no capture instance records its changes",
+        # If the database captures nothing, that is the cause, which fails no table by itself.
+        severity=Severity.BLOCKING if facts.is_captured else Severity.WARNING,
         sql=remedies.enable_table(
             table.table, facts.account, bars_switch=known.is_partitioned and config.partition_switch == "refuse"
         ),
