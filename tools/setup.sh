@@ -5,7 +5,8 @@
 #
 # Quick to repeat: .venv/.setup-stamp holds a hash of everything the result depends on, and nothing is done while it fits.
 # What is installed outside .venv is said first: Java and the server programs of PostgreSQL and MariaDB, and ODBC with
-# FreeTDS, by apt, where they are missing; the Delta jars, which Spark puts into its Ivy cache; and a MySQL server and plugins of MariaDB, unpacked into the user's cache.
+# FreeTDS, by apt, where they are missing; the Delta jars, which Spark puts into its Ivy cache; a MySQL server, plugins of MariaDB and Prometheus, unpacked into the user's cache; and
+# chromium with its driver, by apt.
 # The demo from PostgreSQL needs no server programs: its PostgreSQL is a Python package. A later run without the option adds them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -262,6 +263,9 @@ if ! packages_fit; then
   make_venv
   say "Set-up installs into .venv: the packages of requirements.lock, the host and the plugins."
   say "Outside it: the Delta jars (about 90 MB), which Spark fetches into its Ivy cache."
+  if $with_servers; then
+    say "Also outside it, for the tests: MySQL (about 70 MB), plugins of MariaDB and Prometheus (about 60 MB), unpacked into ${XDG_CACHE_HOME:-$HOME/.cache}/replicator; chromium and its driver (about 100 MB), by apt-get."
+  fi
   install_packages
   quietly "the Delta jars" $venv/bin/python tools/resolve_jars.py
   quietly "an archive of Spark's classes, so that it starts faster" $venv/bin/python tools/class_archive.py

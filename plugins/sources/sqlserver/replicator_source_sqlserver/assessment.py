@@ -91,7 +91,7 @@ def assess_server(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
         *_replica(facts, config),
         *assess_account(facts, config),
         *_sessions(facts, config),
-        *assess_capture(facts),
+        *assess_capture(facts, config),
         *_signal(facts, config),
     ]
 
@@ -192,7 +192,7 @@ def _signal(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
             )
         ]
     problems = []
-    if not found.instances and not config.manage_capture and facts.is_captured:
+    if not found.instances and not config.manage_capture:
         problems.append(_signal_problem(table, "it is not captured", remedies.enable_table(table, facts.account)))
     known = facts.tables[found.object_id]
     if known.denied:

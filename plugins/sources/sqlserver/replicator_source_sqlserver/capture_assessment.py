@@ -8,11 +8,14 @@ from typing import Final
 
 from replicator.model.errors import Problem, Severity
 from replicator_source_sqlserver import remedies
+from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.health import IDLE_S
 from replicator_source_sqlserver.server import Job, ServerFacts
 
 _DAY: Final = timedelta(days=1)
 _WEEK: Final = timedelta(days=7)
+_USUAL: Final = timedelta(days=3)
+"""For how long a server keeps changes unless it is told otherwise."""
 _ACCELERATED: Final = (16, 0, 4185)
 """SQL Server 2022 CU 18, from which on change data capture and accelerated database recovery are supported together."""
 _WAITING: Final = "changes wait in the server's log, and the log grows"
@@ -33,7 +36,7 @@ _AFTER: Final[Mapping[int, str]] = {
 _LOOK: Final = "SELECT * FROM sys.dm_cdc_errors; -- and see docs/sources/sqlserver.md"
 
 
-def assess_capture(facts: ServerFacts) -> list[Problem]:
+def assess_capture(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     """Whether the database's changes are captured, and for how long they are kept."""
     if not facts.is_captured:
         return [
@@ -42,7 +45,8 @@ def assess_capture(facts: ServerFacts) -> list[Problem]:
                 message=f"change data capture is off for the database {facts.database}",
                 location=facts.database,
                 sql=(remedies.enable_database(facts),),
-            )
+            ),
+            *_retention_to_be(facts, config),
         ]
     # A readable secondary has no jobs, and does not know how those of the primary fare.
     if facts.is_read_only:
@@ -172,6 +176,21 @@ def _recovery(facts: ServerFacts) -> list[Problem]:
             action="Update the server. Or, while nobody is connected to the database: ALTER DATABASE CURRENT SET"
             " ACCELERATED_DATABASE_RECOVERY = OFF;",
             severity=Severity.WARNING,
+        )
+    ]
+
+
+def _retention_to_be(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
+    """Of a database that will capture. The first capture instance makes the job, so there has to be one in the same script."""
+    if config.manage_capture:
+        return []
+    return [
+        Problem(
+            code="log_retention",
+            message=f"the server will keep changes for {_USUAL.days} days; after a longer pause the position is lost",
+            location="msdb.dbo.cdc_jobs" if facts.has_jobs else "cdc.cdc_jobs",
+            sql=(remedies.keep_for(_WEEK),),
+            severity=Severity.NOTICE,
         )
     ]
 

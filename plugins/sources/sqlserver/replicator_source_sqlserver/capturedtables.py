@@ -13,7 +13,7 @@ from replicator_source_sqlserver.capturelog import InstanceStart
 from replicator_source_sqlserver.catalogue import Accepted, CaptureInstance, CatalogTable
 from replicator_source_sqlserver.changetable import ChangeTable
 from replicator_source_sqlserver.connection import Connection
-from replicator_source_sqlserver.denials import denied, hidden
+from replicator_source_sqlserver.denials import denied, hidden, read_captured
 from replicator_source_sqlserver.discovery import read_change_columns, read_objects
 from replicator_source_sqlserver.instances import begun_until
 from replicator_source_sqlserver.position import Position
@@ -23,6 +23,7 @@ from replicator_source_sqlserver.uncaptured import (
     COMMAND_ID,
     column_not_captured,
     command_id_missing,
+    table_missing,
     table_not_captured,
 )
 
@@ -127,7 +128,7 @@ class CapturedTables:
     def _reload(self, connection: Connection) -> None:
         self._account = read_account(connection)
         for table in self._unknown:
-            self._errors[table] = table_not_captured(table, self._account)
+            self._errors[table] = table_missing(table)
         self._unknown.clear()
         self._found = self._read(connection)
         if self._renew_instances(connection, self._renew):
@@ -251,11 +252,13 @@ class CapturedTables:
             for column in self._schemas[table].columns
         )
 
-    def missing(self, starts: Mapping[int, InstanceStart]) -> list[DDLEvent]:
+    def missing(self, connection: Connection, starts: Mapping[int, InstanceStart]) -> list[DDLEvent]:
         """Tables that were dropped; those of which nobody captures changes any more fail."""
         dropped = []
+        # It may have been dropped between the look at the instances and that at the tables.
+        captured = read_captured(connection) if any(t not in self._found for t in self.capturing()) else frozenset()
         for table in list(self.capturing()):
-            if table not in self._found and self._numbers[table] in {start.source for start in starts.values()}:
+            if table not in self._found and self._numbers[table] in captured:
                 # With a table that is dropped go its instances: this one is only hidden from our account.
                 self.fail(table, hidden(table, self.user))
             elif table not in self._found:

@@ -20,6 +20,7 @@ from replicator_source_sqlserver.changes import NONE, Image, Positions, Unpaired
 from replicator_source_sqlserver.connection import Row
 from replicator_source_sqlserver.lsn import SIZE
 from replicator_source_sqlserver.names import quoted
+from replicator_source_sqlserver.remedies import bit_nullable
 from replicator_source_sqlserver.rows import columns_of, decoded
 from replicator_source_sqlserver.types import ColumnSpec, DeclaredType, spec_of
 
@@ -177,8 +178,16 @@ class ChangeTable:
                     f" which row that was is unknown{'' if key else ' without a key'}.",
                     code="corrupt_rows",
                     table=str(self.schema.table),
-                    action=f"Give the table a primary key{' that has no bit' if key else ''}, or exclude it.",
+                    action=self._without_bits(column.name),
                 )
+
+    def _without_bits(self, column: str) -> str:
+        if self.schema.key:
+            return "Give the table a primary key that has no bit, or exclude it."
+        # The rows that were deleted are still in the target.
+        nullable = bit_nullable(self.schema.table, column)
+        again = "run `replicator snapshot NAME TABLE`"
+        return f"Give the table a primary key, or: {nullable} Then {again}. Or exclude the table."
 
     def _column(self, values: Sequence[Any], name: str, wanted: pa.DataType) -> pa.Array:
         spec = self.specs[name]

@@ -125,10 +125,8 @@ def read_objects(
     """What the catalogue says of tables by their numbers, whatever they are called now; those that do not exist are left out."""
     wanted, found = sorted(tables), dict[TableId, CatalogTable]()
     for start in range(0, len(wanted), _AT_ONCE):
-        listed = ", ".join(map(str, wanted[start : start + _AT_ONCE]))
-        there = {int(row[0]) for row in connection.rows(_NAMES.format(numbers=listed))}
-        if there:
-            found |= _described(connection, {number: tables[number] for number in there}, is_captured=is_captured)
+        numbers = {number: tables[number] for number in wanted[start : start + _AT_ONCE]}
+        found |= _described(connection, numbers, is_captured=is_captured)
     return found
 
 
@@ -161,6 +159,8 @@ def _described(
     keys = _by_first(connection.rows(_KEYS.format(numbers=listed)))
     rows = {int(number): int(count) for number, count in connection.rows(_ROWS.format(numbers=listed))}
     instances = _instances(connection, listed) if is_captured else {}
+    # Asked last: a table that was dropped meanwhile would look as if it had no instance, or no key.
+    there = {int(row[0]) for row in connection.rows(_NAMES.format(numbers=listed))}
     return {
         table: CatalogTable(
             table=table,
@@ -172,6 +172,7 @@ def _described(
             estimated_rows=rows.get(number),
         )
         for number, table in numbers.items()
+        if number in there
     }
 
 

@@ -195,7 +195,7 @@ class ChangeReader(LogReader):
         altered = capturelog.definitions(connection, self._position.lsn, head)
         self._tables.refresh(connection, starts, is_altered=bool(altered))
         self._check_kept(connection, starts)
-        if told := self._tables.missing(starts) or self._tables.overtaken(self._position.lsn, starts):
+        if told := self._tables.missing(connection, starts) or self._tables.overtaken(self._position.lsn, starts):
             return self._event(told, self._position.lsn, self._moment)
         reached = self._up_to_turn(commits, altered, starts)
         self._position, self._turned = reached.position, reached.turned
@@ -213,7 +213,7 @@ class ChangeReader(LogReader):
         starts = capturelog.starts(connection)
         self._tables.refresh(connection, starts, is_altered=False)
         self._check_kept(connection, starts)
-        if dropped := self._tables.missing(starts):
+        if dropped := self._tables.missing(connection, starts):
             return self._event(dropped, self._position.lsn, self._moment)
         errors = self._tables.take_errors()
         return LogBatch(open_transaction=None, table_errors=errors) if errors else None

@@ -126,6 +126,11 @@ def make_signal_table(table: TableId, account: Account) -> tuple[str, ...]:
     )
 
 
+def bit_nullable(table: TableId, column: str) -> str:
+    """Let a bit be NULL: it has not been reported of such a one that the log leaves it out of a deletion."""
+    return f"ALTER TABLE {quoted_table(table)} ALTER COLUMN {quoted(column)} bit NULL;"
+
+
 def track_database(retention: timedelta) -> str:
     """Have the database track changes."""
     return f"ALTER DATABASE CURRENT SET CHANGE_TRACKING = ON (CHANGE_RETENTION = {retention.days} DAYS, AUTO_CLEANUP = ON);"

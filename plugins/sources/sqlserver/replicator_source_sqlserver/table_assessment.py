@@ -12,7 +12,7 @@ from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.names import quoted, quoted_table
 from replicator_source_sqlserver.server import ServerFacts
 from replicator_source_sqlserver.tablefacts import ColumnFacts, TableFacts
-from replicator_source_sqlserver.types import CODE_PAGE_TYPES
+from replicator_source_sqlserver.types import CODE_PAGE_TYPES, ColumnSpec
 
 _NVARCHAR_MAX: Final = 4000
 _MICROSECONDS: Final = 6
@@ -36,9 +36,9 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: SqlServerConfi
         *_types(table),
         *_hidden(table, facts, known),
         *_permissions(table, facts, known),
+        *_large_values(table, facts),
         *_instances(table, facts, config, known),
         *_code_pages(table, facts, known),
-        *_large_values(table, facts),
         *_key(table, facts),
         *_digits(table),
     ]
@@ -231,12 +231,19 @@ def _key(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
                 action=f"{give} -- or exclude the table",
             )
         ]
+    bits = [name for name, spec in table.specs.items() if _is_left_out(table, name, spec)]
+    failing = (
+        f". A server may leave {', '.join(bits)} (bit NOT NULL) out of a deletion in the log: the table fails there (corrupt_rows)"
+        if bits
+        else ""
+    )
+    nullable = [remedies.bit_nullable(table.table, name) for name in bits]
     problems = [
         Problem(
             code="no_key",
             table=str(table.table),
-            message=f"{reason}: it is replicated as a multiset of rows, and its snapshot is one statement",
-            action=give,
+            message=f"{reason}: it is replicated as a multiset of rows, and its snapshot is one statement{failing}",
+            action=f"{give} Or, so that no deletion fails it: {' '.join(nullable)}" if nullable else give,
             severity=Severity.WARNING,
         )
     ]
@@ -250,6 +257,12 @@ def _key(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
             )
         )
     return problems
+
+
+def _is_left_out(table: CatalogTable, name: str, spec: ColumnSpec) -> bool:
+    """Whether it is a bit that servers were seen to leave out of deletions, and that a statement can make nullable."""
+    is_nullable = table.schema.column(name).nullable
+    return spec.declared.name == "bit" and not is_nullable and name not in table.primary_key
 
 
 # -- capture -----------------------------------------------------------------------------------------------------------
@@ -272,8 +285,6 @@ def _permissions(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> 
 
 
 def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig, known: TableFacts) -> list[Problem]:
-    if not facts.is_captured:
-        return []
     if not table.instances:
         return [] if config.manage_capture else [_not_captured(table, facts, config, known)]
     problems = []
@@ -345,6 +356,8 @@ def _not_captured(table: CatalogTable, facts: ServerFacts, config: SqlServerConf
         code="table_not_captured",
         table=str(table.table),
         message="no capture instance records its changes",
+        # If the database captures nothing, that is the cause, which fails no table by itself.
+        severity=Severity.BLOCKING if facts.is_captured else Severity.WARNING,
         sql=remedies.enable_table(
             table.table, facts.account, bars_switch=known.is_partitioned and config.partition_switch == "refuse"
         ),

@@ -107,4 +107,10 @@ def _with_tracking(connection: Connection, tables: Mapping[TableId, CatalogTable
         for number, version, min_valid, noted_in in connection.rows(_TRACKED.format(numbers=listed)):
             since = TrackedSince(version=int(version), noted_in=None if noted_in is None else int(noted_in))
             found[int(number)] = Tracking(since=since, min_valid=None if min_valid is None else int(min_valid))
-    return {name: replace(table, tracking=found.get(table.object_id, Tracking())) for name, table in tables.items()}
+    # One that was dropped meanwhile would look as if it was not tracked.
+    there = found.keys() | discovery.read_names(connection, set(numbers) - found.keys()).keys()
+    return {
+        name: replace(table, tracking=found.get(table.object_id, Tracking()))
+        for name, table in tables.items()
+        if table.object_id in there
+    }

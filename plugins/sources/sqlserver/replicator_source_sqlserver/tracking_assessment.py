@@ -171,7 +171,7 @@ def _untracked_writes(table: CatalogTable) -> list[Problem]:
 def _tracked(
     table: CatalogTable, facts: ServerFacts, settings: TrackingSettings | None, config: SqlServerConfig
 ) -> list[Problem]:
-    if table.tracking is None or settings is None or not table.primary_key:
+    if table.tracking is None or not table.primary_key:
         return []
     if table.tracking.since is None:
         if config.manage_capture:
@@ -181,6 +181,8 @@ def _tracked(
                 code="table_not_tracked",
                 table=str(table.table),
                 message="its changes are not tracked",
+                # If the database tracks nothing, that is the cause, which fails no table by itself.
+                severity=Severity.BLOCKING if settings is not None else Severity.WARNING,
                 sql=remedies.track_table(table.table, facts.account),
             )
         ]

@@ -25,6 +25,16 @@ def table_not_captured(table: TableId, account: Account) -> TableError:
     )
 
 
+def table_missing(table: TableId) -> TableError:
+    """The error of a table that the catalogue has no more."""
+    return TableError(
+        "there is no such table, or the account may not see it.",
+        code="table_missing",
+        table=str(table),
+        action="Exclude it in `tables.exclude`; or create it again and run `replicator snapshot NAME TABLE`.",
+    )
+
+
 def column_not_captured(
     table: TableId, columns: Collection[str], instances: Sequence[CaptureInstance], account: Account
 ) -> TableError:

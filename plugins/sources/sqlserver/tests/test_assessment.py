@@ -17,6 +17,7 @@ import pytest
 from replicator.config import Secret
 from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
+from replicator.service.fixing import script
 from replicator_source_sqlserver.assessment import assess_connection, assess_server
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connector, Session
@@ -130,12 +131,35 @@ def table(admin: Run, columns: str, *, of: str = "t", behind: str = "") -> Table
 
 
 def test_the_statements_of_the_findings_make_everything_that_is_needed(bare: Checked) -> None:
-    assert bare.codes(ORDERS) == ["cdc_disabled", "signal_table"]
+    assert bare.codes(ORDERS) == ["cdc_disabled", "signal_table", "table_not_captured"]
     assert bare.fixed_by_its_sql("cdc_disabled", ORDERS).severity is Severity.BLOCKING
     assert bare.codes(ORDERS) == ["signal_table", "table_not_captured"]
     assert bare.fixed_by_its_sql("table_not_captured", ORDERS).severity is Severity.BLOCKING
     assert bare.fixed_by_its_sql("signal_table", ORDERS).severity is Severity.BLOCKING
     assert bare.codes(ORDERS) == []
+
+
+@pytest.mark.parametrize("has_signal", [False, True])
+def test_one_script_puts_a_bare_database_in_order(bare: Checked, admin: Run, *, has_signal: bool) -> None:
+    others = TableId("dbo", "others")
+    admin("CREATE TABLE dbo.others (id int NOT NULL, note nvarchar(max) NULL, PRIMARY KEY (id))")
+    admin(f"GRANT SELECT ON dbo.others TO {READER}")
+    if has_signal:
+        admin(f"CREATE TABLE {SIGNAL} (id int NOT NULL PRIMARY KEY, token varchar(64))")
+        admin(f"GRANT SELECT ON {SIGNAL} TO {READER}")
+    bare.model.grant(READER, "SELECT", "msdb", "cdc_jobs")
+    found = bare(ORDERS, others)
+    assert [p.table for p in found if p.code == "table_not_captured"] == ["dbo.orders", "dbo.others"]
+    # The database is what is wrong: while running no table fails for it.
+    assert {p.code for p in found if p.severity is Severity.BLOCKING} == {"cdc_disabled", "signal_table"}
+    admin(script("shop", found))
+    bare.model.capture.scan_all()
+    assert [p for p in bare(ORDERS, others) if p.sql or p.severity is not Severity.NOTICE] == []
+
+
+def test_where_replicator_captures_tables_the_script_is_about_the_database(bare: Checked) -> None:
+    found = bare(ORDERS, user=USER, manage_capture=True, signal_table=None)
+    assert [p.code for p in found if p.sql] == ["cdc_disabled"]
 
 
 def test_jobs_that_amazon_rds_hides_are_not_missing(seeing: Checked, model: SqlServerModel) -> None:
@@ -356,7 +380,12 @@ def test_a_table_without_a_key(check: Checked, admin: Run) -> None:
     assert check.fixed_by_its_sql("snapshot_isolation_off", named).severity is Severity.BLOCKING
     assert check.codes(named) == ["no_key"]
     assert check.codes(table(admin, "id float NOT NULL PRIMARY KEY, v nvarchar(20)", of="u")) == ["no_key"]
-    assert check.codes(table(admin, "id int NOT NULL, v bit NOT NULL", of="v")) == ["no_key"]
+    (bits,) = [p for p in check(table(admin, "id int NOT NULL, v bit NOT NULL", of="v")) if p.code == "no_key"]
+    assert "leave v (bit NOT NULL) out of a deletion" in bits.message
+    assert bits.action is not None
+    admin(bits.action.partition("no deletion fails it: ")[2])
+    (cured,) = [p for p in check(TableId("dbo", "v")) if p.code == "no_key"]
+    assert "bit" not in f"{cured.message} {cured.action}"
     # Reports of a bit that is missing in the log of a deletion are of those that are NOT NULL, where it is noticed.
     assert check.codes(table(admin, "id int NOT NULL, v bit NULL", of="w")) == ["no_key"]
 

@@ -13,7 +13,8 @@ from replicator.model.errors import OffsetExpiredError, SourceUnavailableError
 from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits
 from replicator.testing.source_harness import Change, Delivered
-from replicator_source_sqlserver import capturelog
+from replicator_source_sqlserver import capturelog, discovery
+from replicator_source_sqlserver.capturedtables import CapturedTables
 from replicator_source_sqlserver.health import CaptureHealth
 from replicator_source_sqlserver.position import Position
 from replicator_testbed.servers import PostgresServer
@@ -436,6 +437,47 @@ def test_a_dropped_table_is_an_event_and_one_that_is_not_captured_any_more_fails
     assert [str(e.operation) for e in delivered.events] == ["DROP_TABLE"]
     assert {str(t): e.code for t, e in delivered.table_errors.items()} == {"dbo.u": "table_not_captured"}
     reader.close()
+
+
+@pytest.mark.parametrize("behind", ["starts", "columns"])
+def test_a_table_that_is_dropped_while_the_catalogue_is_read_is_dropped(
+    two: World, monkeypatch: pytest.MonkeyPatch, behind: str
+) -> None:
+    """Behind the look at the instances it seemed hidden from the account, and in front of that at its own, not captured."""
+    reader = two.open(two.position())
+    drained(reader)
+    two.execute("ALTER TABLE dbo.u ALTER COLUMN name nvarchar(60) NULL", "INSERT INTO dbo.u (id) VALUES (1)")
+    two.capture()
+    starts, instances, drops = capturelog.starts, discovery._instances, ["DROP TABLE dbo.t"]
+
+    def starts_then_drop(*arguments: Any) -> Any:
+        found = starts(*arguments)
+        two.execute(*(drops.pop() for _ in drops[:]))
+        return found
+
+    def drop_then_instances(*arguments: Any) -> Any:
+        two.execute(*(drops.pop() for _ in drops[:]))
+        return instances(*arguments)
+
+    if behind == "starts":
+        monkeypatch.setattr(capturelog, "starts", starts_then_drop)
+    else:
+        monkeypatch.setattr(discovery, "_instances", drop_then_instances)
+    delivered = drained(reader)
+    assert drops == []
+    assert delivered.table_errors == {}
+    assert [str(e.table) for e in delivered.events if str(e.operation) == "DROP_TABLE"] == ["dbo.t"]
+    assert [change.row["id"] for change in delivered.changes if change.row] == [1]
+    reader.close()
+
+
+def test_a_table_that_was_gone_when_the_log_was_opened_is_missing(two: World) -> None:
+    (known,) = [t for t in two.tables if t.name == "t"]
+    with two.session().use("reading") as connection:
+        schema = discovery.read_tables(connection, [known])[known].schema
+        tables = CapturedTables({known: schema}, {})
+        tables.refresh(connection, {}, is_altered=False)
+    assert {str(t): e.code for t, e in tables.take_errors().items()} == {"dbo.t": "table_missing"}
 
 
 def test_a_capture_job_that_stands_still_is_told(two: World) -> None:

@@ -17,6 +17,7 @@ from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, LogBatch, LogReader, PullLimits, SourceContext
 from replicator.testing.source_harness import Change, Delivered
+from replicator_source_sqlserver import discovery
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, connect
@@ -439,6 +440,24 @@ def test_a_table_altered_behind_its_last_page_ends_the_round_too(world: World) -
     with pytest.raises(SourceUnavailableError) as raised:
         world.until(lambda _: False, NARROW)
     assert raised.value.code == "table_changed_under_snapshot"
+
+
+def test_a_table_that_is_dropped_while_the_catalogue_is_read_is_dropped(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.round()
+    read, drops = discovery.read_objects, [f"DROP TABLE {A}"]
+
+    def read_then_drop(*arguments: Any, **more: Any) -> Any:
+        found = read(*arguments, **more)
+        world(*(drops.pop() for _ in drops[:]))
+        return found
+
+    monkeypatch.setattr(discovery, "read_objects", read_then_drop)
+    world(f"INSERT INTO {B} (id) VALUES (1)")
+    batch = world.until(lambda b: bool(b.ddl or b.table_errors))
+    assert dict(batch.table_errors) == {}
+    assert [(e.operation, e.table) for e in batch.ddl] == [(DDLOperation.DROP_TABLE, A)]
 
 
 def test_a_dropped_table_is_an_event_also_where_another_has_its_name(world: World) -> None:
