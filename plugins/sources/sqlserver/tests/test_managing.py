@@ -7,10 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from replicator.config import Secret
+from replicator.model.errors import SourceUnavailableError
 from replicator.model.events import DDLOperation
+from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits, SourceContext
 from replicator.testing.source_harness import Change, Delivered
+from replicator.testing.waiting import wait_until
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
@@ -83,7 +86,14 @@ def test_the_signal_table_is_captured_too_also_when_it_is_made_again(
     database: SqlServerDatabase, source: SqlServerSource
 ) -> None:
     database.execute("EXEC sys.sp_cdc_disable_table N'dbo', N'replicator_signal', N'all'")
-    start = source.prepare([T], is_first=True)
+
+    def prepared() -> Offset | None:
+        try:
+            return source.prepare([T], is_first=True)
+        except SourceUnavailableError:
+            return None
+
+    start = wait_until(prepared, "the capture job has run since there are instances")
     assert len(instances(database)) == 2
     reader = source.open_log(start, {T: source.describe([T])[T].schema})
 
