@@ -57,15 +57,16 @@ class CaptureHealth:
     ) -> None:
         self._beat, self._returned, self._clock = beat, returned, clock
         self._head = head
-        self._moved_at = since = clock() - stands_s
+        self._moved_at = clock()
         self._looked_at: float | None = None
         self._unanswered_since: float | None = None
         self._awaited: tuple[int, float] | None = None
         """The write that is awaited, and when it was made."""
         self._checked: bytes | None = None
         """Up to where it was not found."""
-        if stands_s > 0.0:
-            # A write of an earlier attempt is not back; any of this one stands for it.
+        if beat is not None and stands_s > 0.0:
+            # A write of an earlier attempt is not back; any of this one stands for it. Without such a table an old commit proves nothing.
+            self._moved_at = since = self._moved_at - stands_s
             self._unanswered_since, self._awaited, self._checked = since, (0, since), head
         self._late_s, self._last_late_s = stands_s, 0.0
         self._blocked_since: float | None = None

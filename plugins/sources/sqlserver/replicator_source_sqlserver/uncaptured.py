@@ -31,7 +31,7 @@ def table_missing(table: TableId) -> TableError:
         "there is no such table, or the account may not see it.",
         code="table_missing",
         table=str(table),
-        action="Exclude it in `tables.exclude`; or create it again and run `replicator snapshot NAME TABLE`.",
+        action="Exclude it in `tables.exclude`. Or create it again, or grant SELECT on it, and run `replicator snapshot NAME TABLE`.",
     )
 
 

@@ -103,6 +103,20 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("watched", [False], indirect=True)
+def test_without_a_signal_table_an_attempt_says_from_its_beginning_how_old_the_last_commit_is(watched: Watched) -> None:
+    """It does not end for it: nobody can tell whether there was anything to capture."""
+    schemas = {T: watched.source.describe([T])[T].schema}
+    watched.database.execute("INSERT INTO t VALUES (1)")
+    watched.scan()
+    time.sleep(1.5)
+    with closing(watched.source.open_log(watched.offset, schemas)):
+        (line,) = watched.waiting_for
+    assert "capture_behind" in line
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("watched", [True], indirect=True)
 def test_an_attempt_that_begins_while_the_job_stands_still_ends_at_once(watched: Watched) -> None:
     """It would else be green until its own time is up, again and again."""
     schemas = {T: watched.source.describe([T])[T].schema}
