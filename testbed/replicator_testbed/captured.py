@@ -20,6 +20,7 @@ import numpy as np
 from replicator.capture import Capture, CaptureSettings
 from replicator.capture.window import Read, Window
 from replicator.journal import JournalWriter, Retention
+from replicator.model.errors import SourceUnavailableError
 from replicator.model.events import (
     ABSENT,
     BEFORE,
@@ -249,6 +250,7 @@ class Captured(Sealed):
         make_source: Makes a source, as every new process would.
         tables: What the configuration selects; may be changed at any time.
         window: Of the log that was opened last.
+        ends_attempts: Codes of errors that end an attempt by design: a worker then tries again, and so does the capture.
         may_crash: The test raises errors that capture does not foresee. Otherwise a table that fails by one fails the test, too.
     """
 
@@ -256,6 +258,7 @@ class Captured(Sealed):
     make_source: Callable[[SourceContext], DeltaSource[Any]]
     tables: list[TableId]
     may_crash: bool = False
+    ends_attempts: frozenset[str] = frozenset()
     make_window: Callable[[Sequence[str]], Window] = Window
     settings: CaptureSettings = QUICK
     store: StateStore = field(init=False)
@@ -276,31 +279,19 @@ class Captured(Sealed):
     def running(self, alter: Callable[[DeltaSource[Any]], None] = lambda _: None) -> Iterator[RunningCapture]:
         """Capture in a thread under the next epoch; ended at a clean point on leaving. Raises what ended it early, unless the test took it.
 
-        `alter` is given the source first, for tests that stand in its way.
+        `alter` is given the source first, for tests that stand in its way; not that of a further attempt.
         """
-        record = self.store.replicator(self.name)
-        assert record is not None
         lease = self._next_lease()
-        source = self.make_source(SourceContext(replicator=self.name, uuid=record.uuid, epoch=lease.epoch))
+        source = self._source(lease)
         alter(source)
-        capture = Capture(
-            source,
-            self.store,
-            lease=lease,
-            writer=JournalWriter(
-                self.store, name=self.name, epoch=lease.epoch, uri=self._journal_uri, limits=writer_limits()
-            ),
-            retention=Retention(self.store, self.name, epoch=lease.epoch, keep_s=86_400, bytes_max=1 << 40),
-            tables=self.tables,
-            settings=self.settings,
-            select=lambda: tuple(self.tables),
-            make_window=self._new_window,
-        )
         control, errors = CaptureControl(), list[BaseException]()
 
         def run() -> None:
             try:
-                capture.run(control)
+                while not self._attempt(running, lease):
+                    running.source.close()
+                    control.wait(0.1)
+                    running.source = self._source(lease)
             except BaseException as error:  # noqa: BLE001 (raised in the test's thread)
                 errors.append(error)
 
@@ -313,7 +304,7 @@ class Captured(Sealed):
             control.stop()
             running.thread.join(timeout=PATIENCE_S * PATIENCE)
             is_stuck = running.thread.is_alive()
-            source.close()
+            running.source.close()
         assert not is_stuck, "the capture did not stop"
         if errors:
             raise errors[0]
@@ -344,6 +335,34 @@ class Captured(Sealed):
     def close(self) -> None:
         """Close the store."""
         self.store.close()
+
+    def _source(self, lease: Lease) -> DeltaSource[Any]:
+        record = self.store.replicator(self.name)
+        assert record is not None
+        return self.make_source(SourceContext(replicator=self.name, uuid=record.uuid, epoch=lease.epoch))
+
+    def _attempt(self, running: RunningCapture, lease: Lease) -> bool:
+        """Capture until the test stops it; False if an error ended the attempt after which there is another one."""
+        capture = Capture(
+            running.source,
+            self.store,
+            lease=lease,
+            writer=JournalWriter(
+                self.store, name=self.name, epoch=lease.epoch, uri=self._journal_uri, limits=writer_limits()
+            ),
+            retention=Retention(self.store, self.name, epoch=lease.epoch, keep_s=86_400, bytes_max=1 << 40),
+            tables=self.tables,
+            settings=self.settings,
+            select=lambda: tuple(self.tables),
+            make_window=self._new_window,
+        )
+        try:
+            capture.run(running.control)
+        except SourceUnavailableError as error:
+            if error.code not in self.ends_attempts:
+                raise
+            return False
+        return True
 
     def _crashed(self) -> Sequence[str]:
         if self.may_crash:
