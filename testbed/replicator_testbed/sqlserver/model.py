@@ -57,6 +57,8 @@ class SqlServerModel:
         self._clock = clock
         self._stack = contextlib.ExitStack()
         self.port = 0
+        self.called = set[str]()
+        """What clients have called the server."""
 
     def __enter__(self) -> Self:
         """Make the database, and listen."""
@@ -128,6 +130,7 @@ class SqlServerModel:
         self.database.permissions.change(user, [permission], number, to=True)
 
     def _open(self, login: Login) -> Session:
+        self.called.add(login.server)
         password = self._users.get(login.user)
         if password is None or not hmac.compare_digest(password.encode(), login.password.encode()):
             raise SqlError(18456, f"Login failed for user '{login.user}'.", severity=14)

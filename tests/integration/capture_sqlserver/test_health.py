@@ -23,7 +23,13 @@ FAILURE = Failure(number=2628, text="String or binary data would be truncated")
 @pytest.fixture
 def captured(captured_database: SqlServerDatabase, make: Make, monkeypatch: pytest.MonkeyPatch) -> Captured:
     """A table that streams, with seconds in place of minutes."""
-    for name, seconds in {"HEARTBEAT_S": 0.2, "BEHIND_S": 1.0, "FAILING_S": 3.0, "SIGNAL_S": 5.0}.items():
+    for name, seconds in {
+        "HEARTBEAT_S": 0.2,
+        "BEHIND_S": 1.0,
+        "FAILING_S": 3.0,
+        "SIGNAL_S": 5.0,
+        "_POLLS": 0.0,
+    }.items():
         monkeypatch.setattr(f"replicator_source_sqlserver.health.{name}", seconds)
     captured_database.execute("CREATE TABLE t (id int NOT NULL PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
     captured_database.capture("t")

@@ -12,6 +12,7 @@ import pytest
 from replicator.testing.waiting import wait_until
 from replicator_testbed.background import in_background
 from replicator_testbed.sqlserver.drivers import Driver, connect
+from replicator_testbed.sqlserver.engine.settings import UserOption
 from replicator_testbed.sqlserver.model import SqlServerModel
 from tests.testbed.sqlserver.conftest import Client
 
@@ -446,3 +447,21 @@ def test_a_cancelled_wait_leaves_its_transaction(counters: Client, other: Client
     other("ROLLBACK")
     counters("COMMIT")
     assert counters("SELECT n FROM dbo.counters ORDER BY id") == [(0,), (7,)]
+
+
+def test_user_options_are_what_sessions_begin_with(model: SqlServerModel, client: Client) -> None:
+    # [DOC: configure the user options server configuration option, rule 16]
+    client("DROP TABLE IF EXISTS dbo.counted")
+    client("CREATE TABLE dbo.counted (id int NOT NULL PRIMARY KEY)")
+    client("INSERT INTO dbo.counted VALUES (1)")
+    client(f"EXEC sys.sp_configure N'user options', {int(UserOption.NOCOUNT)}")
+    client("RECONFIGURE")
+    later = connect(Driver.FREETDS, model.address)
+    try:
+        for connection, is_counted in ((client.connection, True), (later, False)):
+            cursor = connection.execute("UPDATE dbo.counted SET id = id")
+            assert (cursor.rowcount == 1) is is_counted
+    finally:
+        later.close()
+        client("EXEC sys.sp_configure N'user options', 0")
+        client("RECONFIGURE")

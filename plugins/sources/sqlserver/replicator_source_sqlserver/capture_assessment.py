@@ -53,7 +53,13 @@ def assess_capture(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]
         return _retention(facts)
     stopped = [*_agent(facts), *_failing(facts), *_capture_job(facts)]
     # A finding that says why nothing is captured also says that nothing is.
-    return [*(stopped or _stalled(facts)), *_cleanup_job(facts), *_recovery(facts), *_retention(facts)]
+    return [
+        *(stopped or _stalled(facts)),
+        *_cleanup_job(facts),
+        *_recovery(facts),
+        *_durability(facts),
+        *_retention(facts),
+    ]
 
 
 def _agent(facts: ServerFacts) -> list[Problem]:
@@ -102,6 +108,17 @@ def _capture_job(facts: ServerFacts) -> list[Problem]:
         ]
     if capture.is_enabled is False:
         return [_disabled(capture)]
+    if capture.is_continuous is False:
+        return [
+            Problem(
+                code="capture_job_scheduled",
+                message="a schedule runs the capture job: changes come only when it does, and whenever nothing was captured for a while the"
+                " replicator takes it for stopped",
+                location="msdb.dbo.cdc_jobs",
+                sql=(remedies.CONTINUOUS, *(() if capture.is_running else (remedies.start_job("capture"),))),
+                severity=Severity.WARNING,
+            )
+        ]
     if capture.is_running is False and facts.is_agent_running is not False:
         return [
             Problem(
@@ -175,6 +192,21 @@ def _recovery(facts: ServerFacts) -> list[Problem]:
             location=facts.database,
             action="Update the server. Or, while nobody is connected to the database: ALTER DATABASE CURRENT SET"
             " ACCELERATED_DATABASE_RECOVERY = OFF;",
+            severity=Severity.WARNING,
+        )
+    ]
+
+
+def _durability(facts: ServerFacts) -> list[Problem]:
+    if not facts.delays_durability:
+        return []
+    return [
+        Problem(
+            code="delayed_durability",
+            message="commits may be delayed on their way to the disk, which Microsoft does not support together with change data capture:"
+            " a snapshot may read rows that the server loses when it crashes",
+            location=facts.database,
+            sql=(remedies.DURABLE,),
             severity=Severity.WARNING,
         )
     ]

@@ -53,12 +53,15 @@ class Connection:
         """Run a statement that has no rows."""
         with self._cursor() as cursor:
             cursor.execute(statement, *parameters)
+            _exhaust(cursor)
 
     def changed(self, statement: str, parameters: Sequence[Any] = ()) -> int:
         """Run a statement that has no rows; how many rows it changed."""
         with self._cursor() as cursor:
             cursor.execute(statement, *parameters)
-            return int(cursor.rowcount)
+            count = int(cursor.rowcount)
+            _exhaust(cursor)
+            return count
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """All rows of one query."""
@@ -116,6 +119,12 @@ class Connection:
             # An error of the statement is the one to tell.
             with suppress(pyodbc.Error):
                 cursor.close()
+
+
+def _exhaust(cursor: pyodbc.Cursor) -> None:
+    """Go to the end of a statement: behind a message or a result an error would stay unseen, and what is left might not run."""
+    while cursor.nextset():
+        pass
 
 
 def _cancelled() -> pyodbc.Error:
@@ -202,6 +211,8 @@ class Session(KitSession[Connection]):
             connection.execute(f"SET LOCK_TIMEOUT {round(config.lock_timeout.total_seconds() * 1000)}")
             # Else FreeTDS may cut what is longer, and says nothing.
             connection.execute("SET TEXTSIZE 2147483647")
+            # The server may have other defaults for everybody (`user options`): counts that stay unknown, errors that end a transaction.
+            connection.execute("SET NOCOUNT OFF; SET XACT_ABORT OFF; SET IMPLICIT_TRANSACTIONS OFF")
             if self._is_bounded:
                 connection.raw.timeout = max(1, round(config.statement_timeout.total_seconds()))
             self._verify(connection)

@@ -26,7 +26,7 @@ from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connection, Session
 from replicator_source_sqlserver.denials import hidden, read_captured, verify_some_readable
 from replicator_source_sqlserver.errors import is_blocked, is_unknowable
-from replicator_source_sqlserver.health import HEARTBEAT_S, CaptureHealth, behind
+from replicator_source_sqlserver.health import HEARTBEAT_S, CaptureHealth, behind, polling_s
 from replicator_source_sqlserver.history import HistoryReader, KnownHistory
 from replicator_source_sqlserver.instances import readings
 from replicator_source_sqlserver.log import ChangeReader
@@ -212,13 +212,15 @@ class ChangeDataCapture(Capture):
         self._captured = CapturedTables(
             schemas, numbers, renew=self._managed.renew if self.config.manage_capture else None
         )
-        self._health = CaptureHealth(
-            self._beat if self.config.signal is not None else None,
-            returned=self._returned,
-            head=head,
-            stands_s=self._stands_s(self.sessions.log),
-        )
+        stands_s = self._stands_s(self.sessions.log)
         with self.sessions.log.use("looking at the capture job") as connection:
+            self._health = CaptureHealth(
+                self._beat if self.config.signal is not None else None,
+                returned=self._returned,
+                head=head,
+                stands_s=stands_s,
+                polling_s=polling_s(connection),
+            )
             self._health.verify_moving(connection)
         reader = ChangeReader(
             self.sessions.following(history.verify),

@@ -7,6 +7,7 @@ file says so. So it gets a private file with one server in it, which the environ
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from replicator.model.errors import ConfigError
 from replicator.plugins.kit.relational import TlsMode
 from replicator_source_sqlserver.config import SqlServerConfig
 
-SERVER_NAME: Final = "replicator"
+_SECTION: Final = "replicator"
+_SECTION_OF_HOST: Final = re.compile(r"[A-Za-z0-9._-]+")
 APPLICATION: Final = "replicator"
 _SETTINGS: Final = {"DATABASE": "source.database", "UID": "source.user", "PWD": "source.password"}
 _ENCRYPTION: Final[Mapping[TlsMode, str]] = {
@@ -52,7 +54,7 @@ def settings_of(config: SqlServerConfig) -> DriverSettings:
     }
     if config.is_freetds:
         return DriverSettings(
-            connection_string=_freetds_string({**account, "SERVERNAME": SERVER_NAME}),
+            connection_string=_freetds_string({**account, "SERVERNAME": _section(config)}),
             freetds_conf=_freetds_conf(config),
         )
     return DriverSettings(connection_string=_microsoft_string({**account, **_microsoft(config)}))
@@ -75,6 +77,12 @@ def _freetds_string(parts: Mapping[str, str]) -> str:
     return "".join(f"{name}={{{value}}};" for name, value in parts.items())
 
 
+def _section(config: SqlServerConfig) -> str:
+    """FreeTDS sends the section's name as that of the server, by which Azure knows which one is meant."""
+    is_usable = _SECTION_OF_HOST.fullmatch(config.host) and config.host.lower() != "global"
+    return config.host if is_usable else _SECTION
+
+
 def _freetds_conf(config: SqlServerConfig) -> str:
     settings = {
         "host": config.host,
@@ -90,7 +98,7 @@ def _freetds_conf(config: SqlServerConfig) -> str:
             "ca file": str(_system_authorities() if config.tls_ca is None else _readable(config.tls_ca)),
             "check certificate hostname": "yes" if config.tls_mode == "verify-full" else "no",
         }
-    return f"[{SERVER_NAME}]\n" + "".join(f"\t{name} = {value}\n" for name, value in settings.items())
+    return f"[{_section(config)}]\n" + "".join(f"\t{name} = {value}\n" for name, value in settings.items())
 
 
 def _readable(authorities: Path) -> Path:
@@ -120,7 +128,8 @@ def _system_authorities() -> Path:
 
 def _microsoft(config: SqlServerConfig) -> Mapping[str, str]:
     """Microsoft's driver trusts what the system trusts, and names no file of authorities of its own."""
-    server = {"SERVER": f"tcp:{config.host},{config.port}"}
+    # A connection that the driver restored by itself would not have been asked which database it has reached.
+    server = {"SERVER": f"tcp:{config.host},{config.port}", "ConnectRetryCount": "0"}
     if config.tls_mode == "disable":
         return {**server, "Encrypt": "no"}
     if config.tls_mode == "prefer":

@@ -16,7 +16,7 @@ import pyodbc
 from replicator.model.errors import SourceUnavailableError
 from replicator_source_sqlserver import capturelog
 from replicator_source_sqlserver.connection import Connection
-from replicator_source_sqlserver.errors import is_blocked
+from replicator_source_sqlserver.errors import is_blocked, is_unknowable
 from replicator_source_sqlserver.server import read_capture_error
 
 HEARTBEAT_S: Final = 10.0
@@ -29,6 +29,14 @@ SIGNAL_S: Final = 60.0
 """After a write of ours the position may stand still for so long. The write itself may take longer while the job moves."""
 IDLE_S: Final = 610.0
 """Without a signal table: twice the time after which the job makes an entry for a database where nothing is written."""
+
+_POLLS: Final = 3
+"""A job that looks at the log less often than usual may miss so many looks."""
+
+# Azure SQL Database has no such settings: its scheduler runs about every 20 s, by the manual.
+_POLLING: Final = """
+SELECT j.pollinginterval FROM msdb.dbo.cdc_jobs j WHERE j.database_id = DB_ID() AND j.job_type = N'capture' AND j.continuous = 1
+"""
 
 T = TypeVar("T")
 Returned = Callable[[Connection, bytes, bytes], int | None]
@@ -44,6 +52,7 @@ class CaptureHealth:
         head: Up to where the capture job has come.
         stands_s: For how long it has captured nothing although something was to be captured, as far as the server shows it. An
             attempt that begins while the job stands still knows by it what the one before had found.
+        polling_s: How long the capture job waits between two looks at the server's log.
     """
 
     def __init__(
@@ -53,10 +62,12 @@ class CaptureHealth:
         returned: Returned = lambda *_: None,
         head: bytes | None = None,
         stands_s: float = 0.0,
+        polling_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._beat, self._returned, self._clock = beat, returned, clock
         self._head = head
+        self._limit_s = max(IDLE_S if beat is None else SIGNAL_S, _POLLS * polling_s)
         self._moved_at = clock()
         self._looked_at: float | None = None
         self._unanswered_since: float | None = None
@@ -132,10 +143,6 @@ class CaptureHealth:
         self._blocked_since = None
         return found
 
-    @property
-    def _limit_s(self) -> float:
-        return IDLE_S if self._beat is None else SIGNAL_S
-
     def _write(self, beat: Callable[[], int], now: float) -> None:
         number = beat()
         if self._unanswered_since is None:
@@ -166,6 +173,17 @@ class CaptureHealth:
             code="capture_failing",
             action="Fix what `SELECT * FROM sys.dm_cdc_errors` says. Replicator continues once the capture job does.",
         )
+
+
+def polling_s(connection: Connection) -> float:
+    """How long the capture job waits between two looks at the server's log; 0 if we may not know, or if a schedule runs it."""
+    try:
+        rows = connection.rows(_POLLING)
+    except pyodbc.Error as error:
+        if not is_unknowable(error):
+            raise
+        return 0.0
+    return float(rows[0][0]) if rows else 0.0
 
 
 def behind(late_s: float, *, has_signal: bool) -> list[str]:

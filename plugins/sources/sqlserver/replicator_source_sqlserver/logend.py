@@ -14,8 +14,12 @@ import pyodbc
 from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.errors import is_unknowable
 
-# By the manual "the last log record in the transaction log"; NULL on a secondary replica. It needs VIEW SERVER STATE.
-_END: Final = "SELECT s.log_end_lsn FROM sys.dm_db_log_stats(DB_ID()) s"
+# By the manual "the last log record in the transaction log"; NULL on a secondary replica. It needs VIEW SERVER STATE. Where durability
+# may be delayed, a commit is seen before its record is there.
+_END: Final = """
+SELECT s.log_end_lsn FROM sys.dm_db_log_stats(DB_ID()) s
+WHERE EXISTS (SELECT * FROM sys.databases d WHERE d.database_id = DB_ID() AND d.delayed_durability = 0)
+"""
 _TEXT: Final = re.compile(r"(?:0x)?([0-9A-Fa-f]{8}):([0-9A-Fa-f]{8}):([0-9A-Fa-f]{4})")
 
 

@@ -100,7 +100,7 @@ def write_token(connection: Connection, signal: TableId, token: str) -> None:
     """Write a token into the signal table: into its one row, which is made if it is missing."""
     table = quoted_table(signal)
     update = f"UPDATE {table} SET {TOKEN} = ? WHERE id = 1"
-    if connection.changed(update, [token]):
+    if connection.changed(update, [token]) > 0:
         return
     try:
         connection.execute(f"INSERT INTO {table} (id, {TOKEN}) VALUES (1, ?)", [token])

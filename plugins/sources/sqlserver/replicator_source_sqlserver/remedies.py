@@ -19,6 +19,8 @@ INSTANCE_NAME_MAX: Final = 100
 """Characters of a capture instance's name."""
 _PERFORMANCE: Final = (16,)
 """SQL Server 2022, in which VIEW SERVER STATE got parts."""
+CONTINUOUS: Final = "EXEC sys.sp_cdc_change_job @job_type = N'capture', @continuous = 1;"
+DURABLE: Final = "ALTER DATABASE CURRENT SET DELAYED_DURABILITY = DISABLED;"
 ALLOW_SNAPSHOTS: Final = "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON;"
 """Let transactions read versions of rows. It waits for the transactions that run."""
 

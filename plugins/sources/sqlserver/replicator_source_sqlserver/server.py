@@ -48,6 +48,8 @@ _ACCOUNT: Final = "SELECT USER_NAME(), IS_ROLEMEMBER(N'db_owner'), ORIGINAL_LOGI
 _RECOVERY: Final = "SELECT d.is_accelerated_database_recovery_on FROM sys.databases d WHERE d.name = DB_NAME()"
 _RECOVERY_SINCE: Final = (15,)
 
+_DURABILITY: Final = "SELECT d.delayed_durability FROM sys.databases d WHERE d.name = DB_NAME()"
+
 _CAPTURED: Final = """
 SELECT GETDATE(), (SELECT TOP (1) m.tran_end_time FROM cdc.lsn_time_mapping m ORDER BY m.start_lsn DESC),
   (SELECT MIN(t.create_date) FROM cdc.change_tables t)
@@ -55,8 +57,8 @@ SELECT GETDATE(), (SELECT TOP (1) m.tran_end_time FROM cdc.lsn_time_mapping m OR
 
 _AGENT: Final = "SELECT s.status FROM sys.dm_server_services s WHERE s.servicename LIKE N'SQL Server Agent%'"
 
-_JOBS: Final = "SELECT j.job_type, j.retention FROM msdb.dbo.cdc_jobs j WHERE j.database_id = DB_ID()"
-_JOBS_OF_AZURE: Final = "SELECT j.job_type, j.retention FROM cdc.cdc_jobs j"
+_JOBS: Final = "SELECT j.job_type, j.retention, j.continuous FROM msdb.dbo.cdc_jobs j WHERE j.database_id = DB_ID()"
+_JOBS_OF_AZURE: Final = "SELECT j.job_type, j.retention, NULL FROM cdc.cdc_jobs j"
 """Azure SQL Database has no msdb: its scheduler's settings are in the database."""
 
 # Agent notes runs under the number of its own last start.
@@ -94,10 +96,14 @@ class Engine(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job of change data capture. `is_enabled`, `is_running`: None if the account may not know; `name`: empty then."""
+    """A job of change data capture. `is_enabled`, `is_running`: None if the account may not know; `name`: empty then.
+
+    `is_continuous`: It runs on and on; otherwise a schedule runs it. None where the server does not say.
+    """
 
     name: str = ""
     retention: timedelta | None = None
+    is_continuous: bool | None = None
     is_enabled: bool | None = None
     is_running: bool | None = None
 
@@ -141,6 +147,7 @@ class ServerFacts:
         capture_error: Number of the error with which the capture job fails since its last scan.
         is_rds: It is a database of Amazon RDS, where procedures of its own stand for what needs an administrator.
         is_published: It has a publication: the replication's log reader captures, and there is no capture job.
+        delays_durability: A commit may be seen, or is seen, before it is on disk.
         is_accelerated: It has accelerated database recovery. Not asked of Azure, where every database has it.
         signal: `source.signal_table` as it is; None if there is none.
         tables: What else is known of tables, by `object_id`.
@@ -165,6 +172,7 @@ class ServerFacts:
     is_rds: bool = False
     is_published: bool = False
     is_accelerated: bool = False
+    delays_durability: bool = False
     signal: CatalogTable | None = None
     tables: Mapping[int, TableFacts] = field(default_factory=dict)
 
@@ -191,7 +199,7 @@ class ServerFacts:
 
 
 def read_facts(connection: Connection, config: SqlServerConfig, tables: Collection[CatalogTable] = ()) -> ServerFacts:
-    """Ask the server: at most eleven queries, and three more for tables.
+    """Ask the server: at most twelve queries, and three more for tables.
 
     Args:
         connection: Of our account.
@@ -237,6 +245,7 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
         capture_error=read_capture_error(connection) if is_captured else None,
         is_rds=rds is not None,
         is_published=bool(is_published),
+        delays_durability=bool(connection.rows(_DURABILITY)[0][0]),
         is_accelerated=has_recovery and bool(connection.rows(_RECOVERY)[0][0]),
         signal=found,
         tables=read_table_facts(connection, described, is_captured=is_captured),
@@ -276,7 +285,7 @@ def read_history(connection: Connection) -> Mapping[str, str]:
 
 def read_retention(connection: Connection) -> timedelta | None:
     """How long changes are kept; None if the account may not know, or if nothing removes them."""
-    for job, minutes in _kept(connection) or ():
+    for job, minutes, _ in _kept(connection) or ():
         if job == "cleanup" and minutes:
             return timedelta(minutes=int(minutes))
     return None
@@ -315,11 +324,12 @@ def _jobs(connection: Connection, *, hides: bool) -> Mapping[str, Job] | None:
         return None
     activity = {job: activity for job, *activity in _rows_if_allowed(connection, _ACTIVITY) or ()}
     found = {}
-    for job, minutes in rows:
+    for job, minutes, continuous in rows:
         name, enabled, running = activity.get(job, ("", None, None))
         found[str(job)] = Job(
             name=name,
             retention=timedelta(minutes=int(minutes)) if minutes else None,
+            is_continuous=None if continuous is None else bool(continuous),
             is_enabled=None if enabled is None else bool(enabled),
             is_running=None if running is None else bool(running),
         )

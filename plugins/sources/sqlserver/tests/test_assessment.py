@@ -523,6 +523,23 @@ def test_a_capture_job_that_is_disabled(seeing: Checked, model: SqlServerModel, 
     assert problem.severity is Severity.WARNING
 
 
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_capture_job_that_a_schedule_runs(seeing: Checked, admin: Run, is_running: bool) -> None:
+    admin("EXEC sys.sp_cdc_change_job @job_type = N'capture', @continuous = 0")
+    if not is_running:
+        admin("EXEC sys.sp_cdc_stop_job @job_type = N'capture'")
+    problem = seeing.fixed_by_its_sql("capture_job_scheduled", ORDERS)
+    assert problem.severity is Severity.WARNING
+    assert seeing.codes(ORDERS) == []
+
+
+@pytest.mark.parametrize("value", ["ALLOWED", "FORCED"])
+def test_commits_that_are_seen_before_they_are_on_disk(check: Checked, admin: Run, value: str) -> None:
+    admin(f"ALTER DATABASE CURRENT SET DELAYED_DURABILITY = {value}")
+    assert check.fixed_by_its_sql("delayed_durability", ORDERS).severity is Severity.WARNING
+    assert check.codes(ORDERS) == []
+
+
 def test_with_a_publication_the_log_reader_captures(seeing: Checked, model: SqlServerModel, admin: Run) -> None:
     """A capture job is not allowed there [DOC: sys.sp_cdc_add_job]: nobody is told to make one."""
     model.change(is_published=True)
@@ -754,7 +771,8 @@ def test_another_error_of_the_server_is_not_taken_for_a_missing_right(check: Che
     model.database.changed()
     check(ORDERS, user=USER)
     model.database.execute(
-        "CREATE VIEW msdb.cdc_jobs AS SELECT 1/0 AS job_type, 1 AS retention, 5 AS database_id, NULL::uuid AS job_id"
+        "CREATE VIEW msdb.cdc_jobs AS SELECT 1/0 AS job_type, 1 AS retention, 1 AS continuous, 5 AS database_id,"
+        " NULL::uuid AS job_id"
     )
     model.database.changed()
     with pytest.raises(Exception, match=r"8134|[Dd]ivi"):

@@ -55,6 +55,13 @@ def hide_server_state(world: World) -> None:
     world.model.database.permissions.change(world.model.address.user, STATE, EVERYWHERE, to=False)
 
 
+def test_where_durability_is_delayed_the_end_of_the_log_is_no_mark(two: World) -> None:
+    """A commit is seen there before it is in the log [DOC: control transaction durability]."""
+    assert end_of_log(two) is not None
+    two.execute("ALTER DATABASE CURRENT SET DELAYED_DURABILITY = ALLOWED")
+    assert end_of_log(two) is None
+
+
 # -- marks -------------------------------------------------------------------------------------------------------------
 
 

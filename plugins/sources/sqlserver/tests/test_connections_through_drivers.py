@@ -18,13 +18,16 @@ from replicator.model.errors import (
     SchemaConflictError,
     SourceUnavailableError,
 )
+from replicator.model.schema import TableId
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Session
 from replicator_source_sqlserver.driver import settings_of
 from replicator_source_sqlserver.errors import number_of, translate
+from replicator_source_sqlserver.marks import read_token, write_token
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.certificates import Authority
 from replicator_testbed.sqlserver.drivers import Driver
+from replicator_testbed.sqlserver.engine.settings import UserOption
 from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import USER, SqlServerModel
 
@@ -51,6 +54,63 @@ def test_a_password_arrives_as_it_is(accounts: SqlServerModel, open_: Open, driv
             continue
         connection = open_(accounts, driver, user=f"u{number}", password=Secret(password))
         assert connection.execute("SELECT 1").fetchval() == 1
+
+
+@pytest.mark.parametrize("driver", Driver)
+def test_the_server_is_called_what_the_configuration_calls_it(
+    model: SqlServerModel, open_: Open, driver: Driver
+) -> None:
+    """Azure's gateway knows by it which server is meant."""
+    model.called.clear()
+    open_(model, driver)
+    assert {name.removeprefix("tcp:").partition(",")[0] for name in model.called} == {model.host}
+
+
+@pytest.fixture
+def with_options(model: SqlServerModel, open_: Open) -> Iterator[SqlServerModel]:
+    """Every session begins with settings that few expect."""
+    admin = open_(model, Driver.FREETDS)
+
+    def configure(options: int) -> None:
+        admin.execute(f"EXEC sys.sp_configure N'user options', {options}")
+        admin.execute("RECONFIGURE")
+
+    configure(UserOption.NOCOUNT | UserOption.XACT_ABORT | UserOption.IMPLICIT_TRANSACTIONS)
+    yield model
+    configure(0)
+
+
+@pytest.mark.parametrize("driver", Driver)
+def test_what_the_server_gives_every_session_is_undone(
+    with_options: SqlServerModel, open_session: OpenSession, driver: Driver
+) -> None:
+    with open_session(with_options, driver).use("writing") as connection:
+        connection.execute("DROP TABLE IF EXISTS dbo.tokens")
+        connection.execute("CREATE TABLE dbo.tokens (id int NOT NULL PRIMARY KEY, token nvarchar(100) NULL)")
+        for token in ("first", "second"):
+            write_token(connection, TableId("dbo", "tokens"), token)
+        assert read_token(connection, TableId("dbo", "tokens")) == "second"
+        assert connection.rows("SELECT @@TRANCOUNT")[0][0] == 0
+        connection.execute("BEGIN TRANSACTION")
+        with pytest.raises(pyodbc.Error):
+            connection.execute("INSERT INTO dbo.tokens (id) VALUES (1)")
+        connection.execute("COMMIT TRANSACTION")
+
+
+@pytest.mark.parametrize("driver", Driver)
+def test_an_error_behind_a_message_is_not_lost(
+    model: SqlServerModel, open_session: OpenSession, driver: Driver
+) -> None:
+    with open_session(model, driver).use("testing") as connection:
+        connection.execute("DROP TABLE IF EXISTS dbo.few")
+        connection.execute("CREATE TABLE dbo.few (id int NOT NULL PRIMARY KEY)")
+        connection.execute("INSERT INTO dbo.few (id) VALUES (1)")
+        again = "INSERT INTO dbo.few (id) VALUES (1)"
+        for before in ("PRINT N'begun'", "SELECT 1", "UPDATE dbo.few SET id = 1"):
+            with pytest.raises(pyodbc.Error, match="2627"):
+                connection.execute(f"{before}; {again}")
+        with pytest.raises(pyodbc.Error, match="2627"):
+            connection.changed(f"UPDATE dbo.few SET id = 1; {again}")
 
 
 def test_what_freetds_cannot_be_told_is_refused() -> None:

@@ -17,7 +17,9 @@ MICROSOFT = "ODBC Driver 18 for SQL Server"
 
 
 def config(**changed: Any) -> SqlServerConfig:
-    return SqlServerConfig(host="db.internal", user="r", password=Secret("pw"), database="shop", **changed)
+    return SqlServerConfig(
+        **{"host": "db.internal", "user": "r", "password": Secret("pw"), "database": "shop", **changed}
+    )
 
 
 def test_freetds_verifies_certificate_and_name_unless_told_otherwise(tmp_path: Path) -> None:
@@ -27,6 +29,27 @@ def test_freetds_verifies_certificate_and_name_unless_told_otherwise(tmp_path: P
     assert "encryption = require\n" in conf
     assert f"ca file = {ca}\n" in conf
     assert "check certificate hostname = yes\n" in conf
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("shop.database.windows.net", "shop.database.windows.net"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("fe80::1", "replicator"),
+        ("Global", "replicator"),
+    ],
+)
+def test_freetds_calls_the_server_by_its_host_where_a_section_can(host: str, name: str) -> None:
+    settings = settings_of(config(host=host))
+    assert settings.freetds_conf is not None
+    assert settings.freetds_conf.startswith(f"[{name}]\n\thost = {host}\n")
+    assert f"SERVERNAME={{{name}}};" in settings.connection_string
+
+
+def test_microsofts_driver_restores_no_connection_by_itself() -> None:
+    """What it restored would not have been asked which database it has reached."""
+    assert "ConnectRetryCount={0}" in settings_of(config(driver=MICROSOFT)).connection_string
 
 
 def test_without_a_file_freetds_trusts_what_the_system_trusts() -> None:

@@ -19,7 +19,7 @@ from replicator.plugins.source import LogReader, PullLimits, SourceContext
 from replicator_source_sqlserver import capturelog
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.datacapture import ChangeDataCapture
-from replicator_source_sqlserver.health import BEHIND_S, FAILING_S, IDLE_S, SIGNAL_S, CaptureHealth
+from replicator_source_sqlserver.health import BEHIND_S, FAILING_S, IDLE_S, SIGNAL_S, CaptureHealth, polling_s
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_source_sqlserver.visibility import NotedHeads, known_head
 from replicator_testbed.servers import PostgresServer
@@ -45,6 +45,14 @@ class Watched:
         """Read at this time."""
         self.now[0] = now
         self.reader.pull(WIDE)
+
+    def look_at_clock(self) -> None:
+        """From now on the source's clock is the test's."""
+        capture = self.source._capture
+        assert isinstance(capture, ChangeDataCapture)
+        assert capture._health is not None
+        capture._health._clock = lambda: self.now[0]
+        capture._health._moved_at = 0.0
 
     def scan(self) -> None:
         """Have everything captured."""
@@ -72,13 +80,9 @@ def watched(database: SqlServerDatabase, request: pytest.FixtureRequest) -> Iter
     database.server.capture.scan_all()
     reader = source.open_log(offset, schemas)
     watched = Watched(database, source, reader, offset)
-    capture = source._capture
-    assert isinstance(capture, ChangeDataCapture)
-    assert capture._health is not None
-    capture._health._clock = lambda: watched.now[0]
-    capture._health._moved_at = 0.0
+    watched.look_at_clock()
     yield watched
-    reader.close()
+    watched.reader.close()
     source.close()
 
 
@@ -95,11 +99,30 @@ def test_a_job_that_stands_still_is_told(watched: Watched) -> None:
     assert raised.value.code == "capture_stalled"
 
 
+def test_a_job_that_seldom_looks_at_the_log_may_take_longer(watched: Watched) -> None:
+    watched.database.execute("EXEC sys.sp_cdc_change_job @job_type = N'capture', @pollinginterval = 300")
+    schemas = {T: watched.source.describe([T])[T].schema}
+    watched.reader.close()
+    watched.reader = watched.source.open_log(watched.offset, schemas)
+    watched.look_at_clock()
+    watched.at(1.0)
+    watched.at(890.0)
+    with pytest.raises(SourceUnavailableError) as raised:
+        watched.at(905.0)
+    assert raised.value.code == "capture_stalled"
+
+
+def test_a_job_that_a_schedule_runs_has_no_pace_that_is_known(watched: Watched) -> None:
+    watched.database.execute("EXEC sys.sp_cdc_change_job @job_type = N'capture', @continuous = 0")
+    with watched.source._sessions.control.use("testing") as connection:
+        assert polling_s(connection) == 0.0
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second in place of minutes."""
-    for name in ("SIGNAL_S", "IDLE_S"):
-        monkeypatch.setattr(f"replicator_source_sqlserver.health.{name}", 1.0)
+    for name, value in (("SIGNAL_S", 1.0), ("IDLE_S", 1.0), ("_POLLS", 0)):
+        monkeypatch.setattr(f"replicator_source_sqlserver.health.{name}", value)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -193,7 +193,9 @@ def _owner_only(session: Session, number: int, text: str) -> None:
 
 def _reconfigure(session: Session, _: Statement) -> list[Outcome]:
     """What sp_configure has noted comes into force [DOC: RECONFIGURE]."""
-    session.model.execute("UPDATE sqlserver.database SET max_text_repl_size = max_text_repl_size_configured")
+    session.model.execute(
+        "UPDATE sqlserver.database SET max_text_repl_size = max_text_repl_size_configured, user_options = user_options_configured"
+    )
     return [Count(None)]
 
 

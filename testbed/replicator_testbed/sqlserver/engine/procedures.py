@@ -76,14 +76,21 @@ def _rename(session: Session, arguments: Arguments) -> list[Outcome]:
     return []
 
 
+_CONFIGURED: Final = {
+    "max text repl size (B)": "max_text_repl_size_configured",
+    "user options": "user_options_configured",
+}
+
+
 def _configure(session: Session, arguments: Arguments) -> list[Outcome]:
     option, value = arguments.get("@configname"), arguments.get("@configvalue")
     if option == "show advanced options":
         return []
     # A beginning of the name is enough [DOC: sp_configure].
-    if not "max text repl size (B)".startswith(str(option)):
+    noted = next((column for name, column in _CONFIGURED.items() if name.startswith(str(option))), None)
+    if noted is None:
         raise SqlError(15123, f"The configuration option '{option}' does not exist, or the model does not have it.")
-    session.model.execute("UPDATE sqlserver.database SET max_text_repl_size_configured = %s", [value])
+    session.model.execute(f"UPDATE sqlserver.database SET {noted} = %s", [value])
     return []
 
 

@@ -52,8 +52,9 @@ class Session:
         self.model = database
         self.login = login
         self.connection = database.connect()
-        self.connection.execute("SELECT set_config('sqlserver.login', %s, false)", (login,))
-        self.settings = Settings()
+        begun = "SELECT user_options, set_config('sqlserver.login', %s, false) FROM sqlserver.database"
+        ((options, _),) = self.connection.execute(begun, (login,)).fetchall()
+        self.settings = Settings.of(options)
         self.transactions = Transactions(self.connection, self.settings)
         self.variables: dict[str, Bound] = {}
         self.row_count = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntFlag, StrEnum
 from typing import Final
 
 from replicator_testbed.sqlserver.outcomes import SqlError
@@ -59,6 +59,14 @@ class Isolation(StrEnum):
         }[self]
 
 
+class UserOption(IntFlag):
+    """What `user options` gives every new session [DOC: configure the user options server configuration option]."""
+
+    IMPLICIT_TRANSACTIONS = 2
+    NOCOUNT = 512
+    XACT_ABORT = 16384
+
+
 @dataclass(slots=True)
 class Settings:
     """The settings of one session."""
@@ -71,6 +79,15 @@ class Settings:
     aborts: bool = False
     implicit_transactions: bool = False
     identity_insert: str = ""
+
+    @classmethod
+    def of(cls, options: int) -> Settings:
+        """Those that a session begins with."""
+        return cls(
+            no_count=bool(options & UserOption.NOCOUNT),
+            aborts=bool(options & UserOption.XACT_ABORT),
+            implicit_transactions=bool(options & UserOption.IMPLICIT_TRANSACTIONS),
+        )
 
     @property
     def postgresql_lock_timeout_ms(self) -> int:

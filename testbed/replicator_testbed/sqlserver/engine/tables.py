@@ -306,17 +306,19 @@ def _alter_database(session: Session, statement: Statement) -> list[Outcome]:
     cursor = ddl.Cursor(statement, 2)
     if cursor.name().upper() in {session.database.upper(), "CURRENT"} and cursor.take("SET", "CHANGE_TRACKING"):
         return _run(session, *session.model.tracking.alter_database(statement, cursor))
-    words = [token.word or token.text for token in statement.tokens]
+    words = [token.word or token.text for token in statement.tokens if token.text != "="]
     name, option, value = words[2].strip("[]"), words[4] if len(words) > 4 else "", words[5] if len(words) > 5 else ""
-    if name.upper() not in {session.database.upper(), "CURRENT"} or words[3:4] != ["SET"] or value not in {"ON", "OFF"}:
+    if name.upper() not in {session.database.upper(), "CURRENT"} or words[3:4] != ["SET"]:
         raise SqlError(102, f"The model does not run {statement.text}.", severity=15)
-    match option:
-        case "ALLOW_SNAPSHOT_ISOLATION":
+    match option, value:
+        case "ALLOW_SNAPSHOT_ISOLATION", "ON" | "OFF":
             change = f"snapshot_isolation_state = {int(value == 'ON')}"
-        case "READ_COMMITTED_SNAPSHOT":
+        case "READ_COMMITTED_SNAPSHOT", "ON" | "OFF":
             change = f"is_read_committed_snapshot_on = {value == 'ON'}"
+        case "DELAYED_DURABILITY", "DISABLED" | "ALLOWED" | "FORCED":
+            change = f"delayed_durability = {['DISABLED', 'ALLOWED', 'FORCED'].index(value)}"
         case _:
-            raise SqlError(102, f"The model has no option {option} of a database.", severity=15)
+            raise SqlError(102, f"The model has no option {option} {value} of a database.", severity=15)
     outcomes = _run(session, f"UPDATE sqlserver.database SET {change}")
     session.model.changed()
     return outcomes

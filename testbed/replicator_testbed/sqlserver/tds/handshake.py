@@ -30,8 +30,9 @@ class Encryption(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """What LOGIN7 says."""
+    """What LOGIN7 says. `server`: what the client calls the server, by which Azure's gateway knows which one is meant."""
 
+    server: str
     user: str
     password: str
     database: str
@@ -99,6 +100,7 @@ def read_login(content: bytes) -> Login:
         return content[start : start + 2 * characters]
 
     return Login(
+        server=wide(field(_SERVER)),
         user=wide(field(_USER)),
         password=wide(_revealed(field(_PASSWORD))),
         database=wide(field(_DATABASE)),

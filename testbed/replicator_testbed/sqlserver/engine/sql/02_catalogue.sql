@@ -20,7 +20,10 @@ CREATE TABLE sqlserver.database (
   max_text_repl_size_configured int NOT NULL DEFAULT 65536,
   engine_edition int,
   is_published boolean NOT NULL DEFAULT false,
-  is_accelerated boolean NOT NULL DEFAULT false
+  is_accelerated boolean NOT NULL DEFAULT false,
+  delayed_durability int NOT NULL DEFAULT 0,
+  user_options int NOT NULL DEFAULT 0,
+  user_options_configured int NOT NULL DEFAULT 0
 );
 -- SERVERPROPERTY('EngineEdition') [DOC: SERVERPROPERTY]. A Managed Instance (8) calls its edition as Azure SQL Database (5) does.
 CREATE FUNCTION sqlserver.engine() RETURNS int STABLE LANGUAGE sql AS $$
@@ -180,13 +183,14 @@ CREATE VIEW sys.databases AS
     160::sqlserver.tinyint AS compatibility_level, is_read_only::int::sqlserver.bit AS is_read_only,
     'FULL'::sqlserver."nvarchar(60)" AS recovery_model_desc, 'NOTHING'::sqlserver."nvarchar(60)" AS log_reuse_wait_desc,
     0::sqlserver.tinyint AS state, 'ONLINE'::sqlserver."nvarchar(60)" AS state_desc,
-    is_published::int::sqlserver.bit AS is_published, is_accelerated::int::sqlserver.bit AS is_accelerated_database_recovery_on
+    is_published::int::sqlserver.bit AS is_published, is_accelerated::int::sqlserver.bit AS is_accelerated_database_recovery_on,
+    delayed_durability::sqlserver.tinyint AS delayed_durability
   FROM sqlserver.database
   UNION ALL
   SELECT name::sqlserver.sysname, id, timestamp '2003-04-08 09:13:36.390'::sqlserver.datetime, 'SQL_Latin1_General_CP1_CI_AS'::sqlserver.sysname,
     0::sqlserver.bit, 1::sqlserver.tinyint, 'ON'::sqlserver."nvarchar(60)", 0::sqlserver.bit, 160::sqlserver.tinyint, 0::sqlserver.bit,
     'SIMPLE'::sqlserver."nvarchar(60)", 'NOTHING'::sqlserver."nvarchar(60)", 0::sqlserver.tinyint, 'ONLINE'::sqlserver."nvarchar(60)",
-    0::sqlserver.bit, 0::sqlserver.bit
+    0::sqlserver.bit, 0::sqlserver.bit, 0::sqlserver.tinyint
   FROM (VALUES ('master', 1), ('tempdb', 2), ('model', 3), ('msdb', 4)) AS system(name, id);
 
 CREATE VIEW sys.database_recovery_status AS
