@@ -34,30 +34,35 @@ from replicator.testing.waiting import wait_until
 from replicator_testbed.present import present
 from replicator_testbed.rest import Answer, RestServer, command, serving
 
-NOW = datetime.now(UTC)
 ORDERS = TableId("public", "orders")
 SECRET = "hunter2-hunter2"
 API = "/api/v1"
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def now() -> datetime:
+    """When the home was made: the module may have been read hours earlier."""
+    return datetime.now(UTC)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, now: datetime) -> Path:
     """With a paused replicator that has a table and a log."""
     home = tmp_path_factory.mktemp("home")
     store = StateStore(f"sqlite:///{home / 'state.db'}")
     store.create_replicator("shop", "name: shop\n", str(home / "journal"))
     lease = present(store.acquire_lease("shop", holder_id(), 600))
     store.put_tables("shop", lease.epoch, [TableRecord(table=ORDERS, incarnation=1, stage=Stage.STREAMING)])
-    record = AppliedRecord(table=ORDERS, incarnation=1, rows=10, source_time=NOW, copy=TargetCopy.WHOLE)
+    record = AppliedRecord(table=ORDERS, incarnation=1, rows=10, source_time=now, copy=TargetCopy.WHOLE)
     store.put_applied("shop", lease.epoch, [record])
     store.release_lease(lease)
     store.set_desired("shop", Desired.PAUSED)
     store.close()
     (home / "logs").mkdir()
     events = [
-        {"timestamp": (NOW - timedelta(hours=2)).isoformat(), "event": "old", "table": "public.orders"},
-        {"timestamp": NOW.isoformat(), "event": "new", "table": "public.orders", "password": SECRET},
-        {"timestamp": NOW.isoformat(), "event": "other", "table": "public.items"},
+        {"timestamp": (now - timedelta(hours=2)).isoformat(), "event": "old", "table": "public.orders"},
+        {"timestamp": now.isoformat(), "event": "new", "table": "public.orders", "password": SECRET},
+        {"timestamp": now.isoformat(), "event": "other", "table": "public.items"},
     ]
     (home / "logs" / "shop.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     return home
@@ -127,11 +132,11 @@ def test_a_status_that_the_caller_has_is_not_sent_again(server: RestServer) -> N
     wait_until(repeated, "no answer was 304", every_s=0)
 
 
-def test_logs_are_of_the_table_and_since_the_time_that_was_asked_for(server: RestServer) -> None:
+def test_logs_are_of_the_table_and_since_the_time_that_was_asked_for(server: RestServer, now: datetime) -> None:
     path = f"{API}/replicators/shop/logs"
     assert [e["event"] for e in server.ask(path).document["events"]] == ["old", "new", "other"]
     assert [e["event"] for e in server.ask(f"{path}?table=public.orders&since=1h").document["events"]] == ["new"]
-    since = (NOW - timedelta(hours=3)).isoformat().replace("+", "%2B")
+    since = (now - timedelta(hours=3)).isoformat().replace("+", "%2B")
     answer = server.ask(f"{path}?since={since}&limit=1").document
     assert [e["event"] for e in answer["events"]] == ["other"]
     assert not answer["is_complete"]
