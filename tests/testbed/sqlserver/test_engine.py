@@ -425,15 +425,22 @@ def wins(other: Client) -> None:
     other("UPDATE dbo.counters SET n = 2 WHERE id = 1")
 
 
-def test_the_session_of_low_priority_loses_a_deadlock(counters: Client, other: Client) -> None:
+WAITING = "SELECT session_id FROM sys.dm_exec_requests WHERE wait_type LIKE N'LCK%'"
+
+
+def test_the_session_of_low_priority_loses_a_deadlock(counters: Client, other: Client, model: SqlServerModel) -> None:
     # [DOC: SET DEADLOCK_PRIORITY]
     counters("SET DEADLOCK_PRIORITY LOW")
     other("SET DEADLOCK_PRIORITY HIGH")
     counters("BEGIN TRAN UPDATE dbo.counters SET n = 1 WHERE id = 1")
     other("BEGIN TRAN UPDATE dbo.counters SET n = 1 WHERE id = 2")
+    watching = Client(connect(Driver.FREETDS, model.address))
     with in_background(lambda _: wins(other)):
+        # The model's sessions look for a deadlock once, some time after they began to wait.
+        wait_until(lambda: watching(WAITING), "the other one waits", every_s=0.01)
         assert counters.error("UPDATE dbo.counters SET n = 2 WHERE id = 2") == 1205
     other("COMMIT")
+    watching.connection.close()
     assert counters.value("SELECT @@TRANCOUNT") == 0
 
 

@@ -19,6 +19,7 @@ from replicator.model.errors import (
     SourceUnavailableError,
 )
 from replicator.model.schema import TableId
+from replicator.testing.waiting import wait_until
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Session
 from replicator_source_sqlserver.driver import settings_of
@@ -301,16 +302,20 @@ def test_a_lock_that_is_held_too_long(model: SqlServerModel, open_: Open, driver
 
 @pytest.mark.parametrize("driver", Driver)
 def test_a_deadlock(model: SqlServerModel, open_: Open, driver: Driver) -> None:
-    winner, loser = open_(model, driver), open_(model, driver)
+    winner, loser, watching = (open_(model, driver) for _ in range(3))
     winner.execute("DROP TABLE IF EXISTS dbo.crossed")
     winner.execute("CREATE TABLE dbo.crossed (id int NOT NULL PRIMARY KEY, n int)")
     winner.execute("INSERT INTO dbo.crossed VALUES (1, 1), (2, 2)")
+    winner.execute("SET DEADLOCK_PRIORITY HIGH")
     loser.execute("SET DEADLOCK_PRIORITY LOW")
     for connection, row in ((winner, 1), (loser, 2)):
         connection.autocommit = False
         connection.execute("UPDATE dbo.crossed SET n = 0 WHERE id = ?", row)
     waiting = threading.Thread(target=winner.execute, args=("UPDATE dbo.crossed SET n = 0 WHERE id = 2",))
     waiting.start()
+    # The model's sessions look for a deadlock once, some time after they began to wait.
+    waits = "SELECT COUNT(*) FROM sys.dm_exec_requests WHERE wait_type LIKE N'LCK%'"
+    wait_until(lambda: watching.execute(waits).fetchval(), "the winner waits", every_s=0.01)
     with pytest.raises(pyodbc.Error) as failed:
         loser.execute("UPDATE dbo.crossed SET n = 0 WHERE id = 1")
     waiting.join()
