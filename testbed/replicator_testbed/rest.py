@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from replicator.testing.waiting import PATIENCE
 from replicator_testbed.processes import kill_all
 
-_ANSWER_S: Final = 60.0
-_ENDS_S: Final = 60.0
+_ANSWER_S: Final = 60.0 * PATIENCE
+_ENDS_S: Final = 60.0 * PATIENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from replicator.cli.entry import main
 from replicator.plugins.registry import Registry
+from replicator.testing.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "docs" / "deploy"
@@ -53,7 +54,7 @@ def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=60 * PATIENCE,
     )
     about = [line for line in (done.stdout + done.stderr).splitlines() if "replicator.service" in line]
     assert (done.returncode, about) == (0, [])

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from replicator.testing.waiting import PATIENCE
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plugins"
 LINES_MAX = 300
 
@@ -30,7 +32,7 @@ def test_an_example_is_read_in_one_sitting(folder: Path) -> None:
 @pytest.mark.parametrize("folder", examples(), ids=lambda folder: folder.name)
 def test_an_installed_example_is_found_by_its_entry_point(folder: Path, tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target"]
-    subprocess.run([*pip, str(tmp_path), str(folder)], check=True, capture_output=True, timeout=200)
+    subprocess.run([*pip, str(tmp_path), str(folder)], check=True, capture_output=True, timeout=200 * PATIENCE)
     name, kind = folder.name.split("-")
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     answer = subprocess.run(
@@ -39,7 +41,7 @@ def test_an_installed_example_is_found_by_its_entry_point(folder: Path, tmp_path
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=200 * PATIENCE,
     )
     assert answer.returncode == 0, answer.stderr
     (line,) = [line for line in answer.stdout.splitlines() if line.split()[:2] == [name, kind]]

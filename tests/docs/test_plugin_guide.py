@@ -18,6 +18,7 @@ from replicator.plugins.kit.polling import PollingSource
 from replicator.plugins.kit.transactional import TransactionalTarget
 from replicator.plugins.source import DeltaSource, LogReader, Visibility
 from replicator.plugins.target import DeltaTarget
+from replicator.testing.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
@@ -96,6 +97,6 @@ def test_the_contract_example_is_a_suite_that_passes(tmp_path: Path) -> None:
         f"--rootdir={tmp_path}",
     ]
     command = [sys.executable, "-m", "pytest", *options, "-k", "ledger or replayed or claim", "test_guide.py"]
-    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200)
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200 * PATIENCE)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert "passed" in answer.stdout

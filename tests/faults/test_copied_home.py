@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from replicator.testing.waiting import PATIENCE
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, has_snapshots
@@ -37,7 +38,7 @@ def assert_refused(copied: Rig) -> None:
     served = copied.start("serve")
     found = copied.wait_for_status(lambda s: s.error is not None, served)
     served.terminate()
-    assert served.wait(timeout=60) == 0
+    assert served.wait(timeout=60 * PATIENCE) == 0
     assert present(found.error).code == "home_copied"
     refused = copied.command("run", str(copied.file), "--until-caught-up", check=2)
     assert "[home_copied]" in refused.stderr

@@ -12,7 +12,7 @@ from contextlib import closing
 import psutil
 import pytest
 
-from replicator.testing.waiting import wait_until
+from replicator.testing.waiting import PATIENCE, wait_until
 from replicator_testbed.demo.shop import TABLES, ShopWriter
 from replicator_testbed.processes import kill_one
 from replicator_testbed.rig import Rig, has_snapshots, is_running, is_worker
@@ -126,7 +126,7 @@ def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(
     rig.wait_for_status(lambda s: is_running(s) and s.freshness_s is not None, successor)
     for process in [*asleep, psutil.Process(zombie.pid)]:
         process.resume()
-    assert zombie.wait(timeout=200) == 1, f"a worker that lost its lease says so\n{rig.output()}"
+    assert zombie.wait(timeout=200 * PATIENCE) == 1, f"a worker that lost its lease says so\n{rig.output()}"
     writer.stop()
     rig.settle(successor)
     rig.verify()
@@ -149,5 +149,5 @@ def test_killing_the_supervisor_leaves_no_orphan(rig: Rig) -> None:
     assert len(family) >= 2
     os.kill(worker.pid, signal.SIGKILL)
     worker.wait()
-    _, alive = psutil.wait_procs(family, timeout=30)
+    _, alive = psutil.wait_procs(family, timeout=30 * PATIENCE)
     assert not alive, f"left behind: {alive}"

@@ -14,7 +14,7 @@ from replicator.runtime.watch_process import LOOK_VARIABLE
 from replicator.state import holder_id
 from replicator.state.records import Stage, TableRecord
 from replicator.state.store import StateStore
-from replicator.testing.waiting import wait_until
+from replicator.testing.waiting import PATIENCE, wait_until
 from replicator_testbed.present import present
 from replicator_testbed.rest import command
 
@@ -67,6 +67,6 @@ def test_a_process_that_is_killed_says_nothing_twice(tmp_path: Path) -> None:
     store.end_run(lease, run, "stopped", None)
     assert told(file, 3) == ["START", "RUNNING", "COMPLETE"]
     second.terminate()
-    assert second.wait(60) == 0
+    assert second.wait(60 * PATIENCE) == 0
     assert "hunter2" not in file.read_text()
     store.close()

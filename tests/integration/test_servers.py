@@ -13,6 +13,7 @@ import psutil
 import psycopg
 import pytest
 
+from replicator.testing.waiting import PATIENCE
 from replicator_testbed.postgresql_programs import find_embedded
 from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.scratch_servers import HOST
@@ -127,7 +128,7 @@ def test_killed_owner_leaves_neither_server_nor_folder() -> None:
         (guardian,) = [child for child in psutil.Process(owner.pid).children() if child.name() == "sh"]
         os.kill(owner.pid, signal.SIGKILL)
         owner.wait()
-    psutil.wait_procs([guardian], timeout=60)
+    psutil.wait_procs([guardian], timeout=60 * PATIENCE)
     assert not postmaster.is_running() or postmaster.status() == psutil.STATUS_ZOMBIE
     assert not Path(folder).exists()
 

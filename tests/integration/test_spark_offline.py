@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from replicator.testing.waiting import PATIENCE
+
 SCRIPT = """
 import sys
 from replicator.config import SparkConfig
@@ -76,7 +78,7 @@ def start(proxy: Proxy, *arguments: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=280 * PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

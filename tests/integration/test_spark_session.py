@@ -8,6 +8,8 @@ from pathlib import Path
 
 import psutil
 
+from replicator.testing.waiting import PATIENCE
+
 # Prints the JVM's process id and continues working until it is killed.
 CHILD = """
 from replicator.config import SparkConfig
@@ -30,7 +32,7 @@ def test_jvm_ends_when_its_process_is_killed() -> None:
         jvm = psutil.Process(int(child.stdout.readline()))
         child.kill()
         child.wait()
-        jvm.wait(timeout=60)
+        jvm.wait(timeout=60 * PATIENCE)
 
 
 def test_killed_jvm_is_noticed_and_started_again(tmp_path: Path) -> None:

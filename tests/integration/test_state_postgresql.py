@@ -51,7 +51,7 @@ from replicator.state import (
 from replicator.state.records import Decision, HistoryEntry
 from replicator.state.verification_records import VerificationOutcome
 from replicator.testing.defaults import writer_limits
-from replicator.testing.waiting import wait_until
+from replicator.testing.waiting import PATIENCE, wait_until
 from replicator_testbed.present import present
 from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
@@ -391,7 +391,7 @@ def test_a_lease_is_lost_in_time_while_the_server_does_not_answer(
     lost: Queue[ReplicatorError] = Queue()
     with renewed(store, lease, lost.put, lease_s=1, renew_s=0.1):
         fault_proxy.blackhole()
-        assert isinstance(lost.get(timeout=30), StateUnavailableError)
+        assert isinstance(lost.get(timeout=30 * PATIENCE), StateUnavailableError)
         fault_proxy.restore()
     assert lost.empty(), "it is lost once"
     wait_until(lambda: store.lease("r") is None, "the late renewal is over, too")

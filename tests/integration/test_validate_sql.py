@@ -13,6 +13,7 @@ from replicator.model.errors import Problem, Severity
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
 from replicator.service import assess
+from replicator.testing.waiting import PATIENCE
 from replicator_testbed.databases import Database
 from replicator_testbed.mysql_servers import MysqlDatabase
 from replicator_testbed.rig import Rig
@@ -73,7 +74,7 @@ def run_as_superuser(database: ScratchDatabase, script: str) -> None:
     """As a person does, with psql; an error ends it."""
     done = subprocess.run(
         ["psql", "--no-psqlrc", "--set=ON_ERROR_STOP=1", "--quiet", database.dsn],
-        input=script, capture_output=True, text=True, check=False, timeout=60,
+        input=script, capture_output=True, text=True, check=False, timeout=60 * PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stderr}\n{script}"
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from replicator.testing.waiting import PATIENCE
+
 TESTS = """
 import pytest
 
@@ -35,7 +37,7 @@ def test_each_failure_is_named_once_before_the_summary(tmp_path: Path, processes
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=120 * PATIENCE,
         check=False,
     )
     assert done.returncode == 1, done.stdout

@@ -25,11 +25,12 @@ from replicator.state.store import StateStore
 from replicator.testing.defaults import capture_settings, writer_limits
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig
 from replicator.testing.memory.log import altered_row
+from replicator.testing.waiting import PATIENCE
 from replicator_testbed.present import present
 from replicator_testbed.sealed import SealedReader
 
 NAME = "test"
-PATIENCE_S = 20.0
+PATIENCE_S = 20.0 * PATIENCE
 
 
 def schema_of(name: str, *, key: Sequence[str] = ("id",), extra: Sequence[str] = ()) -> TableSchema:

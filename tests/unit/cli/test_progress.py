@@ -13,6 +13,7 @@ from replicator.cli import progress
 from replicator.model.errors import StateUnavailableError
 from replicator.model.status import ReplicatorStatus, TableState
 from replicator.state.store import StateStore
+from replicator.testing.waiting import PATIENCE
 from replicator_testbed.statuses import replicator_status, snapshot_status, table_status
 
 
@@ -27,7 +28,7 @@ def test_the_picture_stands_while_the_store_is_away(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setattr(store, "replicator", away)
     with progress.ProgressDisplay(store, "shop"):
-        assert all(looks.acquire(timeout=30) for _ in range(2))
+        assert all(looks.acquire(timeout=30 * PATIENCE) for _ in range(2))
     store.close()
 
 

@@ -15,6 +15,7 @@ from replicator.runtime.serve import serve
 from replicator.runtime.supervisor import End, RunOutcome
 from replicator.state.records import Lease, ReplicatorRecord, SnapshotProgress, Stage, TableRecord
 from replicator.state.store import StateStore
+from replicator.testing.waiting import PATIENCE
 from replicator_testbed.present import present
 
 NAME = "shop"
@@ -58,7 +59,7 @@ def test_a_store_that_is_damaged_ends_every_supervisor(store: StateStore, monkey
         return ask()
 
     def supervise(_: ReplicatorRecord, __: Lease, stop: threading.Event) -> RunOutcome:
-        ended.append(stop.wait(30))
+        ended.append(stop.wait(30 * PATIENCE))
         return RunOutcome(end=End.STOPPED)
 
     monkeypatch.setattr(store, "replicators", replicators)

@@ -35,6 +35,7 @@ from replicator.state.records import (
 )
 from replicator.state.store import StateStore
 from replicator.testing.defaults import AT_ONCE, CONFIG
+from replicator.testing.waiting import PATIENCE
 from replicator_testbed.present import present
 
 
@@ -64,7 +65,7 @@ def test_the_end_of_a_worker_that_was_stopped_does_not_concern_its_successor(
 
 def _end_of(worker: WorkerProcess, news: queue.Queue[Message]) -> Message:
     while True:
-        message = news.get(timeout=30)
+        message = news.get(timeout=30 * PATIENCE)
         if (message.event, message.pid) == ("exit", worker.pid):
             return message
 
@@ -135,7 +136,7 @@ def test_a_lease_that_cannot_be_renewed_is_lost_whatever_the_error(
 
     monkeypatch.setattr(store, "renew_lease", refuse)
     with leases.renewed(store, _lease(store), lost.put, renew_s=0.01):
-        assert lost.get(timeout=30).code == code
+        assert lost.get(timeout=30 * PATIENCE).code == code
 
 
 def test_a_run_that_ends_by_itself_names_the_failed_tables(store: StateStore, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from replicator.state import table_life
 from replicator.state.records import Lease, RequestKind
 from replicator.state.store import StateStore
 from replicator.testing.memory import MemorySource, MemoryTarget
+from replicator.testing.waiting import PATIENCE
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -36,7 +37,7 @@ def test_the_lease_is_renewed_while_a_replicator_is_deleted(tmp_path: Path, monk
         return renewed
 
     def tear_down(*_: object) -> Deletion:
-        assert all(renewals.acquire(timeout=30) for _ in range(2))
+        assert all(renewals.acquire(timeout=30 * PATIENCE) for _ in range(2))
         return Deletion(notes=("left behind",))
 
     monkeypatch.setattr(leases, "RENEW_S", 0.01)

@@ -18,6 +18,7 @@ from typing import Any
 import pyodbc
 import pytest
 
+from replicator.testing.waiting import PATIENCE
 from replicator_source_sqlserver import conformance_command
 from replicator_source_sqlserver.conformance import SCHEMA, ConformanceError, Probe, Scratch, ask, to_json
 from replicator_source_sqlserver.conformance_probes import PROBES
@@ -147,7 +148,7 @@ def test_a_server_that_refuses_is_no_traceback(model: SqlServerModel, capsys: py
 
 def test_the_help_says_that_no_real_server_was_used() -> None:
     command = [sys.executable, "-m", conformance_command.__name__, "conformance", "--help"]
-    text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60 * PATIENCE).stdout
     assert "never ran this on a real SQL Server" in text
 
 

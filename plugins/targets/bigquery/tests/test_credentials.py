@@ -15,6 +15,7 @@ from replicator.plugins.target import TargetTable
 from replicator.testing.batches import insert
 from replicator.testing.defaults import target_context
 from replicator.testing.target_harness import UUID, Copy, as_tuples, item, items_schema
+from replicator.testing.waiting import PATIENCE
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.target import BigQueryTarget
 from replicator_testbed.bigquery import BUCKET, LOCATION, PROJECT, WITHOUT_RESTS, BigQueryEmulator
@@ -183,7 +184,7 @@ def test_credentials_that_expire_while_it_runs_are_one_message_and_lose_nothing(
         cloud.revoked.add(WRITER)
         cloud.expired.add(WRITER)
         database.execute("INSERT INTO a VALUES (2)")
-        assert process.wait(timeout=120) == 1
+        assert process.wait(timeout=120 * PATIENCE) == 1
         error = rig.error()
         assert (error.code, "Renew the credentials" in present(error.action)) == ("credentials_refused", True)
         cloud.revoked.clear()
