@@ -30,12 +30,21 @@ def test_a_merge_in_flight_is_abandoned_and_applied_once(rig: Rig, target_tables
     def files() -> int:
         return len(list(folder.rglob("*.parquet")))
 
-    before, written = commits(), files()
-    rig.database.execute("UPDATE customers SET name = name || ' again'")
-    wait_until(lambda: files() > written, "the merge has written rows", every_s=0.01)
     (java,) = (child for child in psutil.Process(process.pid).children(recursive=True) if name_of(child) == "java")
-    java.suspend()
-    assert commits() == before, "its commit is not made yet"
+
+    def is_amid_a_merge() -> bool:
+        """Stop Spark behind the first rows that a merge writes; one that was quicker than that is followed by another."""
+        before, written = commits(), files()
+        rig.database.execute("UPDATE customers SET name = name || ' again'")
+        wait_until(lambda: files() > written, "the merge has written rows", every_s=0.01)
+        java.suspend()
+        if commits() == before:
+            return True
+        java.resume()
+        rig.settle(process)
+        return False
+
+    wait_until(is_amid_a_merge, "Spark is stopped between a merge's rows and its commit")
 
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=ENDS_WITHIN_S * PATIENCE) == 0, rig.output()
@@ -44,5 +53,5 @@ def test_a_merge_in_flight_is_abandoned_and_applied_once(rig: Rig, target_tables
     # The merge that was abandoned wakes up, next to the one that does its work.
     java.resume()
     rig.catch_up()
-    psutil.wait_procs([java], timeout=60)
+    psutil.wait_procs([java], timeout=60 * PATIENCE)
     assert rig.differences(target_tables) == {}
