@@ -120,9 +120,9 @@ class CatalogTracker:
     # --- driven by the loop -------------------------------------------------------------------------------------------
 
     def poll(self) -> None:
-        """Take in the answers of the control thread; raises what it raised."""
+        """Take in the answers of the control thread, looking once at each, as it may come at any time; raises what it raised."""
         due = [inquiry for inquiry in self._inquiries if inquiry.future.done()]
-        self._inquiries = tuple(inquiry for inquiry in self._inquiries if not inquiry.future.done())
+        self._inquiries = tuple(inquiry for inquiry in self._inquiries if inquiry not in due)
         for inquiry in due:
             answer = inquiry.future.result()
             for id_ in inquiry.ids:

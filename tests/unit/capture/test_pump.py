@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
+from replicator.capture import tracker
+from replicator.capture.starting import Inquiry
 from replicator.config import DDLConfig
 from replicator.model.errors import FatalError, FencedError, SourceUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
@@ -198,6 +201,36 @@ def test_error_at_any_call_loses_and_doubles_nothing(bench: Bench, call: str, st
         break
     assert bench.holds(keyed)()
     assert bench.holds(bag)()
+
+
+class JustNow:
+    """A call that ends right behind the first look at it."""
+
+    def __init__(self, call: Future[Any]) -> None:
+        self._call, self._looks = call, 0
+
+    def done(self) -> bool:
+        self._looks += self._call.done()
+        return self._looks > 1
+
+    def result(self) -> object:
+        return self._call.result()
+
+
+def test_an_answer_that_comes_between_two_looks_is_not_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be waited for without end."""
+    inquiries: list[JustNow] = []
+
+    def inquiry(call: Future[Any], ids: tuple[int, ...]) -> Inquiry:
+        inquiries.append(JustNow(call))
+        return Inquiry(cast("Future[Any]", inquiries[-1]), ids)
+
+    monkeypatch.setattr(tracker, "Inquiry", inquiry)
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 3)
+    with bench.running() as capture:
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
+    assert inquiries
 
 
 def test_table_without_key_gets_one_snapshot_with_changes_around(bench: Bench) -> None:
