@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -179,11 +179,7 @@ class Sealer:
             return
         if self._seeing is None:
             self._seeing = self.submit(self.source.visibility)
-        try:
-            visibility = self._seeing.result(timeout=_VISIBILITY_WAIT_S)
-        except TimeoutError:
-            if self._seeing.done():
-                raise
+        if wait([self._seeing], timeout=_VISIBILITY_WAIT_S).not_done:
             return
-        self._seeing = None
-        self.window.prune(visibility)
+        seeing, self._seeing = self._seeing, None
+        self.window.prune(seeing.result())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from replicator.model.offset import Offset
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch
 from replicator.state.records import Stage
 from replicator.testing.memory.source import MemoryLogReader
+from replicator_testbed.present import present
 
 if TYPE_CHECKING:
     from tests.unit.capture.conftest import Bench
@@ -84,3 +86,28 @@ def test_nothing_is_sealed_of_a_transaction_that_the_source_forgot(
     monkeypatch.undo()
     with bench.running() as capture:
         capture.until(bench.holds(table))
+
+
+def test_an_answer_that_comes_right_behind_the_wait_for_it_ends_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What later reads see is asked with a bound; it was taken for an error of the source if it came when the time was up."""
+    result = Future.result
+
+    def too_late(call: Future[Any], timeout: float | None = None) -> Any:
+        answer = result(call)
+        if timeout is not None:
+            raise TimeoutError
+        return answer
+
+    monkeypatch.setattr(Future, "result", too_late)
+    table = bench.create(bench.schema("t"))
+    with bench.running() as capture:
+        capture.until(bench.is_at(Stage.STREAMING))
+        hidden = bench.write(table, {"id": 1, "a": "late", "b": None}, visible=False)
+        capture.until(
+            lambda: any(text.startswith(f"{hidden}@") for text in present(bench.store.last_segment("test")).ring)
+        )
+        bench.database.make_visible(hidden)
+        bench.fill(table, 2, first=2)
+        capture.until(lambda: bench.holds(table)() and not present(bench.store.last_segment("test")).ring)
