@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -365,8 +366,10 @@ def test_a_server_that_goes_away_is_unavailable_and_comes_back(
 def test_a_server_that_stops_answering_is_unavailable_and_comes_back(
     database: ScratchDatabase, fault_proxy: FaultProxy
 ) -> None:
+    # To make the schema takes longer than an answer may.
+    with closing(StateStore(url_of(database))) as ready:
+        ready.create_replicator("r", "", "gs://b/j")
     store = StateStore(url_of(database, host="127.0.0.1", port=fault_proxy.port), busy_timeout_s=0.2)
-    store.create_replicator("r", "", "gs://b/j")
 
     def ask_in_vain() -> None:
         with store._database.read() as connection:
