@@ -299,6 +299,13 @@ def test_a_third_instance_is_refused(sql: Client) -> None:
     assert sql.error("EXEC sys.sp_cdc_enable_table N'dbo', N't', NULL, N'v3'") == 22962
 
 
+def test_names_of_instances_are_short_and_no_two_alike(sql: Client) -> None:
+    # [DOC: rule 6; the numbers: K]
+    sql("CREATE TABLE dbo.u (id int NOT NULL PRIMARY KEY)")
+    assert sql.error("EXEC sys.sp_cdc_enable_table N'dbo', N'u', NULL, N'DBO_T'") == 22926
+    assert sql.error(f"EXEC sys.sp_cdc_enable_table N'dbo', N'u', NULL, N'{'i' * 101}'") == 22927
+
+
 def test_a_disabled_instance_is_missing_at_once(cdc: SqlServerModel, sql: Client) -> None:
     # [rule 6]
     sql("EXEC sys.sp_cdc_disable_table N'dbo', N't', N'dbo_t'")

@@ -181,7 +181,13 @@ def _signal(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     if facts.is_read_only:
         return []
     if found is None:
-        return [_signal_problem(table, "there is no such table", remedies.make_signal_table(table, facts.account))]
+        return [
+            _signal_problem(
+                table,
+                "there is no such table",
+                remedies.make_signal_table(table, facts.instance_name(table), facts.account),
+            )
+        ]
     if not _is_signal_table(found):
         return [
             _signal_problem(
@@ -193,7 +199,11 @@ def _signal(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
         ]
     problems = []
     if not found.instances and not config.manage_capture:
-        problems.append(_signal_problem(table, "it is not captured", remedies.enable_table(table, facts.account)))
+        problems.append(
+            _signal_problem(
+                table, "it is not captured", remedies.enable_table(table, facts.instance_name(table), facts.account)
+            )
+        )
     known = facts.tables[found.object_id]
     if known.denied:
         denied = ", ".join(sorted(known.denied))
@@ -235,7 +245,7 @@ def _signal_problem(table: TableId, message: str, sql: Sequence[str], action: st
 def _no_signal(facts: ServerFacts) -> list[Problem]:
     if facts.is_read_only or not facts.is_captured:
         return []
-    statements = " ".join(remedies.make_signal_table(_EXAMPLE, facts.account))
+    statements = " ".join(remedies.make_signal_table(_EXAMPLE, facts.instance_name(_EXAMPLE), facts.account))
     return [
         Problem(
             code="no_signal_table",

@@ -15,6 +15,7 @@ from replicator_source_sqlserver.changetable import ChangeTable
 from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.denials import denied, hidden, read_captured
 from replicator_source_sqlserver.discovery import read_change_columns, read_objects
+from replicator_source_sqlserver.instancenames import free_names, read_instance_names
 from replicator_source_sqlserver.instances import begun_until
 from replicator_source_sqlserver.position import Position
 from replicator_source_sqlserver.server import Account, read_account
@@ -60,6 +61,7 @@ class CapturedTables:
         self._errors: dict[TableId, TableError] = {}
         self._unknown = [table for table in schemas if table not in numbers]
         self._account = Account(user="…")
+        self._names: Mapping[TableId, str] = {}
         self._renew = renew
         self._renewing: set[TableId] = set()
         self._durable = b""
@@ -136,6 +138,9 @@ class CapturedTables:
         self._columns = read_change_columns(
             connection, [i.object_id for table in self._found.values() for i in table.instances]
         )
+        # For statements that make an instance of a table: several may have failed, and no two names may be alike.
+        with_none_first = sorted(self._numbers, key=lambda t: (t in self._found and bool(self._found[t].instances), t))
+        self._names = free_names(with_none_first, read_instance_names(connection))
 
     def _read(self, connection: Connection) -> dict[TableId, CatalogTable]:
         return read_objects(connection, {number: table for table, number in self._numbers.items()})
@@ -232,7 +237,7 @@ class CapturedTables:
         shape = found.captured_by(current)
         # What a newer instance has comes with that one, which has a turn of its own.
         if lost := frozenset.intersection(shape.uncaptured, *(found.captured_by(i).uncaptured for i in later)):
-            self.fail(table, column_not_captured(table, lost, found.instances, self._account))
+            self.fail(table, column_not_captured(table, lost, self._names[table], found.instances, self._account))
             return None
         if self._is_ahead(table, current, later) or shape.has_shape_of(known):
             return None
@@ -265,7 +270,7 @@ class CapturedTables:
                 self._failed.add(table)
                 dropped.append(DDLEvent(operation=DDLOperation.DROP_TABLE, table=table))
             elif not self.instances(table, starts):
-                self.fail(table, table_not_captured(table, self._account))
+                self.fail(table, table_not_captured(table, self._names[table], self._account))
         return dropped
 
     def change_table(self, table: TableId, instance: CaptureInstance) -> ChangeTable:
@@ -279,7 +284,7 @@ class CapturedTables:
             raise denied(table, [instance], self.user)
         schema, columns, all_ = self._schemas[table], self._columns[instance.object_id], self._found[table].instances
         if COMMAND_ID not in columns:
-            raise command_id_missing(table, all_, self._account)
+            raise command_id_missing(table, self._names[table], all_, self._account)
         if lost := [c.name for c in schema.columns if c.name not in columns or not instance.has(c.name, c.id)]:
-            raise column_not_captured(table, lost, all_, self._account)
+            raise column_not_captured(table, lost, self._names[table], all_, self._account)
         return ChangeTable.of(schema, instance, columns)

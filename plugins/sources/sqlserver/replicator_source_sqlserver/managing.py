@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 from replicator.model.schema import TableId
 from replicator_source_sqlserver.catalogue import OUR_INSTANCES, CatalogTable
 from replicator_source_sqlserver.connection import Connection
+from replicator_source_sqlserver.instancenames import read_instance_names
 from replicator_source_sqlserver.names import literal
 from replicator_source_sqlserver.remedies import INSTANCES_MAX, disable_instance
 
@@ -55,8 +57,9 @@ class ManagedInstances:
             if not instances[0].name.startswith(self.prefix):
                 return False
             connection.execute(disable_instance(table.table, instances[0].name))
-        used = {instance.name for instance in instances}
-        name = next(n for n in (f"{self.prefix}{table.object_id}_{number}" for number in range(1, 4)) if n not in used)
+        taken = {name.lower() for name in read_instance_names(connection)}
+        names = (f"{self.prefix}{table.object_id}_{number}" for number in itertools.count(1))
+        name = next(name for name in names if name not in taken)
         connection.execute(
             f"EXEC sys.sp_cdc_enable_table @source_schema = {literal(table.table.namespace)}, "
             f"@source_name = {literal(table.table.name)}, @role_name = NULL, @capture_instance = {literal(name)}, "

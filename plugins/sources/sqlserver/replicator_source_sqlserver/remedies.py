@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
 from replicator.model.schema import TableId
 from replicator_source_sqlserver.catalogue import CaptureInstance
+from replicator_source_sqlserver.instancenames import derived_name
 from replicator_source_sqlserver.names import literal, quoted, quoted_table
 from replicator_source_sqlserver.server import Account, Engine, ServerFacts
 
@@ -15,8 +16,6 @@ INSTANCES_MAX: Final = 2
 """Capture instances that a table may have."""
 ALONE: Final = "If nobody else reads the older one of its two capture instances, and Replicator has read what came before the newer one"
 """When the older one is needed no more: with it goes what only it has."""
-INSTANCE_NAME_MAX: Final = 100
-"""Characters of a capture instance's name."""
 _PERFORMANCE: Final = (16,)
 """SQL Server 2022, in which VIEW SERVER STATE got parts."""
 CONTINUOUS: Final = "EXEC sys.sp_cdc_change_job @job_type = N'capture', @continuous = 1;"
@@ -32,19 +31,16 @@ def enable_database(facts: ServerFacts) -> str:
     return "EXEC sys.sp_cdc_enable_db;"
 
 
-def enable_table(
-    table: TableId, account: Account, *, taken: Collection[str] = (), bars_switch: bool = False
-) -> tuple[str, ...]:
+def enable_table(table: TableId, name: str, account: Account, *, bars_switch: bool = False) -> tuple[str, ...]:
     """Make a capture instance, and let our account read its change table.
 
     Args:
         table: The table.
+        name: Of the instance.
         account: Ours.
-        taken: Names of the table's instances, which are no longer free.
         bars_switch: Whether ALTER TABLE … SWITCH is to be refused.
     """
-    name = free_name(table, taken)
-    given = f", @capture_instance = {literal(name)}" if taken else ""
+    given = "" if name == derived_name(table) else f", @capture_instance = {literal(name)}"
     switch = ", @allow_partition_switch = 0" if bars_switch else ""
     enable = (
         f"EXEC sys.sp_cdc_enable_table @source_schema = {literal(table.namespace)}, @source_name = {literal(table.name)},"
@@ -54,25 +50,23 @@ def enable_table(
 
 
 def another_instance(
-    table: TableId, instances: Sequence[CaptureInstance], account: Account, *, bars_switch: bool = False
+    table: TableId, name: str, instances: Sequence[CaptureInstance], account: Account, *, bars_switch: bool = False
 ) -> tuple[str, ...]:
     """Make another capture instance of a table that has some; nothing where it has two, of which one has to go first."""
     if len(instances) >= INSTANCES_MAX:
         return ()
-    names = [instance.name for instance in instances]
-    return enable_table(table, account, taken=names, bars_switch=bars_switch or _bars_switch(instances))
+    return enable_table(table, name, account, bars_switch=bars_switch or _bars_switch(instances))
 
 
 def replace_instance(
-    table: TableId, instances: Sequence[CaptureInstance], account: Account, *, bars_switch: bool = False
+    table: TableId, name: str, instances: Sequence[CaptureInstance], account: Account, *, bars_switch: bool = False
 ) -> str | None:
     """What to do where there are two capture instances: one of them has to go, which a person decides. None where there are fewer."""
     if len(instances) < INSTANCES_MAX:
         return None
-    older, newer = (instance.name for instance in instances)
     statements = (
-        disable_instance(table, older),
-        *enable_table(table, account, taken=[newer], bars_switch=bars_switch or _bars_switch(instances)),
+        disable_instance(table, instances[0].name),
+        *enable_table(table, name, account, bars_switch=bars_switch or _bars_switch(instances)),
     )
     return f"{ALONE}: {' '.join(statements)}"
 
@@ -87,17 +81,6 @@ def disable_instance(table: TableId, instance: str) -> str:
         f"EXEC sys.sp_cdc_disable_table @source_schema = {literal(table.namespace)}, @source_name = {literal(table.name)},"
         f" @capture_instance = {literal(instance)};"
     )
-
-
-def free_name(table: TableId, taken: Collection[str]) -> str:
-    """The name of a further capture instance: the server's own for the first, with a number behind it for others."""
-    first = f"{table.namespace}_{table.name}"[:INSTANCE_NAME_MAX]
-    folded = {name.lower() for name in taken}
-    number, name = 1, first
-    while name.lower() in folded:
-        number += 1
-        name = f"{first[: INSTANCE_NAME_MAX - len(str(number)) - 1]}_{number}"
-    return name
 
 
 def change_table(instance: str) -> str:
@@ -119,11 +102,11 @@ def show_sessions(facts: ServerFacts) -> str:
     return f"USE master; GRANT {permission} TO {quoted(account.login)}; USE {quoted(facts.database)};"
 
 
-def make_signal_table(table: TableId, account: Account) -> tuple[str, ...]:
-    """Make the table that is written to for marks, capture it, and let our account write it."""
+def make_signal_table(table: TableId, name: str, account: Account) -> tuple[str, ...]:
+    """Make the table that is written to for marks, capture it in an instance of this name, and let our account write it."""
     return (
         f"CREATE TABLE {quoted_table(table)} (id int NOT NULL PRIMARY KEY, token varchar(64));",
-        *enable_table(table, account),
+        *enable_table(table, name, account),
         *grant("SELECT, INSERT, UPDATE", quoted_table(table), account),
     )
 

@@ -10,11 +10,13 @@ from typing import Final
 
 import pyodbc
 
+from replicator.model.schema import TableId
 from replicator_source_sqlserver.catalogue import CatalogTable
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connection, Row
 from replicator_source_sqlserver.discovery import read_tables
 from replicator_source_sqlserver.errors import is_unknowable
+from replicator_source_sqlserver.instancenames import free_name, free_names, read_instance_names
 from replicator_source_sqlserver.tablefacts import TableFacts, read_table_facts
 
 # NULL as the name of a securable is the current database, whatever its own name has in it.
@@ -150,6 +152,8 @@ class ServerFacts:
         delays_durability: A commit may be seen, or is seen, before it is on disk.
         is_accelerated: It has accelerated database recovery. Not asked of Azure, where every database has it.
         signal: `source.signal_table` as it is; None if there is none.
+        instances: Names of all capture instances of the database.
+        instance_names: What a further instance of each table is to be called that is replicated or is the signal table: no two alike.
         tables: What else is known of tables, by `object_id`.
     """
 
@@ -174,6 +178,8 @@ class ServerFacts:
     is_accelerated: bool = False
     delays_durability: bool = False
     signal: CatalogTable | None = None
+    instances: frozenset[str] = frozenset()
+    instance_names: Mapping[TableId, str] = field(default_factory=dict)
     tables: Mapping[int, TableFacts] = field(default_factory=dict)
 
     @property
@@ -197,6 +203,11 @@ class ServerFacts:
         cleanup = None if self.jobs is None else self.jobs.get("cleanup")
         return None if cleanup is None else cleanup.retention
 
+    def instance_name(self, table: TableId) -> str:
+        """What a further capture instance of a table is to be called."""
+        given = self.instance_names
+        return given[table] if table in given else free_name(table, [*self.instances, *given.values()])
+
 
 def read_facts(connection: Connection, config: SqlServerConfig, tables: Collection[CatalogTable] = ()) -> ServerFacts:
     """Ask the server: at most twelve queries, and three more for tables.
@@ -218,6 +229,7 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
     numbers = tuple(int(part) for part in version.split(".") if part.isdigit())
     has_recovery = numbers >= _RECOVERY_SINCE and engine not in {Engine.AZURE_SQL_DATABASE, Engine.MANAGED_INSTANCE}
     agent = _rows_if_allowed(connection, _AGENT) if has_jobs else None
+    instances = read_instance_names(connection) if is_captured else frozenset()
     described = [*tables, *([] if found is None else [found])]
     return ServerFacts(
         version=numbers,
@@ -248,8 +260,19 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
         delays_durability=bool(connection.rows(_DURABILITY)[0][0]),
         is_accelerated=has_recovery and bool(connection.rows(_RECOVERY)[0][0]),
         signal=found,
+        instances=instances,
+        instance_names=free_names(_in_need(signal, found, tables), instances),
         tables=read_table_facts(connection, described, is_captured=is_captured),
     )
+
+
+def _in_need(signal: TableId | None, found: CatalogTable | None, tables: Collection[CatalogTable]) -> Sequence[TableId]:
+    """Those that may get a further capture instance, those that have none first: these get the server's own names."""
+    known = [*(() if found is None else (found,)), *tables]
+    named = [(bool(table.instances), table.table) for table in known]
+    if signal is not None and found is None:
+        named.append((False, signal))
+    return [table for _, table in sorted(named)]
 
 
 def read_account(connection: Connection) -> Account:

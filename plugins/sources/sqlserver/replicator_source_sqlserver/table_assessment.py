@@ -310,8 +310,12 @@ def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig,
                 table=str(table.table),
                 message="its change table has no __$command_id, as a server without the update KB 3030352 made it: the order of changes in"
                 " a transaction is unknown",
-                action=remedies.replace_instance(table.table, table.instances, facts.account),
-                sql=remedies.another_instance(table.table, table.instances, facts.account),
+                action=remedies.replace_instance(
+                    table.table, facts.instance_name(table.table), table.instances, facts.account
+                ),
+                sql=remedies.another_instance(
+                    table.table, facts.instance_name(table.table), table.instances, facts.account
+                ),
             )
         )
     if len(table.instances) >= remedies.INSTANCES_MAX and not any(instance.is_ours for instance in table.instances):
@@ -341,13 +345,17 @@ def _switchable(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig
             severity=Severity.WARNING,
         )
     accepting = "If partitions have to be switched: set `source.partition_switch: accept`."
-    dropping = remedies.replace_instance(table.table, table.instances, facts.account, bars_switch=True)
+    dropping = remedies.replace_instance(
+        table.table, facts.instance_name(table.table), table.instances, facts.account, bars_switch=True
+    )
     return Problem(
         code="partition_switch",
         table=str(table.table),
         message=message,
         action=accepting if dropping is None else f"{accepting} {dropping}",
-        sql=remedies.another_instance(table.table, table.instances, facts.account, bars_switch=True),
+        sql=remedies.another_instance(
+            table.table, facts.instance_name(table.table), table.instances, facts.account, bars_switch=True
+        ),
     )
 
 
@@ -359,7 +367,10 @@ def _not_captured(table: CatalogTable, facts: ServerFacts, config: SqlServerConf
         # If the database captures nothing, that is the cause, which fails no table by itself.
         severity=Severity.BLOCKING if facts.is_captured else Severity.WARNING,
         sql=remedies.enable_table(
-            table.table, facts.account, bars_switch=known.is_partitioned and config.partition_switch == "refuse"
+            table.table,
+            facts.instance_name(table.table),
+            facts.account,
+            bars_switch=known.is_partitioned and config.partition_switch == "refuse",
         ),
     )
 
@@ -374,7 +385,11 @@ def _missing_columns(table: CatalogTable, facts: ServerFacts, config: SqlServerC
             code="column_not_captured",
             table=str(table.table),
             message=f"the newest capture instance lacks its columns {', '.join(missing)}",
-            action=remedies.replace_instance(table.table, table.instances, facts.account),
-            sql=remedies.another_instance(table.table, table.instances, facts.account),
+            action=remedies.replace_instance(
+                table.table, facts.instance_name(table.table), table.instances, facts.account
+            ),
+            sql=remedies.another_instance(
+                table.table, facts.instance_name(table.table), table.instances, facts.account
+            ),
         )
     ]

@@ -15,13 +15,13 @@ COMMAND_ID: Final = "__$command_id"
 """Without this column of a change table nobody knows the order of changes in a transaction."""
 
 
-def table_not_captured(table: TableId, account: Account) -> TableError:
-    """The error of a table that has no capture instance."""
+def table_not_captured(table: TableId, name: str, account: Account) -> TableError:
+    """The error of a table that has no capture instance; `name`: of one that is to be made."""
     return CurableError(
         "no capture instance has its changes.",
         code="table_not_captured",
         table=str(table),
-        action=f"{' '.join(remedies.enable_table(table, account))} {THEN_BY_ITSELF}",
+        action=f"{' '.join(remedies.enable_table(table, name, account))} {THEN_BY_ITSELF}",
     )
 
 
@@ -36,28 +36,30 @@ def table_missing(table: TableId) -> TableError:
 
 
 def column_not_captured(
-    table: TableId, columns: Collection[str], instances: Sequence[CaptureInstance], account: Account
+    table: TableId, columns: Collection[str], name: str, instances: Sequence[CaptureInstance], account: Account
 ) -> TableError:
-    """The error of a table that has columns which no capture instance has."""
+    """The error of a table that has columns which no capture instance has; `name`: of one that is to be made."""
     return CurableError(
         f"the capture instance lacks {', '.join(sorted(columns))}.",
         code="column_not_captured",
         table=str(table),
-        action=_made(table, instances, account, why="has all columns"),
+        action=_made(table, name, instances, account, why="has all columns"),
     )
 
 
-def command_id_missing(table: TableId, instances: Sequence[CaptureInstance], account: Account) -> TableError:
-    """The error of a table whose change table an old server made."""
+def command_id_missing(table: TableId, name: str, instances: Sequence[CaptureInstance], account: Account) -> TableError:
+    """The error of a table whose change table an old server made; `name`: of another instance."""
     return CurableError(
         f"its change table has no {COMMAND_ID}: the order of changes in a transaction is unknown.",
         code="command_id_missing",
         table=str(table),
-        action=_made(table, instances, account, why="has that column"),
+        action=_made(table, name, instances, account, why="has that column"),
     )
 
 
-def _made(table: TableId, instances: Sequence[CaptureInstance], account: Account, *, why: str) -> str:
-    replacing = remedies.replace_instance(table, instances, account)
-    making = f"Make another instance, which {why}: {' '.join(remedies.another_instance(table, instances, account))}"
+def _made(table: TableId, name: str, instances: Sequence[CaptureInstance], account: Account, *, why: str) -> str:
+    replacing = remedies.replace_instance(table, name, instances, account)
+    making = (
+        f"Make another instance, which {why}: {' '.join(remedies.another_instance(table, name, instances, account))}"
+    )
     return f"{replacing or making} {THEN_BY_ITSELF}"

@@ -22,7 +22,7 @@ from replicator_source_sqlserver.assessment import assess_connection, assess_ser
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connector, Session
 from replicator_source_sqlserver.discovery import read_tables
-from replicator_source_sqlserver.remedies import free_name
+from replicator_source_sqlserver.instancenames import free_name
 from replicator_source_sqlserver.server import ServerFacts, read_facts
 from replicator_source_sqlserver.table_assessment import assess_table, missing_table
 from replicator_testbed.servers import PostgresServer
@@ -277,6 +277,46 @@ def test_names_of_further_instances_are_free_and_short() -> None:
     assert len(second) == 100
     assert second != first
     assert free_name(ORDERS, ["DBO_ORDERS", "dbo_orders_2"]) == "dbo_orders_3"
+
+
+def test_instances_of_tables_whose_names_run_together_are_told_apart(bare: Checked, admin: Run) -> None:
+    """No two instances of a database have the same name [DOC: sp_cdc_enable_table]."""
+    tables = [TableId("a_b", "c"), TableId("a", "b_c")]
+    for one in tables:
+        admin(f"CREATE SCHEMA {one.namespace}")
+        admin(f"CREATE TABLE {one} (id int NOT NULL PRIMARY KEY)")
+        admin(f"GRANT SELECT ON {one} TO {READER}")
+    admin(script("shop", bare(*tables)))
+    bare.model.capture.scan_all()
+    assert bare.codes(*tables) == []
+    names = {name for (name,) in bare.model.database.execute("SELECT capture_instance FROM sqlserver.cdc_instances")}
+    assert {"a_b_c", "a_b_c_2"} <= names
+
+
+def test_an_instance_whose_derived_name_is_too_long_is_given_one(bare: Checked, admin: Run) -> None:
+    """A name has at most a hundred characters [DOC: sp_cdc_enable_table]. The model's tables cannot have names as long as the instance."""
+    long = TableId("s" * 60, "t" * 60)
+    admin(f"CREATE SCHEMA {long.namespace}")
+    admin(f"CREATE TABLE {long} (id int NOT NULL PRIMARY KEY)")
+    admin(f"GRANT SELECT ON {long} TO {READER}")
+    bare.fixed_by_its_sql("cdc_disabled", ORDERS)
+    (problem,) = [p for p in bare(long) if p.code == "table_not_captured"]
+    enable, grant = problem.sql
+    name = f"{long.namespace}_{long.name}"[:100]
+    assert f"@capture_instance = N'{name}'" in enable
+    assert f"[cdc].[{name}_CT]" in grant
+    with pytest.raises(pyodbc.Error, match="22927"):
+        admin(enable.replace(f", @capture_instance = N'{name}'", ""))
+
+
+def test_a_name_that_an_instance_of_another_table_has_is_not_given_again(check: Checked, admin: Run) -> None:
+    admin("CREATE TABLE dbo.t (id int NOT NULL PRIMARY KEY)")
+    admin(f"GRANT SELECT ON dbo.t TO {READER}")
+    admin("EXEC sys.sp_cdc_enable_table N'dbo', N'orders', NULL, @capture_instance = N'DBO_T'")
+    problem = check.fixed_by_its_sql("table_not_captured", TableId("dbo", "t"))
+    assert "@capture_instance = N'dbo_t_2'" in problem.sql[0]
+    # The server derives the name of others, which is not given then.
+    assert "@capture_instance" not in str(check(ORDERS, signal_table="dbo.signal")[0].sql)
 
 
 # -- columns ---------------------------------------------------------------------------------------------------------------

@@ -114,6 +114,16 @@ def test_the_signal_table_is_captured_too_also_when_it_is_made_again(
     reader.close()
 
 
+def test_a_name_that_is_taken_anywhere_in_the_database_is_left_alone(
+    database: SqlServerDatabase, source: SqlServerSource
+) -> None:
+    ((number,),) = database.execute("SELECT object_id FROM sys.tables WHERE name = N't'")
+    taken = f"replicator_u1_{number}_1"
+    database.execute("CREATE TABLE dbo.other (id int NOT NULL PRIMARY KEY)", enable("other", taken.upper()))
+    source.prepare([T], is_first=True)
+    assert instances(database) == [taken.upper(), f"replicator_u1_{number}_2"]
+
+
 def test_only_our_instances_are_dropped(database: SqlServerDatabase, source: SqlServerSource) -> None:
     """Another replicator's are not: its UUID is in their names."""
     database.execute("CREATE TABLE dbo.other (id int NOT NULL PRIMARY KEY)", enable("other", "replicator_u2_7_1"))

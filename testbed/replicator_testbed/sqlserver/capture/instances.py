@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from replicator_testbed.sqlserver.engine.session import Session
 
 INSTANCES_MAX: Final = 2
+_NAME_MAX: Final = 100
 PUBLICATION: Final = "sqlserver_cdc"
 _ENABLE_SCRIPT: Final = files("replicator_testbed.sqlserver.engine") / "sql" / "04_enable_cdc.sql"
 _SCHEMA: Final = "cdc"
@@ -176,6 +177,10 @@ class Cdc:
                 "Procedure or function 'sp_cdc_enable_table' expects parameter '@role_name', which was not supplied.",
             )
         instance = arguments.get("@capture_instance") or f"{table.schema}_{table.name}"
+        if len(instance) > _NAME_MAX:
+            raise SqlError(
+                22927, f"Capture instance name '{instance}' exceeds the length limit of {_NAME_MAX} characters."
+            )
         existing = [name for name, _ in self._instances(table)]
         if len(existing) >= INSTANCES_MAX:
             raise SqlError(
