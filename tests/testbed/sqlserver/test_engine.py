@@ -233,6 +233,21 @@ def test_a_batch_has_statements_without_semicolons(client: Client) -> None:
     assert client("SELECT * FROM dbo.batch") == []
 
 
+def test_a_batch_cannot_name_a_column_that_it_adds(client: Client) -> None:
+    # [DOC: deferred name resolution, EXECUTE] It is compiled as a whole: nothing of it runs.
+    client("CREATE TABLE dbo.t (id int NOT NULL)")
+    client("INSERT INTO dbo.t VALUES (1)")
+    assert (
+        client.error("ALTER TABLE dbo.t ADD [v] int NULL; UPDATE dbo.t SET v = 2; ALTER TABLE dbo.t DROP COLUMN id")
+        == 207
+    )
+    assert [name for (name,) in client("SELECT name FROM sys.columns WHERE object_id = OBJECT_ID(N'dbo.t')")] == ["id"]
+    client("ALTER TABLE dbo.t ADD [v] int NULL; EXEC(N'UPDATE dbo.t SET v = 2')")
+    assert client("SELECT id, v FROM dbo.t") == [(1, 2)]
+    client("CREATE TABLE dbo.u (id int NOT NULL); ALTER TABLE dbo.u ADD v int NULL; INSERT INTO dbo.u VALUES (1, 2)")
+    assert client("SELECT v FROM dbo.u") == [(2,)]
+
+
 def test_the_rows_of_a_change_are_counted(orders: Client) -> None:
     cursor = orders.connection.cursor()
     assert cursor.execute("UPDATE dbo.Orders SET Amount = Amount + 1 WHERE Id > 1").rowcount == 2

@@ -116,6 +116,20 @@ def bit_nullable(table: TableId, column: str) -> str:
     return f"ALTER TABLE {quoted_table(table)} ALTER COLUMN {quoted(column)} bit NULL;"
 
 
+def variant_as_text(table: TableId, column: str) -> tuple[str, ...]:
+    """Put the values of a sql_variant into a column of text, as one batch.
+
+    A batch is compiled before it is run, so a statement in it cannot name a column that another one adds: the UPDATE is a batch of its own.
+    """
+    name, old, new = quoted_table(table), quoted(column), quoted(f"{column}_text")
+    update = f"UPDATE {name} SET {new} = CAST({old} AS nvarchar(4000));"  # noqa: S608 - for people to read
+    return (
+        f"ALTER TABLE {name} ADD {new} nvarchar(4000) NULL;",
+        f"EXEC({literal(update)});",
+        f"ALTER TABLE {name} DROP COLUMN {old};",
+    )
+
+
 def track_database(retention: timedelta) -> str:
     """Have the database track changes."""
     return f"ALTER DATABASE CURRENT SET CHANGE_TRACKING = ON (CHANGE_RETENTION = {retention.days} DAYS, AUTO_CLEANUP = ON);"

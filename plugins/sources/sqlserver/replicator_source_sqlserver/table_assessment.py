@@ -96,13 +96,8 @@ def _other_type(table: CatalogTable, column: CatalogColumn) -> str:
     """The server casts no sql_variant by itself, so that ALTER COLUMN is refused: its values are copied into a column of another type."""
     if column.declared.name != "sql_variant":
         return "Exclude the table, or change the column's type."
-    name, old, new = quoted_table(table.table), quoted(column.name), quoted(f"{column.name}_text")
-    statements = (
-        f"ALTER TABLE {name} ADD {new} nvarchar(4000) NULL;",
-        f"UPDATE {name} SET {new} = CAST({old} AS nvarchar(4000));",  # noqa: S608 - for people to read
-        f"ALTER TABLE {name} DROP COLUMN {old};",
-    )
-    return f"Exclude the table, or put the column's values into one of another type: {' '.join(statements)}"
+    statements = " ".join(remedies.variant_as_text(table.table, column.name))
+    return f"Exclude the table, or put the column's values into one of another type: {statements}"
 
 
 def _hidden(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> list[Problem]:

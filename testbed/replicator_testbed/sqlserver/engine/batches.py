@@ -57,6 +57,8 @@ _BEGINNINGS: Final = frozenset(
     ]
 )
 """Words that a statement begins with."""
+_ROWS: Final = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "WITH"})
+"""Words that statements about rows begin with."""
 _INNER: Final[dict[str, frozenset[str]]] = {
     "INSERT": frozenset({"SELECT", "EXEC", "EXECUTE", "WITH"}),
     "WITH": frozenset({"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE"}),
@@ -136,6 +138,32 @@ def statements(batch: str) -> Iterator[Statement]:
         everything = everything[max(count, 1) :]
 
 
+def compiled(batch: str) -> list[Statement]:
+    """The statements of a batch, which is compiled as a whole before the first one runs.
+
+    What changes or reads a table that is there cannot name a column that the same batch adds; of a table that is not there yet, it can
+    [DOC: deferred name resolution].
+
+    Raises:
+        SqlError: A literal or a comment has no end; 207, such a column is named.
+    """
+    found = list(statements(batch))
+    made, added = set[str](), set[tuple[str, str]]()
+    for statement in found:
+        names = [_bare(token) for token in statement.tokens]
+        if statement.words(2) == "CREATE TABLE":
+            made |= set(names)
+        elif statement.words(2) == "ALTER TABLE" and "add" in names[:-1]:
+            at = names.index("add")
+            if names[at - 1] not in made:
+                added.add((names[at - 1], names[at + 1]))
+        elif statement.words(1) in _ROWS:
+            for table, column in sorted(added):
+                if table in names and column in names:
+                    raise SqlError(207, f"Invalid column name '{column}'.")
+    return found
+
+
 def placeholders(batch: str) -> list[str]:
     """The variables that a batch uses, each once, in order."""
     used = [token.text for token in tokens(batch) if token.text.startswith("@") and not token.text.startswith("@@")]
@@ -197,6 +225,10 @@ def _continues(first: str, before: Token, token: Token, everything: list[Token],
     if before.text in {".", "="} or before.word in {"AS", "FOR", "THEN"}:
         return True
     return token.word == "SET" and first == "MERGE"
+
+
+def _bare(token: Token) -> str:
+    return (token.text[1:-1] if token.kind == "quoted" else token.text).lower()
 
 
 def _statement(batch: str, part: list[Token]) -> Statement:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from replicator_testbed.sqlserver.capture.instances import Arguments, Described
 from replicator_testbed.sqlserver.datatypes import datatype_info
 from replicator_testbed.sqlserver.engine import extended_properties, tables
-from replicator_testbed.sqlserver.engine.batches import Statement
+from replicator_testbed.sqlserver.engine.batches import Statement, compiled
 from replicator_testbed.sqlserver.engine.ddl import Cursor
 from replicator_testbed.sqlserver.engine.names import unbracketed
 from replicator_testbed.sqlserver.outcomes import Outcome, SqlError, Status
@@ -24,12 +24,23 @@ def execute(session: Session, statement: Statement) -> list[Outcome]:
         SqlError: 2812, the model has no such procedure; or what the procedure raises.
     """
     cursor = Cursor(statement, 1)
+    if cursor.take("("):
+        return _run_text(session, cursor)
     name = cursor.qualified()[-1].lower()
     described = PROCEDURES.get(name) or session.model.cdc.procedures.get(name)
     if described is None:
         raise SqlError(2812, f"Could not find stored procedure '{name}'.", state=62)
     arguments = _arguments(session, cursor, name, described.parameters)
     return [*described.run(session, arguments), Status()]
+
+
+def _run_text(session: Session, cursor: Cursor) -> list[Outcome]:
+    """EXEC (N'…'): a batch of its own, which is compiled when it is run [DOC: EXECUTE]."""
+    text = str(_value(session, cursor))
+    cursor.expect(")")
+    if cursor.word:
+        raise cursor.wrong()
+    return [outcome for inner in compiled(text) for outcome in session.statement(inner)]
 
 
 def _arguments(session: Session, cursor: Cursor, procedure: str, parameters: tuple[str, ...]) -> dict[str, Any]:

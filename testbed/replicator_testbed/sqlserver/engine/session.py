@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from replicator_testbed.scratch_servers import TIMEOUT_SECONDS
 from replicator_testbed.sqlserver.engine import results
-from replicator_testbed.sqlserver.engine.batches import Statement, condition_and_rest, statements
+from replicator_testbed.sqlserver.engine.batches import Statement, compiled, condition_and_rest, statements
 from replicator_testbed.sqlserver.engine.captured_commits import wait_for_captured_commits
 from replicator_testbed.sqlserver.engine.names import Names
 from replicator_testbed.sqlserver.engine.settings import Isolation, Settings
@@ -82,7 +82,7 @@ class Session:
         outcomes: list[Outcome] = []
         with self._busy():
             try:
-                for index, statement in enumerate(statements(batch)):
+                for index, statement in enumerate(compiled(batch)):
                     try:
                         outcomes += self.statement(statement, may_call=index == 0)
                     except SqlError as failed:
