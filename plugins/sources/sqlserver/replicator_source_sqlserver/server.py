@@ -75,11 +75,13 @@ WHERE j.database_id = DB_ID()
 
 # The message of an error may have values of rows.
 _ERRORS: Final = """
-SELECT TOP (1) e.error_number FROM sys.dm_cdc_errors e
+SELECT e.session_id, e.error_number FROM sys.dm_cdc_errors e
 WHERE e.entry_time > (
   SELECT COALESCE(MAX(s.end_time), CAST('19000101' AS datetime)) FROM sys.dm_cdc_log_scan_sessions s WHERE s.error_count = 0)
 ORDER BY e.entry_time DESC
 """
+_FOLLOWING: Final = frozenset({22858, 22859, 22860, 22863, 22864})
+"""Errors that say no more than that another one came before them in the same session."""
 
 _RUNNING: Final = 4
 """`sys.dm_server_services.status`."""
@@ -317,7 +319,18 @@ def read_retention(connection: Connection) -> timedelta | None:
 def read_capture_error(connection: Connection) -> int | None:
     """With which error the capture job fails since its last good scan; None if with none, or if the account may not know."""
     rows = _rows_if_allowed(connection, _ERRORS)
-    return int(rows[0][0]) if rows else None
+    return cause([(int(session), int(number)) for session, number in rows]) if rows else None
+
+
+def cause(errors: Sequence[tuple[int, int]]) -> int:
+    """The error that the last session of the capture job failed with.
+
+    Args:
+        errors: Sessions, and the numbers of their errors, the newest first. What did not occur in a session has 0.
+    """
+    last = max(session for session, _ in errors)
+    found = [number for session, number in errors if session in {0, last}]
+    return next((number for number in found if number not in _FOLLOWING), found[0])
 
 
 def _forks(connection: Connection) -> tuple[str, str] | None:

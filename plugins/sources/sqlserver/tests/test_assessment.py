@@ -23,7 +23,7 @@ from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connection import Connector, Session
 from replicator_source_sqlserver.discovery import read_tables
 from replicator_source_sqlserver.instancenames import free_name
-from replicator_source_sqlserver.server import ServerFacts, read_facts
+from replicator_source_sqlserver.server import ServerFacts, cause, read_facts
 from replicator_source_sqlserver.table_assessment import assess_table, missing_table
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.capture.job import Failure
@@ -660,6 +660,21 @@ def test_a_capture_job_that_fails(seeing: Checked, model: SqlServerModel, admin:
     model.capture.failure = None
     model.capture.scan_all()
     assert seeing.codes(ORDERS) == []
+
+
+@pytest.mark.parametrize(
+    ("errors", "number"),
+    [
+        ([(7, 22859), (7, 22863), (7, 2628)], 2628),
+        ([(7, 2628), (7, 22863)], 2628),
+        ([(0, 22864), (7, 22859), (7, 2628)], 2628),
+        # What an earlier scan failed with may have been put in order.
+        ([(8, 22859), (8, 22858), (7, 2628)], 22859),
+        ([(0, 18752), (8, 22859)], 18752),
+    ],
+)
+def test_the_error_that_others_refer_to_is_the_one_that_is_told(errors: list[tuple[int, int]], number: int) -> None:
+    assert cause(errors) == number
 
 
 def test_changes_that_are_not_kept_for_long(seeing: Checked, admin: Run) -> None:

@@ -57,6 +57,16 @@ FROM sqlserver.cdc_instances i ORDER BY i.create_date FOR SHARE OF i
 Clock = Callable[[], dt.datetime]
 
 
+_REFER: Final = (
+    "Refer to previous errors in the current session to identify the cause and correct any associated problems."
+)
+_FOLLOWING: Final = (
+    (22863, f"Failed to insert rows into Change Data Capture change tables. {_REFER}"),
+    (22859, f"Log Scan process failed in processing log records. {_REFER}"),
+)
+"""What a scan notes behind the error that it failed with."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """What a scan fails with, such as 2628 after a column became smaller [rule 10]."""
@@ -369,11 +379,15 @@ class CaptureJob:
         )
 
     def _note_failure(self, started: dt.datetime, number: int, text: str) -> None:
-        self._execute("INSERT INTO sqlserver.cdc_errors VALUES (%s, %s, %s)", self._clock(), number, text)
-        self._execute(
-            "INSERT INTO sqlserver.cdc_sessions (start_time, end_time, tran_count, command_count, error_count) VALUES (%s, %s, 0, 0, 1)",
-            *(started, self._clock()),
+        """A scan that failed is a session with errors: what it failed with, and behind it what failed because of that [K: rule 10]."""
+        errors_ = ((number, text), *_FOLLOWING)
+        ((session,),) = self._execute(
+            "INSERT INTO sqlserver.cdc_sessions (start_time, end_time, tran_count, command_count, error_count)"
+            " VALUES (%s, %s, 0, 0, %s) RETURNING session_id",
+            *(started, self._clock(), len(errors_)),
         )
+        for one, why in errors_:
+            self._execute("INSERT INTO sqlserver.cdc_errors VALUES (%s, %s, %s, %s)", session, self._clock(), one, why)
 
     # -- cleanup and failover ------------------------------------------------------------------------------------------
 

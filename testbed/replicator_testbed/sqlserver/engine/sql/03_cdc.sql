@@ -22,7 +22,7 @@ CREATE TABLE sqlserver.cdc_ddl (
 CREATE TABLE sqlserver.cdc_lsn_time (
   start_lsn bytea PRIMARY KEY, tran_begin_time timestamp, tran_end_time timestamp, tran_id bytea, tran_begin_lsn bytea
 );
-CREATE TABLE sqlserver.cdc_errors (entry_time timestamp NOT NULL, error_number int NOT NULL, error_message text NOT NULL);
+CREATE TABLE sqlserver.cdc_errors (session_id int NOT NULL, entry_time timestamp NOT NULL, error_number int NOT NULL, error_message text NOT NULL);
 CREATE TABLE sqlserver.cdc_sessions (
   session_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, start_time timestamp NOT NULL, end_time timestamp NOT NULL,
   tran_count int NOT NULL, command_count int NOT NULL, start_lsn bytea, end_lsn bytea, error_count int NOT NULL
@@ -124,7 +124,7 @@ CREATE VIEW sys.allocation_units AS
     (CASE k.type WHEN 1 THEN pg_relation_size(c.oid) ELSE coalesce(pg_relation_size(nullif(c.reltoastrelid, 0)), 0) END / 8192)::bigint AS used_pages
   FROM sys.partitions p JOIN pg_catalog.pg_class c ON c.oid::bigint = p.partition_id CROSS JOIN (VALUES (1), (2)) AS k(type);
 CREATE VIEW sys.dm_cdc_errors AS
-  SELECT 0 AS session_id, 0 AS phase_number, entry_time::sqlserver.datetime AS entry_time, error_number, 16 AS error_severity, 1 AS error_state,
+  SELECT session_id, 0 AS phase_number, entry_time::sqlserver.datetime AS entry_time, error_number, 16 AS error_severity, 1 AS error_state,
     error_message::sqlserver."nvarchar(4000)" AS error_message, ''::sqlserver."nvarchar(60)" AS start_lsn, ''::sqlserver."nvarchar(60)" AS begin_lsn
   FROM sqlserver.cdc_errors;
 CREATE VIEW sys.dm_cdc_log_scan_sessions AS
