@@ -68,6 +68,20 @@ def test_a_key_is_discovered_in_its_own_order(client: Client) -> None:
     ) == [("b",), ("a",)]
 
 
+def test_a_clustered_columnstore_index_is_listed_and_bars_capture(orders: Client) -> None:
+    # [DOC: sys.indexes, CREATE COLUMNSTORE INDEX; the number: K]
+    orders("CREATE CLUSTERED COLUMNSTORE INDEX stored ON dbo.Orders")
+    orders("EXEC sys.sp_cdc_enable_db")
+    listed = "SELECT name, index_id, type FROM sys.indexes WHERE object_id = OBJECT_ID(N'dbo.Orders') ORDER BY index_id"
+    assert orders(listed)[0] == ("stored", 1, 5)
+    assert {kind for *_, kind in orders(listed)[1:]} == {2}
+    assert orders.error("EXEC sys.sp_cdc_enable_table N'dbo', N'Orders', NULL") == 35353
+    orders("DROP INDEX stored ON dbo.Orders")
+    orders("EXEC sys.sp_cdc_enable_table N'dbo', N'Orders', NULL")
+    assert orders.error("CREATE CLUSTERED COLUMNSTORE INDEX stored ON dbo.Orders") == 35353
+    orders("EXEC sys.sp_cdc_disable_db")
+
+
 def test_the_pages_of_a_table_and_of_its_large_values_are_listed(client: Client) -> None:
     # [DOC: sys.allocation_units]
     client("DROP TABLE IF EXISTS dbo.pages; CREATE TABLE dbo.pages (id int, note varchar(max))")

@@ -281,6 +281,8 @@ def _permissions(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> 
 
 def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig, known: TableFacts) -> list[Problem]:
     if not table.instances:
+        if known.is_columnstore:
+            return [_columnstore(table)]
         return [] if config.manage_capture else [_not_captured(table, facts, config, known)]
     problems = []
     unreadable = [instance.name for instance in table.instances if instance.name in known.unreadable]
@@ -351,6 +353,17 @@ def _switchable(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig
         sql=remedies.another_instance(
             table.table, facts.instance_name(table.table), table.instances, facts.account, bars_switch=True
         ),
+    )
+
+
+def _columnstore(table: CatalogTable) -> Problem:
+    """The server refuses to capture it."""
+    tracked = ", or set source.capture: change_tracking" if table.primary_key else ""
+    return Problem(
+        code="columnstore_not_captured",
+        table=str(table.table),
+        message="it has a clustered columnstore index, with which change data capture cannot be enabled",
+        action=f"Exclude it{tracked}. Or drop that index, and create a nonclustered columnstore index in its place if queries need one.",
     )
 
 

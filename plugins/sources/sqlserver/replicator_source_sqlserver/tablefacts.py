@@ -15,7 +15,8 @@ SELECT t.object_id, HAS_PERMS_BY_NAME(QUOTENAME(s.name) + N'.' + QUOTENAME(t.nam
   HAS_PERMS_BY_NAME(QUOTENAME(s.name) + N'.' + QUOTENAME(t.name), N'OBJECT', N'INSERT'),
   HAS_PERMS_BY_NAME(QUOTENAME(s.name) + N'.' + QUOTENAME(t.name), N'OBJECT', N'UPDATE'),
   (SELECT COUNT(*) FROM sys.indexes i JOIN sys.data_spaces d ON d.data_space_id = i.data_space_id
-   WHERE i.object_id = t.object_id AND i.index_id IN (0, 1) AND d.type = 'PS')
+   WHERE i.object_id = t.object_id AND i.index_id IN (0, 1) AND d.type = 'PS'),
+  (SELECT COUNT(*) FROM sys.indexes i WHERE i.object_id = t.object_id AND i.type = 5)
 FROM sys.tables t JOIN sys.schemas s ON s.schema_id = t.schema_id
 WHERE t.object_id IN ({numbers})
 """
@@ -64,6 +65,7 @@ class TableFacts:
     Attributes:
         denied: Of SELECT, INSERT and UPDATE what our account may not do.
         is_partitioned: By a partition scheme.
+        is_columnstore: It has a clustered columnstore index.
         columns: By name.
         unreadable: Capture instances whose change tables our account may not read.
         unordered: Those whose change tables have no `__$command_id`, as servers without the update KB 3030352 make them.
@@ -71,6 +73,7 @@ class TableFacts:
 
     denied: frozenset[str] = frozenset()
     is_partitioned: bool = False
+    is_columnstore: bool = False
     columns: Mapping[str, ColumnFacts] = field(default_factory=dict)
     unreadable: frozenset[str] = frozenset()
     unordered: frozenset[str] = frozenset()
@@ -108,9 +111,10 @@ def _read(connection: Connection, listed: str, *, is_captured: bool) -> dict[int
                 what for what, may in zip(("SELECT", "INSERT", "UPDATE"), permissions, strict=True) if not may
             ),
             is_partitioned=bool(partitioned),
+            is_columnstore=bool(columnstores),
             columns=columns[int(number)],
             unreadable=frozenset(unreadable[int(number)]),
             unordered=frozenset(unordered[int(number)]),
         )
-        for number, *permissions, partitioned in connection.rows(_TABLES.format(numbers=listed))
+        for number, *permissions, partitioned, columnstores in connection.rows(_TABLES.format(numbers=listed))
     }

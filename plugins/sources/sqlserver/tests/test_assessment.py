@@ -336,6 +336,23 @@ def test_partitions_that_may_be_switched(check: Checked, admin: Run) -> None:
     assert "partition_switch" not in check.codes(ORDERS), "it is not partitioned"
 
 
+def test_a_clustered_columnstore_index_bars_capture(check: Checked, admin: Run) -> None:
+    # [DOC: CREATE COLUMNSTORE INDEX]
+    admin("CREATE TABLE dbo.facts (id int NOT NULL PRIMARY KEY NONCLUSTERED, amount int)")
+    admin("CREATE CLUSTERED COLUMNSTORE INDEX stored ON dbo.facts")
+    admin(f"GRANT SELECT ON dbo.facts TO {READER}")
+    named = TableId("dbo", "facts")
+    managing: dict[str, Any] = {"user": USER, "manage_capture": True}
+    for settings in ({}, managing):
+        (problem,) = [p for p in check(named, ORDERS, **settings) if p.severity is Severity.BLOCKING]
+        assert (problem.code, problem.table, problem.sql) == ("columnstore_not_captured", "dbo.facts", ())
+        assert "change_tracking" in str(problem.action)
+    with pytest.raises(pyodbc.Error, match="35353"):
+        admin("EXEC sys.sp_cdc_enable_table N'dbo', N'facts', NULL")
+    admin("DROP INDEX stored ON dbo.facts")
+    assert check.codes(named) == ["table_not_captured"]
+
+
 def test_partitions_that_have_to_be_switched_can_be_accepted(check: Checked, admin: Run) -> None:
     admin("CREATE PARTITION FUNCTION by_day (date) AS RANGE RIGHT FOR VALUES ('20240101')")
     admin("CREATE PARTITION SCHEME by_day AS PARTITION by_day ALL TO ([PRIMARY])")

@@ -79,6 +79,11 @@ class Cdc:
                 22895, f"The partitions of '{table.name}' cannot be switched: a capture instance does not allow it."
             )
 
+    def check_columnstore(self, table: TableFacts) -> None:
+        """A captured table cannot get a clustered columnstore index [K]."""
+        if self._instances(table):
+            raise _columnstore(table)
+
     def check_key(self, table: TableFacts, constraint: str) -> None:
         """The key of a captured table cannot be dropped [LAB: rule 7]."""
         if self._instances(table) and self._is_key(table, constraint):
@@ -177,6 +182,8 @@ class Cdc:
                 "Procedure or function 'sp_cdc_enable_table' expects parameter '@role_name', which was not supplied.",
             )
         instance = arguments.get("@capture_instance") or f"{table.schema}_{table.name}"
+        if self._model.execute("SELECT 1 FROM sqlserver.columnstores WHERE object_id = %s", [table.oid]):
+            raise _columnstore(table)
         if len(instance) > _NAME_MAX:
             raise SqlError(
                 22927, f"Capture instance name '{instance}' exceeds the length limit of {_NAME_MAX} characters."
@@ -382,6 +389,13 @@ class Cdc:
                 [table.oid, constraint],
             )
         )
+
+
+def _columnstore(table: TableFacts) -> SqlError:
+    """A table cannot be captured and have a clustered columnstore index [DOC: CREATE COLUMNSTORE INDEX; the number: K]."""
+    return SqlError(
+        35353, f"Change Data Capture cannot be enabled on a table with a clustered columnstore index: '{table.name}'."
+    )
 
 
 def _key_name(keys: Sequence[str]) -> str | None:

@@ -38,6 +38,8 @@ def create(session: Session, statement: Statement) -> list[Outcome]:
     cursor = ddl.Cursor(statement, 1)
     if words.startswith("CREATE PARTITION"):
         return _create_partition(session, cursor)
+    if cursor.take("CLUSTERED", "COLUMNSTORE"):
+        return _create_columnstore(session, cursor)
     is_unique = cursor.take("UNIQUE")
     _ = cursor.take("NONCLUSTERED") or cursor.take("CLUSTERED")
     if cursor.take("INDEX"):
@@ -74,6 +76,9 @@ def drop(session: Session, statement: Statement) -> list[Outcome]:
             index = cursor.name()
             cursor.expect("ON")
             table = _table(session, cursor.qualified())
+            named = f"object_id = {table.oid} AND lower(name) = lower({_text(index)})"
+            if session.execute(f"SELECT 1 FROM sqlserver.columnstores WHERE {named}").fetchall():
+                return _run(session, f"DELETE FROM sqlserver.columnstores WHERE {named}")
             return _run(session, f"DROP INDEX {quoted(table.schema)}.{quoted(index)}")
         case "DROP SCHEMA":
             schema = cursor.name()
@@ -149,6 +154,16 @@ def rename(session: Session, old: str, new: str, kind: str) -> list[Outcome]:
         return _run(session, sql, altering=table)
     table = _table(session, parts)
     return _run(session, f"ALTER TABLE {table.reference} RENAME TO {quoted(new)}", altering=table)
+
+
+def _create_columnstore(session: Session, cursor: ddl.Cursor) -> list[Outcome]:
+    """CREATE CLUSTERED COLUMNSTORE INDEX: a name for the catalogue. Of a captured table it is refused [K]."""
+    cursor.expect("INDEX")
+    name = cursor.name()
+    cursor.expect("ON")
+    table = _table(session, cursor.qualified())
+    session.model.cdc.check_columnstore(table)
+    return _run(session, f"INSERT INTO sqlserver.columnstores VALUES ({table.oid}, {_text(name)})")
 
 
 def _create_partition(session: Session, cursor: ddl.Cursor) -> list[Outcome]:

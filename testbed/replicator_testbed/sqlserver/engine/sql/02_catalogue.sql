@@ -35,6 +35,11 @@ $$;
 CREATE TABLE sqlserver.partition_schemes (name text PRIMARY KEY, data_space_id int GENERATED ALWAYS AS IDENTITY (START WITH 65601));
 CREATE TABLE sqlserver.partition_functions (name text PRIMARY KEY, function_id int GENERATED ALWAYS AS IDENTITY (START WITH 65536));
 CREATE TABLE sqlserver.partitioned (object_id int PRIMARY KEY, data_space_id int NOT NULL);
+-- Clustered columnstore indexes: names for the catalogue, of tables that are stored as all others.
+CREATE TABLE sqlserver.columnstores (object_id int PRIMARY KEY, name text NOT NULL);
+CREATE FUNCTION sqlserver.has_columnstore(number oid) RETURNS boolean STABLE LANGUAGE sql AS $$
+  SELECT EXISTS (SELECT 1 FROM sqlserver.columnstores c WHERE c.object_id = number::int)
+$$;
 -- What else is said of a column: that it is masked, sparse, or a column set.
 CREATE TABLE sqlserver.column_facts (object_id int NOT NULL, column_name text NOT NULL, fact text NOT NULL);
 CREATE FUNCTION sqlserver.is_said(number oid, wanted name, what text) RETURNS sqlserver.bit STABLE LANGUAGE sql AS $$
@@ -134,9 +139,9 @@ CREATE VIEW sys.extended_properties AS
 
 CREATE VIEW sys.indexes AS
   SELECT r.oid::int AS object_id, ic.relname::sqlserver.sysname AS name,
-    CASE WHEN i.indisprimary THEN 1 ELSE 1 + row_number() OVER (PARTITION BY r.oid ORDER BY i.indisprimary DESC, i.indexrelid)::int END AS index_id,
-    (CASE WHEN i.indisprimary THEN 1 ELSE 2 END)::sqlserver.tinyint AS type,
-    (CASE WHEN i.indisprimary THEN 'CLUSTERED' ELSE 'NONCLUSTERED' END)::sqlserver."nvarchar(60)" AS type_desc,
+    CASE WHEN i.indisprimary AND NOT sqlserver.has_columnstore(r.oid) THEN 1 ELSE 1 + row_number() OVER (PARTITION BY r.oid ORDER BY i.indisprimary DESC, i.indexrelid)::int END AS index_id,
+    (CASE WHEN i.indisprimary AND NOT sqlserver.has_columnstore(r.oid) THEN 1 ELSE 2 END)::sqlserver.tinyint AS type,
+    (CASE WHEN i.indisprimary AND NOT sqlserver.has_columnstore(r.oid) THEN 'CLUSTERED' ELSE 'NONCLUSTERED' END)::sqlserver."nvarchar(60)" AS type_desc,
     i.indisunique::int::sqlserver.bit AS is_unique, i.indisprimary::int::sqlserver.bit AS is_primary_key,
     EXISTS (SELECT 1 FROM pg_catalog.pg_constraint con WHERE con.conindid = i.indexrelid AND con.contype = 'u')::int::sqlserver.bit
       AS is_unique_constraint,
@@ -151,7 +156,13 @@ CREATE VIEW sys.indexes AS
     0::sqlserver.bit, 0::sqlserver.bit,
     coalesce((SELECT p.data_space_id FROM sqlserver.partitioned p WHERE p.object_id = r.oid::int), 1)
   FROM sqlserver.relations r
-  WHERE r.relkind = 'r' AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_index i WHERE i.indrelid = r.oid AND i.indisprimary);
+  WHERE r.relkind = 'r' AND NOT sqlserver.has_columnstore(r.oid)
+    AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_index i WHERE i.indrelid = r.oid AND i.indisprimary)
+  UNION ALL
+  SELECT r.oid::int, c.name::sqlserver.sysname, 1, 5::sqlserver.tinyint, 'CLUSTERED COLUMNSTORE'::sqlserver."nvarchar(60)", 0::sqlserver.bit,
+    0::sqlserver.bit, 0::sqlserver.bit, 0::sqlserver.bit, 0::sqlserver.bit,
+    coalesce((SELECT p.data_space_id FROM sqlserver.partitioned p WHERE p.object_id = r.oid::int), 1)
+  FROM sqlserver.relations r JOIN sqlserver.columnstores c ON c.object_id = r.oid::int;
 
 CREATE VIEW sys.data_spaces AS
   SELECT 'PRIMARY'::sqlserver.sysname AS name, 1 AS data_space_id, 'FG'::sqlserver."char(2)" AS type
