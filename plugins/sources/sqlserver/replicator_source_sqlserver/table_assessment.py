@@ -16,6 +16,7 @@ from replicator_source_sqlserver.types import CODE_PAGE_TYPES, ColumnSpec
 
 _NVARCHAR_MAX: Final = 4000
 _MICROSECONDS: Final = 6
+_OLD_LARGE_TYPES: Final = frozenset({"text", "ntext", "image"})
 _SCALED: Final = frozenset({"time", "datetime2", "datetimeoffset"})
 
 
@@ -37,6 +38,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: SqlServerConfi
         *_hidden(table, facts, known),
         *_permissions(table, facts, known),
         *_large_values(table, facts),
+        *assess_old_writes(table, config),
         *_instances(table, facts, config, known),
         *_code_pages(table, facts, known),
         *_key(table, facts),
@@ -53,6 +55,32 @@ def assess_columns(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
 def assess_reading(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
     """Whether our account may read it."""
     return _permissions(table, facts, facts.tables[table.object_id])
+
+
+def assess_old_writes(table: CatalogTable, config: SqlServerConfig) -> list[Problem]:
+    """Statements that change a part of an old large value: the manual of CHANGETABLE says of UPDATETEXT that it is not tracked.
+
+    Of change data capture Microsoft's manuals say nothing; other tools list both as not supported with it.
+    """
+    old = [column.name for column in table.columns if column.declared.name in _OLD_LARGE_TYPES]
+    if not old:
+        return []
+    if config.capture == "change_tracking":
+        why = "change tracking does not note what UPDATETEXT changes in them"
+        another = ", exclude the table, or set source.capture: cdc"
+    else:
+        why = "what UPDATETEXT and WRITETEXT change in them may not be captured"
+        another = ", or exclude the table"
+    return [
+        Problem(
+            code="updatetext_not_tracked",
+            table=str(table.table),
+            message=f"its columns {', '.join(old)} are text, ntext or image: {why}",
+            action="If an application uses UPDATETEXT or WRITETEXT, change the columns to varchar(max), nvarchar(max) or"
+            f" varbinary(max){another}.",
+            severity=Severity.WARNING,
+        )
+    ]
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------

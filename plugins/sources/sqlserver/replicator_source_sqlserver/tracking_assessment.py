@@ -17,7 +17,6 @@ from replicator_source_sqlserver.tracking import TrackingSettings
 
 _DAY: Final = timedelta(days=1)
 _WEEK: Final = timedelta(days=7)
-_OLD_LARGE_TYPES: Final = frozenset({"text", "ntext", "image"})
 
 
 def assess(
@@ -113,7 +112,7 @@ def _table(
     return [
         *table_assessment.assess_columns(table, facts),
         *_key(table),
-        *_untracked_writes(table),
+        *table_assessment.assess_old_writes(table, config),
         *_tracked(table, facts, settings, config),
         *table_assessment.assess_reading(table, facts),
     ]
@@ -146,23 +145,6 @@ def _key(table: CatalogTable) -> list[Problem]:
             message=f"its key has text or varbinary ({', '.join(spelled)}): if it changes only in case, accents, trailing spaces or "
             "trailing zeros, the target may keep the row under the former spelling, too",
             action="If such changes happen, run `replicator snapshot NAME TABLE` after them, or set source.capture: cdc.",
-            severity=Severity.WARNING,
-        )
-    ]
-
-
-def _untracked_writes(table: CatalogTable) -> list[Problem]:
-    """The manual of CHANGETABLE: UPDATETEXT changes user tables and is not tracked."""
-    old = [column.name for column in table.columns if column.declared.name in _OLD_LARGE_TYPES]
-    if not old:
-        return []
-    return [
-        Problem(
-            code="updatetext_not_tracked",
-            table=str(table.table),
-            message=f"its columns {', '.join(old)} are text, ntext or image: change tracking does not note what UPDATETEXT changes in them",
-            action="If an application uses UPDATETEXT or WRITETEXT, change the columns to varchar(max), nvarchar(max) or varbinary(max), "
-            "exclude the table, or set source.capture: cdc.",
             severity=Severity.WARNING,
         )
     ]
