@@ -198,3 +198,17 @@ def test_masked_columns_and_code_pages_are_in_the_catalogue(client: Client) -> N
         "SELECT name, is_masked, CAST(COLLATIONPROPERTY(collation_name, 'CodePage') AS int) FROM sys.columns"
         " WHERE object_id = OBJECT_ID('dbo.texts') ORDER BY column_id"
     ) == [("a", True, 1250), ("b", False, 65001), ("c", False, 1252), ("d", False, None)]
+
+
+def test_security_policies_are_shown_to_who_may_see_definitions(
+    model: SqlServerModel, owner: Client, reader: Client
+) -> None:
+    # [DOC: sys.security_predicates]
+    asked = "SELECT p.predicate_type, q.is_enabled FROM sys.security_predicates p JOIN sys.security_policies q ON q.object_id = p.object_id"
+    model.database.execute("INSERT INTO sqlserver.security_predicates (target_object_id) VALUES (1)")
+    assert owner(asked) == [(0, True)]
+    assert reader(asked) == []
+    owner("GRANT VIEW DEFINITION TO reader")
+    assert reader(asked) == [(0, True)]
+    model.database.execute("DELETE FROM sqlserver.security_predicates")
+    owner("REVOKE VIEW DEFINITION TO reader")

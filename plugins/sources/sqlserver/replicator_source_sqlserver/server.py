@@ -212,7 +212,7 @@ class ServerFacts:
 
 
 def read_facts(connection: Connection, config: SqlServerConfig, tables: Collection[CatalogTable] = ()) -> ServerFacts:
-    """Ask the server: at most twelve queries, and three more for tables.
+    """Ask the server: at most twelve queries, and four more for tables.
 
     Args:
         connection: Of our account.

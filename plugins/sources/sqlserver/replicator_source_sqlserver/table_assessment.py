@@ -36,7 +36,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: SqlServerConfi
     return [
         *_types(table),
         *_hidden(table, facts, known),
-        *_permissions(table, facts, known),
+        *assess_reading(table, facts, config),
         *_large_values(table, facts),
         *assess_old_writes(table, config),
         *_instances(table, facts, config, known),
@@ -52,9 +52,10 @@ def assess_columns(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
     return [*_types(table), *_hidden(table, facts, known), *_digits(table)]
 
 
-def assess_reading(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
-    """Whether our account may read it."""
-    return _permissions(table, facts, facts.tables[table.object_id])
+def assess_reading(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
+    """Whether our account may read it, and all of its rows."""
+    known = facts.tables[table.object_id]
+    return [*_permissions(table, facts, known), *_filtered(table, facts, config, known)]
 
 
 def assess_old_writes(table: CatalogTable, config: SqlServerConfig) -> list[Problem]:
@@ -303,6 +304,25 @@ def _permissions(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> 
             message=f"{what} may not be read by the account {facts.account.user}",
             sql=remedies.grant("SELECT", quoted_table(table.table), facts.account),
             is_access=True,
+        )
+    ]
+
+
+def _filtered(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig, known: TableFacts) -> list[Problem]:
+    """Whether a filter hides rows from our account, its own function decides, which nobody can ask."""
+    if not known.is_filtered:
+        return []
+    if config.capture == "change_tracking":
+        effect = "a changed row that is hidden is deleted in the target, and a snapshot lacks it"
+    else:
+        effect = "a snapshot lacks rows that are hidden, while the log has them"
+    return [
+        Problem(
+            code="rows_filtered",
+            table=str(table.table),
+            message=f"a security policy filters its rows: if it applies to the account {facts.account.user}, {effect}",
+            action="See that the policy's function shows the account all rows, or exclude the table.",
+            severity=Severity.WARNING,
         )
     ]
 

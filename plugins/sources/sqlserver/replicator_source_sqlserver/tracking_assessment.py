@@ -114,7 +114,7 @@ def _table(
         *_key(table),
         *table_assessment.assess_old_writes(table, config),
         *_tracked(table, facts, settings, config),
-        *table_assessment.assess_reading(table, facts),
+        *table_assessment.assess_reading(table, facts, config),
     ]
 
 

@@ -336,6 +336,21 @@ def test_partitions_that_may_be_switched(check: Checked, admin: Run) -> None:
     assert "partition_switch" not in check.codes(ORDERS), "it is not partitioned"
 
 
+@pytest.mark.parametrize(("kind", "is_enabled", "codes"), [(0, True, ["rows_filtered"]), (0, False, []), (1, True, [])])
+def test_a_security_policy_that_filters_rows(
+    check: Checked, model: SqlServerModel, admin: Run, kind: int, is_enabled: bool, codes: list[str]
+) -> None:
+    """One that only blocks changes hides nothing. Who may not see definitions is not shown any [DOC: sys.security_predicates]."""
+    number = catalogued(check).object_id
+    model.database.execute(
+        "INSERT INTO sqlserver.security_predicates (target_object_id, predicate_type, is_enabled) VALUES (%s, %s, %s)",
+        [number, kind, is_enabled],
+    )
+    assert check.codes(ORDERS) == []
+    admin(f"GRANT VIEW DEFINITION TO {READER}")
+    assert check.codes(ORDERS) == codes
+
+
 def test_a_clustered_columnstore_index_bars_capture(check: Checked, admin: Run) -> None:
     # [DOC: CREATE COLUMNSTORE INDEX]
     admin("CREATE TABLE dbo.facts (id int NOT NULL PRIMARY KEY NONCLUSTERED, amount int)")

@@ -141,6 +141,18 @@ def test_tables_whose_keys_or_values_change_tracking_does_not_serve(check: Check
 
 
 @pytest.mark.usefixtures("ready")
+def test_a_security_policy_that_filters_rows(check: Check, admin: Run, model: SqlServerModel) -> None:
+    """A changed row that is hidden is not found any more, which looks as if it was deleted."""
+    model.database.execute(
+        "INSERT INTO sqlserver.security_predicates (target_object_id) SELECT object_id FROM sys.tables WHERE name = 'orders'"
+    )
+    admin(f"GRANT VIEW DEFINITION TO {READER}")
+    (problem,) = [p for p in check(ORDERS) if p.severity is not Severity.NOTICE]
+    assert (problem.code, problem.severity) == ("rows_filtered", Severity.WARNING)
+    assert "deleted in the target" in problem.message
+
+
+@pytest.mark.usefixtures("ready")
 def test_the_retention_and_the_cleanup(check: Check, admin: Run, source_of: Callable[..., SqlServerSource]) -> None:
     assert [p.code for p in check(ORDERS)] == ["log_retention"]
     assert source_of().status().retention.keeps_log == timedelta(days=7)

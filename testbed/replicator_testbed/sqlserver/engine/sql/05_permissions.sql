@@ -34,6 +34,16 @@ $$;
 CREATE FUNCTION sqlserver.has_perms_by_name(securable text, class text, permission text, sub text, sub_class text) RETURNS int STABLE LANGUAGE sql AS
 $$ SELECT sqlserver.has_perms_by_name(securable, class, permission) $$;
 
+-- Security policies are listed, and hide no row. An account without VIEW DEFINITION sees none [DOC: sys.security_predicates].
+CREATE TABLE sqlserver.security_predicates (object_id int GENERATED ALWAYS AS IDENTITY (START WITH 900000) PRIMARY KEY,
+  target_object_id int NOT NULL, predicate_type int NOT NULL DEFAULT 0, is_enabled boolean NOT NULL DEFAULT true);
+CREATE VIEW sys.security_predicates AS
+  SELECT object_id, 1 AS security_predicate_id, target_object_id, predicate_type FROM sqlserver.security_predicates
+  WHERE sqlserver.has_permission('VIEW DEFINITION', 0);
+CREATE VIEW sys.security_policies AS
+  SELECT object_id, is_enabled::int::sqlserver.bit AS is_enabled FROM sqlserver.security_predicates
+  WHERE sqlserver.has_permission('VIEW DEFINITION', 0);
+
 -- Of a secondary replica the server knows no positions [DOC: sys.dm_db_log_stats]. The number of the error: K.
 CREATE FUNCTION sys.dm_db_log_stats(wanted int) RETURNS TABLE (database_id int, log_end_lsn sqlserver."nvarchar(60)") VOLATILE LANGUAGE plpgsql AS $$
 BEGIN
