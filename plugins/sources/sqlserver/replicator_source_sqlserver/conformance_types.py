@@ -32,8 +32,8 @@ TYPES: Final[Sequence[tuple[str, str, str]]] = (
     ("uniqueidentifier", "'6F9619FF-8B86-D011-B42D-00C04FC964FF'", "'00000000-0000-0000-0000-000000000001'"),
     ("date", "'0001-01-01'", "'9999-12-31'"),
     ("time(7)", "'23:59:59.9999999'", "'00:00:00'"),
-    ("datetime", "'1753-01-01 00:00:00.003'", "'9999-12-31 23:59:59.997'"),
-    ("smalldatetime", "'1900-01-01 00:00:31'", "'2079-06-06 23:59:00'"),
+    ("datetime", "'1753-01-01T00:00:00.003'", "'9999-12-31T23:59:59.997'"),
+    ("smalldatetime", "'1900-01-01T00:00:31.000'", "'2079-06-06T23:59:00.000'"),
     ("datetime2(7)", "'0001-01-01 00:00:00'", "'9999-12-31 23:59:59.9999999'"),
     ("datetime2(0)", "'2024-05-06 07:08:09.5'", "'2024-05-06 07:08:09.4'"),
     ("datetimeoffset(7)", "'2024-05-06 07:08:09.1234567 +02:00'", "'2024-05-06 07:08:09 -14:00'"),
@@ -43,4 +43,7 @@ TYPES: Final[Sequence[tuple[str, str, str]]] = (
     ("geography", "'POINT (1 2)'", "'POINT EMPTY'"),
     ("sql_variant", "1", "N'a'"),
 )
-"""A type, a first value, and a second one; both are expressions of T-SQL."""
+"""A type, a first value, and a second one; both are expressions of T-SQL.
+
+A datetime has a T in front of its time: without it the server reads the date in the order of its language (error 242).
+"""

@@ -26,7 +26,7 @@ from replicator_source_sqlserver.statequeries import StateQueries
 
 Answers = Mapping[str, Answer]
 
-_MORE: Final[Sequence[tuple[str, str, str]]] = (
+MORE: Final[Sequence[tuple[str, str, str]]] = (
     ("decimal(5,5)", "0.5", "-0.00001"),
     ("varchar(20) COLLATE Latin1_General_100_CI_AS_SC_UTF8", "N'żółw 🐢'", "N'a '"),
     ("varchar(20) COLLATE Polish_CI_AS", "N'żółw'", "N'Ż'"),
@@ -34,7 +34,7 @@ _MORE: Final[Sequence[tuple[str, str, str]]] = (
     ("nvarchar(200)", "REPLICATE(N'ż', 128)", "REPLICATE(N'ż', 129)"),
     ("datetime2(7)", "'1969-12-31 23:59:59.9999995'", "'1970-01-01 00:00:00.0000019'"),
     ("datetimeoffset(7)", "'1969-12-31 23:59:59.9999995 -02:00'", "'0001-01-01 14:00:00 +14:00'"),
-    ("datetime", "'1969-12-31 23:59:59.997'", "'2024-02-29 01:02:03.123'"),
+    ("datetime", "'1969-12-31T23:59:59.997'", "'2024-02-29T01:02:03.123'"),
     ("date", "'1969-12-31'", "'2024-02-29'"),
 )
 """Besides those of `types`: values that are written in an odd way."""
@@ -44,7 +44,7 @@ def _forms(s: Scratch) -> Answers:
     answers: dict[str, Answer] = {
         "collation": s.value(f"SELECT CAST(COLLATIONPROPERTY(N'{UTF8}', N'CodePage') AS int)")
     }
-    for number, (kind, *values) in enumerate((*TYPES, *_MORE), start=1):
+    for number, (kind, *values) in enumerate((*TYPES, *MORE), start=1):
         name = f"form_{number}"
         made = s.outcome(f"CREATE TABLE {{s}}.{name} (id int NOT NULL PRIMARY KEY, v {kind} NULL)")
         if made != "done":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -22,6 +23,8 @@ from replicator.testing.waiting import PATIENCE
 from replicator_source_sqlserver import conformance_command
 from replicator_source_sqlserver.conformance import SCHEMA, ConformanceError, Probe, Scratch, ask, to_json
 from replicator_source_sqlserver.conformance_probes import PROBES
+from replicator_source_sqlserver.conformance_types import TYPES
+from replicator_source_sqlserver.conformance_verifying import MORE
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.conformance import answering_model
 from replicator_testbed.sqlserver.drivers import Driver, connect, connection_string
@@ -164,3 +167,10 @@ def test_an_error_without_a_number_is_no_answer(model: SqlServerModel) -> None:
     connection.close()
     with pytest.raises(pyodbc.Error):
         scratch.outcome("SELECT 1")
+
+
+def test_texts_of_datetime_are_read_whatever_the_language() -> None:
+    """'2024-02-29 01:02' is read in the order of the session's language: error 242 with a German login [DOC: datetime]."""
+    texts = [text for kind, *both in (*TYPES, *MORE) if kind in {"datetime", "smalldatetime"} for text in both]
+    assert len(texts) == 6
+    assert [text for text in texts if not re.fullmatch(r"'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}'", text)] == []
