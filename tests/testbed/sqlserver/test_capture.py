@@ -272,9 +272,22 @@ def test_rows_that_are_switched_out_are_not_captured(cdc: SqlServerModel, sql: C
     assert sql.error("ALTER TABLE dbo.t SWITCH PARTITION 1 TO dbo.staged") == 4905
     cdc.capture.scan_all()
     assert [row[0] for row in sql("SELECT id FROM cdc.dbo_t_CT")] == [1, 2]
-    sql("DELETE FROM dbo.staged")
-    sql("EXEC sys.sp_cdc_enable_table N'dbo', N't', NULL, N'strict', @allow_partition_switch = 0")
-    assert sql.error("ALTER TABLE dbo.t SWITCH TO dbo.staged") == 22895
+
+
+def test_a_switch_is_barred_for_partitioned_tables_only(sql: Client) -> None:
+    # [DOC: rule 10; the number: K]
+    sql("CREATE PARTITION FUNCTION by_id (int) AS RANGE RIGHT FOR VALUES (100)")
+    sql("CREATE PARTITION SCHEME by_id AS PARTITION by_id ALL TO ([PRIMARY])")
+    sql("CREATE TABLE dbo.parts (id int NOT NULL PRIMARY KEY, v nvarchar(50)) ON by_id(id)")
+    sql("CREATE TABLE dbo.staged (id int NOT NULL PRIMARY KEY, v nvarchar(50))")
+    for table in ("t", "parts"):
+        sql(f"EXEC sys.sp_cdc_enable_table N'dbo', N'{table}', NULL, N'strict_{table}', @allow_partition_switch = 0")
+    set_to = (
+        "SELECT partition_switch FROM cdc.change_tables WHERE capture_instance <> N'dbo_t' ORDER BY capture_instance"
+    )
+    assert sql(set_to) == [(False,), (True,)]
+    assert sql.error("ALTER TABLE dbo.parts SWITCH PARTITION 1 TO dbo.staged") == 22895
+    sql("ALTER TABLE dbo.t SWITCH TO dbo.staged")
 
 
 # -- instances and definitions -------------------------------------------------------------------------------------------

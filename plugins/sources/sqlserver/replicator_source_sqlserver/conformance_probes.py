@@ -344,9 +344,11 @@ def _partitions(s: Scratch) -> Answers:
         "CREATE PARTITION SCHEME {s} AS PARTITION {s} ALL TO ([PRIMARY])",
     )
     s.table("parts", "id int NOT NULL PRIMARY KEY, a int", behind=" ON {s}(id)")
-    for name in ("staged", "staged_2"):
+    for name in ("staged", "staged_2", "staged_3"):
         s.table(name, "id int NOT NULL PRIMARY KEY, a int", captured=None)
-    s.run("INSERT INTO {s}.parts VALUES (1, 1), (2, 2)")
+    s.table("whole", "id int NOT NULL PRIMARY KEY, a int", captured=None)
+    s.run(s.enabling("whole", ", @allow_partition_switch = 0"))
+    s.run("INSERT INTO {s}.parts VALUES (1, 1), (2, 2)", "INSERT INTO {s}.whole VALUES (1, 1)")
     allowed = s.outcome("ALTER TABLE {s}.parts SWITCH PARTITION 1 TO {s}.staged")
     s.wait_for_capture()
     changes = s.changes("{s}_parts", "id", "a")
@@ -358,6 +360,10 @@ def _partitions(s: Scratch) -> Answers:
         "with an instance that does not allow it": s.outcome(
             "ALTER TABLE {s}.parts SWITCH PARTITION 1 TO {s}.staged_2"
         ),
+        "the setting of a table that is not partitioned": s.value(
+            "SELECT CAST(partition_switch AS int) FROM cdc.change_tables WHERE capture_instance = N'{s}_whole'"
+        ),
+        "a table that is not partitioned": s.outcome("ALTER TABLE {s}.whole SWITCH TO {s}.staged_3"),
     }
 
 

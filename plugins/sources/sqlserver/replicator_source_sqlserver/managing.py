@@ -13,6 +13,7 @@ from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.instancenames import read_instance_names
 from replicator_source_sqlserver.names import literal
 from replicator_source_sqlserver.remedies import INSTANCES_MAX, disable_instance
+from replicator_source_sqlserver.tablefacts import is_partitioned
 
 _ALL: Final = """
 SELECT s.name, t.name, c.capture_instance FROM cdc.change_tables c
@@ -27,7 +28,7 @@ class ManagedInstances:
 
     Attributes:
         owner: Its UUID, which is in their names.
-        bars_switch: Whether they keep partitions from being switched.
+        bars_switch: Whether those of partitioned tables keep partitions from being switched.
     """
 
     owner: str
@@ -60,10 +61,11 @@ class ManagedInstances:
         taken = {name.lower() for name in read_instance_names(connection)}
         names = (f"{self.prefix}{table.object_id}_{number}" for number in itertools.count(1))
         name = next(name for name in names if name not in taken)
+        bars_switch = self.bars_switch and is_partitioned(connection, table.object_id)
         connection.execute(
             f"EXEC sys.sp_cdc_enable_table @source_schema = {literal(table.table.namespace)}, "
             f"@source_name = {literal(table.table.name)}, @role_name = NULL, @capture_instance = {literal(name)}, "
-            f"@supports_net_changes = 0, @allow_partition_switch = {0 if self.bars_switch else 1}"
+            f"@supports_net_changes = 0, @allow_partition_switch = {0 if bars_switch else 1}"
         )
         return True
 

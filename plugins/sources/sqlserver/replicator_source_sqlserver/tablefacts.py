@@ -21,6 +21,11 @@ FROM sys.tables t JOIN sys.schemas s ON s.schema_id = t.schema_id
 WHERE t.object_id IN ({numbers})
 """
 
+_PARTITIONED: Final = """
+SELECT COUNT(*) FROM sys.indexes i JOIN sys.data_spaces d ON d.data_space_id = i.data_space_id
+WHERE i.object_id = ? AND i.index_id IN (0, 1) AND d.type = 'PS'
+"""
+
 # From SQL Server 2022 on columns can be unmasked one by one; before, the answer about a column is NULL.
 _COLUMNS: Final = """
 SELECT c.object_id, c.name, CASE WHEN c.is_masked = 1 AND COALESCE(
@@ -85,6 +90,11 @@ class TableFacts:
     columns: Mapping[str, ColumnFacts] = field(default_factory=dict)
     unreadable: frozenset[str] = frozenset()
     unordered: frozenset[str] = frozenset()
+
+
+def is_partitioned(connection: Connection, object_id: int) -> bool:
+    """Whether a table is partitioned; of others change data capture cannot bar `ALTER TABLE … SWITCH`."""
+    return bool(connection.rows(_PARTITIONED, [object_id])[0][0])
 
 
 def read_table_facts(

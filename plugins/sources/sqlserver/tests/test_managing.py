@@ -114,6 +114,19 @@ def test_the_signal_table_is_captured_too_also_when_it_is_made_again(
     reader.close()
 
 
+def test_partitions_are_kept_from_being_switched(database: SqlServerDatabase, source: SqlServerSource) -> None:
+    """Of a table that is not partitioned a server ignores the setting, and says so."""
+    database.execute(
+        "CREATE PARTITION FUNCTION by_id (int) AS RANGE RIGHT FOR VALUES (100)",
+        "CREATE PARTITION SCHEME by_id AS PARTITION by_id ALL TO ([PRIMARY])",
+        "CREATE TABLE dbo.parts (id int NOT NULL PRIMARY KEY) ON by_id(id)",
+    )
+    source.prepare([T, TableId("dbo", "parts")], is_first=True)
+    of = "SELECT c.partition_switch FROM cdc.change_tables c JOIN sys.tables t ON t.object_id = c.source_object_id WHERE t.name = N'{}'"
+    assert [tuple(row) for row in database.execute(of.format("parts"))] == [(False,)]
+    assert [tuple(row) for row in database.execute(of.format("t"))] == [(True,)]
+
+
 def test_a_name_that_is_taken_anywhere_in_the_database_is_left_alone(
     database: SqlServerDatabase, source: SqlServerSource
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from replicator_testbed.sqlserver.capture import jobs
 from replicator_testbed.sqlserver.engine.names import ColumnFacts, TableFacts, quoted, text
 from replicator_testbed.sqlserver.engine.types import column_type, reference
-from replicator_testbed.sqlserver.outcomes import Outcome, Rows, SqlError
+from replicator_testbed.sqlserver.outcomes import Notice, Outcome, Rows, SqlError
 from replicator_testbed.sqlserver.sqltypes import SPATIAL, WIDE_TEXTS, SqlType, TypeName
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Cdc:
             )
 
     def check_switch(self, table: TableFacts) -> None:
-        """SWITCH is refused where an instance was made with @allow_partition_switch = 0 [K: rule 10]."""
+        """SWITCH is refused where an instance of a partitioned table was made with @allow_partition_switch = 0 [DOC: rule 10]."""
         if any(not allowed for _, allowed in self._instances(table)):
             raise SqlError(
                 22895, f"The partitions of '{table.name}' cannot be switched: a capture instance does not allow it."
@@ -205,6 +205,10 @@ class Cdc:
         captured = self._captured(table, arguments.get("@captured_column_list"))
         keys = self._keys(table)
         net = arguments.get("@supports_net_changes")
+        bars_switch = int(arguments.get("@allow_partition_switch", 1)) == 0
+        is_partitioned = bool(
+            self._model.execute("SELECT 1 FROM sqlserver.partitioned WHERE object_id = %s", [table.oid])
+        )
         statements = self._enable_statements(
             table,
             instance,
@@ -212,7 +216,8 @@ class Cdc:
             keys,
             role=arguments["@role_name"],
             net=int(bool(keys) if net is None else net),
-            switch=int(arguments.get("@allow_partition_switch", 1)),
+            # Of a table that is not partitioned the setting is always 1, and what is said is ignored [DOC: sys.sp_cdc_enable_table].
+            switch=int(not (bars_switch and is_partitioned)),
         )
         if not existing:
             statements += [
@@ -221,6 +226,8 @@ class Cdc:
             ]
         self._run(session, statements)
         jobs.add_missing(self._model)
+        if bars_switch and not is_partitioned:
+            return [Notice("The table is not partitioned: @allow_partition_switch is ignored, and is 1.", 22857)]
         return []
 
     def _disable_table(self, session: Session, arguments: Arguments) -> list[Outcome]:
