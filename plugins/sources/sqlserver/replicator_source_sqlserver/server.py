@@ -25,11 +25,15 @@ SELECT CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(128)), CAST(SERVERPROPE
   CAST(SERVERPROPERTY('EngineEdition') AS int), d.name, d.collation_name, d.is_cdc_enabled, d.snapshot_isolation_state,
   d.is_read_committed_snapshot_on, CAST(DATABASEPROPERTYEX(d.name, 'Updateability') AS nvarchar(128)),
   CAST(COLLATIONPROPERTY(d.collation_name, 'CodePage') AS int),
-  (SELECT CAST(c.value_in_use AS bigint) FROM sys.configurations c WHERE c.name = N'max text repl size (B)'),
   USER_NAME(), IS_ROLEMEMBER(N'db_owner'), IS_SRVROLEMEMBER(N'sysadmin'),
   HAS_PERMS_BY_NAME(NULL, N'DATABASE', N'UNMASK'), DB_ID(N'rdsadmin'), d.is_published
 FROM sys.databases d WHERE d.name = DB_NAME()
 """
+
+# [DOC] Of SQL Server alone: Azure SQL Database may not have the view.
+_TEXT_SIZE_MAX: Final = (
+    "SELECT CAST(c.value_in_use AS bigint) FROM sys.configurations c WHERE c.name = N'max text repl size (B)'"
+)
 
 _REACHED: Final = "SELECT CAST(SERVERPROPERTY('ServerName') AS nvarchar(128)), DB_NAME()"
 _CREATED: Final = "SELECT d.name, d.create_date FROM sys.databases d WHERE d.name = DB_NAME()"
@@ -212,7 +216,7 @@ class ServerFacts:
 
 
 def read_facts(connection: Connection, config: SqlServerConfig, tables: Collection[CatalogTable] = ()) -> ServerFacts:
-    """Ask the server: at most twelve queries, and four more for tables.
+    """Ask the server: at most thirteen queries, and four more for tables.
 
     Args:
         connection: Of our account.
@@ -221,7 +225,7 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
     """
     ((
         version, edition, engine, database, collation, is_captured, snapshot_isolation, uses_row_versions, updateability,
-        code_page, text_size_max, user, is_owner, is_administrator, sees_masked, rds, is_published,
+        code_page, user, is_owner, is_administrator, sees_masked, rds, is_published,
     ),) = connection.rows(_PROPERTIES)  # fmt: skip
     ((login, may_server, may_performance, may_database),) = connection.rows(_VISIBLE)
     signal = config.signal
@@ -244,7 +248,7 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
         is_snapshot_allowed=int(snapshot_isolation or 0) == 1,
         uses_row_versions=bool(uses_row_versions),
         is_read_only=updateability == _READ_ONLY,
-        text_size_max=None if text_size_max is None else int(text_size_max),
+        text_size_max=_text_size_max(connection),
         account=Account(
             user=user,
             is_owner=bool(is_owner) or bool(is_administrator),
@@ -345,6 +349,12 @@ def _forks(connection: Connection) -> tuple[str, str] | None:
 def _captured_age(connection: Connection) -> timedelta | None:
     ((now, captured, enabled),) = connection.rows(_CAPTURED)
     return None if enabled is None else now - max(enabled, captured or enabled)
+
+
+def _text_size_max(connection: Connection) -> int | None:
+    """The limit in bytes, -1 for none; None where the server has no such setting, or does not show it to our account."""
+    rows = _rows_if_allowed(connection, _TEXT_SIZE_MAX)
+    return None if not rows or rows[0][0] is None else int(rows[0][0])
 
 
 def _kept(connection: Connection) -> Sequence[Row] | None:

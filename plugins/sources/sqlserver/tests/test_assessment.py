@@ -455,6 +455,16 @@ def test_large_values_where_nobody_can_configure_the_server(
     assert named in str(problem.action)
 
 
+def test_a_server_that_has_no_view_of_its_configuration(check: Checked, model: SqlServerModel, admin: Run) -> None:
+    """[DOC: sys.configurations] It is documented for SQL Server, not for Azure SQL Database."""
+    large = table(admin, "id int NOT NULL PRIMARY KEY, v nvarchar(max)")
+    model.database.execute("DROP VIEW sys.configurations")
+    model.database.changed()
+    assert check.codes(large) == []
+    assert check.facts is not None
+    assert check.facts.text_size_max is None
+
+
 def test_a_table_without_a_key(check: Checked, admin: Run) -> None:
     named = table(admin, "id int NOT NULL, v nvarchar(20)")
     assert check.fixed_by_its_sql("snapshot_isolation_off", named).severity is Severity.BLOCKING
