@@ -20,7 +20,9 @@ from replicator_source_sqlserver.position import NEVER, Position
 
 _COUNTED_AT_ONCE: Final = 100
 
-_HEAD: Final = "SELECT sys.fn_cdc_get_max_lsn()"
+# What sys.fn_cdc_get_max_lsn() reads. As this is asked again and again, the function is not called: it was suspected to be recompiled each
+# time, with locks that others wait for (estuary/connectors #3475).
+_HEAD: Final = "SELECT TOP (1) m.start_lsn FROM cdc.lsn_time_mapping m ORDER BY m.start_lsn DESC"
 _COMMITS: Final = """
 SELECT TOP ({limit}) m.start_lsn, m.tran_end_time FROM cdc.lsn_time_mapping m
 WHERE m.start_lsn > ? AND m.start_lsn <= ? ORDER BY m.start_lsn
@@ -68,8 +70,8 @@ class InstanceStart:
 
 def head(connection: Connection) -> bytes | None:
     """Up to where the capture job has come; None if it never ran."""
-    value = connection.rows(_HEAD)[0][0]
-    return None if value is None or not any(value) else bytes(value)
+    found = connection.rows(_HEAD)
+    return bytes(found[0][0]) if found and any(found[0][0]) else None
 
 
 def commits(connection: Connection, after: bytes, upto: bytes, limit: int) -> list[Commit]:

@@ -411,7 +411,7 @@ def _columnstore(table: CatalogTable) -> Problem:
         code="columnstore_not_captured",
         table=str(table.table),
         message="it has a clustered columnstore index, with which change data capture cannot be enabled",
-        action=f"Exclude it{tracked}. Or drop that index, and create a nonclustered columnstore index in its place if queries need one.",
+        action=f"Exclude it{tracked}. Or drop that index, and create a nonclustered columnstore index if queries need one.",
     )
 
 

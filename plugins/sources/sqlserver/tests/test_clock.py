@@ -12,7 +12,7 @@ from replicator.config import Secret
 from replicator.model.errors import OffsetExpiredError
 from replicator.model.guarantee import Guarantee
 from replicator.plugins.source import SourceContext
-from replicator_source_sqlserver import logend
+from replicator_source_sqlserver import capturelog, logend
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.datacapture import ChangeDataCapture
 from replicator_source_sqlserver.lsn import ZERO, previous_lsn
@@ -145,6 +145,18 @@ def test_of_two_instances_that_a_clock_has_turned_round_all_changes_come(two: Wo
     two.capture()
     assert shown(drained(reader)) == [("t", "INSERT", 1), ("t", "INSERT", 2)]
     reader.close()
+
+
+def test_how_far_capture_has_come_is_what_the_servers_function_says(two: World) -> None:
+    """[ISS: estuary/connectors #3475] It is asked four times a second, and the function is not called for it."""
+    session = two.session()
+    with session.use("asking") as connection:
+        assert capturelog.head(connection) is None
+        two.execute("INSERT INTO dbo.t (id) VALUES (1)")
+        two.capture()
+        ((given,),) = connection.rows("SELECT sys.fn_cdc_get_max_lsn()")
+        assert capturelog.head(connection) == bytes(given)
+    session.close()
 
 
 # -- what a chunk saw --------------------------------------------------------------------------------------------------
