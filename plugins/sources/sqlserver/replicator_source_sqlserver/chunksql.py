@@ -2,12 +2,16 @@
 
 Behind the key (x, y) of a key (a, b) are the rows with a = x and b > y, and those with a > x. As alternatives of one condition the
 server would read all rows from the beginning of the index; as parts of a UNION ALL it finds the beginning of each.
+
+Every column of the table is named with the table's alias. A table may have columns that are called like what we select (`c1`, `k1`), and
+a name alone in ORDER BY would be what is selected under it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from replicator.model.schema import TableSchema
 from replicator.plugins.source import ChunkRequest, Cursor
@@ -16,6 +20,7 @@ from replicator_source_sqlserver.types import ColumnSpec, key_text
 
 Query = tuple[str, Sequence[str]]
 """A statement, and its parameters, all of them texts."""
+_ALIAS: Final = "t"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,20 +38,20 @@ class ReadPlan:
     @property
     def table(self) -> str:
         """The table, as in a FROM."""
-        return f"{quoted_table(self.schema.table)} {self.hint}".rstrip()
+        return f"{quoted_table(self.schema.table)} AS {_ALIAS} {self.hint}".rstrip()
 
     @property
     def columns(self) -> list[str]:
         """What is selected, in the order of the schema."""
         return [
-            f"{self.specs[c.name].selected.format(quoted(c.name))} AS c{number}"
+            f"{self.specs[c.name].selected.format(_column(c.name))} AS c{number}"
             for number, c in enumerate(self.schema.columns, start=1)
         ]
 
     @property
     def key(self) -> list[str]:
         """The columns of the key."""
-        return [quoted(name) for name in self.schema.key]
+        return [_column(name) for name in self.schema.key]
 
     def values(self, cursor: Cursor) -> Sequence[Query]:
         """The parts of a key as expressions, each with its parameter."""
@@ -85,6 +90,10 @@ def whole_query(plan: ReadPlan) -> str:
 def some_query(plan: ReadPlan, rows: int) -> str:
     """So many rows of the table, any."""
     return f"SELECT TOP ({rows}) {', '.join(plan.columns)} FROM {plan.table}"
+
+
+def _column(name: str) -> str:
+    return f"{_ALIAS}.{quoted(name)}"
 
 
 def _outer(plan: ReadPlan) -> str:
@@ -142,5 +151,5 @@ def _equal(plan: ReadPlan, key: Cursor) -> str:
     for name, text in zip(plan.schema.key, key, strict=True):
         spec = plan.specs[name]
         assert spec.key_value is not None
-        parts.append(f"{quoted(name)} = {spec.key_value.format(literal(key_text(text, spec)))}")
+        parts.append(f"{_column(name)} = {spec.key_value.format(literal(key_text(text, spec)))}")
     return " AND ".join(parts)

@@ -92,11 +92,12 @@ class TrackedChanges:
     def part(self, since: int, last: Last | None, limit: int) -> Query:
         """The statement that reads some changes above a version: those behind `last`, at most `limit`."""
         plan, schema = self.plan, self.plan.schema
-        keys = [f"c.{name}" for name in plan.key]
-        same = " AND ".join(f"t.{name} = c.{name}" for name in plan.key)
+        names = [quoted(name) for name in schema.key]
+        keys = [f"c.{name}" for name in names]
+        same = " AND ".join(f"t.{name} = c.{name}" for name in names)
         selected = [
             "c.SYS_CHANGE_VERSION AS v",
-            f"CASE WHEN t.{plan.key[0]} IS NULL THEN 0 ELSE 1 END AS h",
+            f"CASE WHEN t.{names[0]} IS NULL THEN 0 ELSE 1 END AS h",
             *(
                 f"{plan.specs[k].selected.format(c)} AS k{n}"
                 for n, (k, c) in enumerate(zip(schema.key, keys, strict=True), 1)

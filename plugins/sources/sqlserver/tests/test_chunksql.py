@@ -109,6 +109,6 @@ def test_no_keys_are_no_rows(database: duckdb.DuckDBPyConnection) -> None:
 def test_a_chunk_behind_a_key_begins_at_two_points_of_the_index() -> None:
     query, parameters = chunk_query(plan(2), ChunkRequest(schema=plan(2).schema, limit=5, after=("1", "x")))
     assert query.count("UNION ALL") == 1
-    assert "[a] = CAST(? AS int) AND [b] > CAST(? AS nvarchar(10))" in query
-    assert "[a] > CAST(? AS int)" in query
+    assert "t.[a] = CAST(? AS int) AND t.[b] > CAST(? AS nvarchar(10))" in query
+    assert "t.[a] > CAST(? AS int)" in query
     assert parameters == ["1", "x", "1"]
