@@ -114,9 +114,10 @@ class StateQueries:
         # Whether it is NULL MariaDB would know beforehand, and then evaluate nothing.
         value = f"IF(LENGTH({_HASH} := {never_null(self._hash)}) > 0, {high} * {_HALF} + {low}, NULL)"
         rows = self._from_range(within, None if among is None else self._is_among(among))
+        # By its number: a name would be the table's column of this name.
         if not digits:
             return f"SELECT '', COUNT(*), SUM({value}) {rows}"
-        return f"SELECT SQL_SMALL_RESULT LEFT({self._id}, {digits}) AS `group`, COUNT(*), SUM({value}) {rows} GROUP BY `group`"
+        return f"SELECT SQL_SMALL_RESULT LEFT({self._id}, {digits}), COUNT(*), SUM({value}) {rows} GROUP BY 1"
 
     def rows(self, groups: Collection[str], within: KeyRange | None = None) -> str:
         """Id and hash of each row."""

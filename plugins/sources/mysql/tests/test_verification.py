@@ -324,6 +324,15 @@ def test_an_empty_table_has_no_groups(mysql_database: MysqlDatabase, source: Mys
         assert state.rows([""]).num_rows == 0
 
 
+def test_a_column_may_be_called_like_what_is_computed(mysql_database: MysqlDatabase, source: MysqlSource) -> None:
+    """GROUP BY takes a name for a column of the table before it takes it for what is selected."""
+    mysql_database.execute(
+        "CREATE TABLE t (`group` int PRIMARY KEY, t int, hash int)",
+        "INSERT INTO t VALUES (1,1,1),(2,1,1),(3,1,1),(4,2,1)",
+    )
+    assert_proved(source, schema_of(source, mysql_database))
+
+
 def test_a_wide_and_a_partitioned_table(mysql_database: MysqlDatabase, source: MysqlSource) -> None:
     columns = ", ".join(f"c{i} {('int', 'varchar(300)', 'double', 'date', 'text')[i % 5]}" for i in range(150))
     mysql_database.execute(
