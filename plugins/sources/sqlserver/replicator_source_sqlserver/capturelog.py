@@ -36,7 +36,7 @@ _NEWEST_START: Final = """
 SELECT TOP (1) t.start_lsn FROM cdc.change_tables t WHERE t.start_lsn IS NOT NULL ORDER BY t.start_lsn DESC
 """
 _BEGUN: Final = """
-SELECT TOP (1) t.create_date FROM cdc.change_tables t WHERE t.start_lsn <= ? ORDER BY t.create_date DESC
+SELECT TOP (1) CAST(t.create_date AS datetime2(3)) FROM cdc.change_tables t WHERE t.start_lsn <= ? ORDER BY t.create_date DESC
 """
 _STARTS: Final = "SELECT t.object_id, t.source_object_id, t.start_lsn FROM cdc.change_tables t"
 # Rows of instances that were disabled stay behind.

@@ -73,7 +73,7 @@ WHERE p.index_id IN (0, 1) AND p.object_id IN ({numbers}) GROUP BY p.object_id
 _IS_CAPTURED: Final = "SELECT is_cdc_enabled FROM sys.databases WHERE name = DB_NAME()"
 
 _INSTANCES: Final = """
-SELECT t.source_object_id, t.capture_instance, t.object_id, t.start_lsn, t.create_date, t.partition_switch
+SELECT t.source_object_id, t.capture_instance, t.object_id, t.start_lsn, CAST(t.create_date AS datetime2(3)), t.partition_switch
 FROM cdc.change_tables t WHERE t.source_object_id IN ({numbers})
 ORDER BY t.source_object_id, t.create_date, t.object_id
 """

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final
 
 from typing_extensions import override
@@ -19,10 +20,12 @@ from replicator.model.errors import LogGapError, SourceUnavailableError
 from replicator.model.offset import Offset
 from replicator.plugins.source import LogBatch, LogReader, PullLimits
 from replicator_source_sqlserver.connection import Connection
+from replicator_source_sqlserver.moments import in_milliseconds
 from replicator_source_sqlserver.server import read_history, read_reached
 
 _FIELD: Final = "history"
-_TELLING: Final = ("fork", "created")
+_CREATED: Final = "created"
+_TELLING: Final = ("fork", _CREATED)
 """What tells two histories apart: the first of these that is known of both."""
 
 
@@ -35,7 +38,10 @@ class KnownHistory:
     @classmethod
     def of(cls, offset: Offset) -> KnownHistory:
         """What an offset says."""
-        return cls(offset.value.get(_FIELD, {}))
+        names = dict(offset.value.get(_FIELD, {}))
+        if _CREATED in names:
+            names[_CREATED] = in_milliseconds(datetime.fromisoformat(names[_CREATED])).isoformat()
+        return cls(names)
 
     def verify(self, connection: Connection) -> None:
         """See that the database has it.

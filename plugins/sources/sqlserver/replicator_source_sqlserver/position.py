@@ -9,6 +9,7 @@ from typing import Final, Self
 from replicator.model.errors import CorruptStreamError
 from replicator.model.offset import Offset
 from replicator_source_sqlserver.lsn import lsn_from_text, lsn_to_text
+from replicator_source_sqlserver.moments import in_milliseconds
 
 NEVER: Final = datetime.fromisoformat("0001-01-01T00:00:00")
 """In front of every time: no instance had begun."""
@@ -36,7 +37,7 @@ class Position:
         """
         try:
             lsn, until = lsn_from_text(offset.value["lsn"]), datetime.fromisoformat(offset.value["instances_until"])
-            return cls(lsn=lsn, instances_until=until)
+            return cls(lsn=lsn, instances_until=in_milliseconds(until))
         except (KeyError, ValueError, TypeError) as error:
             raise CorruptStreamError(
                 f"{offset} is not an offset of a SQL Server source.", code="corrupt_offset"

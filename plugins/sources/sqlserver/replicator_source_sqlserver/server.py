@@ -36,7 +36,7 @@ _TEXT_SIZE_MAX: Final = (
 )
 
 _REACHED: Final = "SELECT CAST(SERVERPROPERTY('ServerName') AS nvarchar(128)), DB_NAME()"
-_CREATED: Final = "SELECT d.name, d.create_date FROM sys.databases d WHERE d.name = DB_NAME()"
+_CREATED: Final = "SELECT d.name, CAST(d.create_date AS datetime2(3)) FROM sys.databases d WHERE d.name = DB_NAME()"
 _LINEAGE: Final = (
     "SELECT r.family_guid, r.recovery_fork_guid FROM sys.database_recovery_status r WHERE r.database_id = DB_ID()"
 )

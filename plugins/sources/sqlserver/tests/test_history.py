@@ -12,11 +12,13 @@ from replicator.model.errors import LogGapError
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import LogReader, PullLimits, SourceContext
+from replicator_source_sqlserver.position import Position
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, connect
 from replicator_testbed.sqlserver.model import SqlServerModel
 
+Capture = Literal["cdc", "change_tracking"]
 T = TableId("dbo", "t")
 LIMITS = PullLimits(rows=100, bytes=1 << 20, wait_s=0.0)
 SETUP = {
@@ -33,15 +35,19 @@ SETUP = {
 
 
 class World:
-    def __init__(self, model: SqlServerModel, capture: Literal["cdc", "change_tracking"]) -> None:
+    def __init__(self, model: SqlServerModel, capture: Capture) -> None:
         self.model = model
         self.sql = connect(Driver.FREETDS, model.address)
         for statement in ("CREATE TABLE dbo.t (id int NOT NULL PRIMARY KEY, n int NULL)", *SETUP[capture]):
             self.sql.execute(statement)
         self.change(1)
-        config = config_of(model, Driver.FREETDS, capture=capture)
-        self.source = SqlServerSource(config, SourceContext(replicator="shop", uuid="u1", epoch=1))
+        self.capture = capture
+        self.connect(Driver.FREETDS)
         self.start = self.source.prepare([T], is_first=True)
+
+    def connect(self, driver: Driver) -> None:
+        config = config_of(self.model, driver, capture=self.capture)
+        self.source = SqlServerSource(config, SourceContext(replicator="shop", uuid="u1", epoch=1))
 
     def change(self, id_: int) -> None:
         self.sql.execute(f"INSERT INTO dbo.t (id, n) VALUES ({id_}, 0)")
@@ -132,3 +138,27 @@ def test_a_new_name_of_the_database_is_no_other_history(world: World) -> None:
     """It gets another date, which does not matter where forks are shown."""
     world.model.database.execute("UPDATE sqlserver.database SET create_date = create_date + interval '1 day'")
     world.open(world.start).close()
+
+
+@pytest.mark.parametrize("digits", ["003", "007"])
+def test_another_driver_has_the_same_times(world: World, digits: str) -> None:
+    """`datetime` counts 1/300 s: FreeTDS gives .003 s, Microsoft's driver .003333 s, which earlier versions stored."""
+    hide_forks(world)
+    moment = f"2026-01-02 03:04:05.{digits}"
+    world.model.database.execute(f"UPDATE sqlserver.database SET create_date = timestamp '{moment}'")
+    if world.capture == "cdc":
+        world.model.database.execute(f"UPDATE sqlserver.cdc_instances SET create_date = timestamp '{moment}'")
+    found = {}
+    for driver in Driver:
+        world.source.close()
+        world.connect(driver)
+        found[driver] = world.source.prepare([T], is_first=True).value
+    by_freetds, by_microsoft = found[Driver.FREETDS], found[Driver.MICROSOFT]
+    assert by_freetds["history"] == by_microsoft["history"] == {"created": f"2026-01-02T03:04:05.{digits}000"}
+    earlier = f"2026-01-02T03:04:05.{'003333' if digits == '003' else '006667'}"
+    stored = {**by_freetds, "history": {"created": earlier}}
+    if world.capture == "cdc":
+        assert by_freetds["instances_until"] == by_microsoft["instances_until"] == f"2026-01-02T03:04:05.{digits}000"
+        stored["instances_until"] = earlier
+        assert Position.of(Offset.of(stored)) == Position.of(Offset.of(by_freetds))
+    world.open(Offset.of(stored)).close()

@@ -186,7 +186,7 @@ CREATE VIEW sys.key_constraints AS
   WHERE o.type IN ('PK', 'UQ');
 
 CREATE VIEW sys.databases AS
-  SELECT name::sqlserver.sysname AS name, 5 AS database_id, create_date::sqlserver.datetime AS create_date,
+  SELECT name::sqlserver.sysname AS name, 5 AS database_id, sqlserver.to_datetime(create_date)::sqlserver.datetime AS create_date,
     collation_name::sqlserver.sysname AS collation_name, is_cdc_enabled::int::sqlserver.bit AS is_cdc_enabled,
     snapshot_isolation_state::sqlserver.tinyint AS snapshot_isolation_state,
     (CASE snapshot_isolation_state WHEN 1 THEN 'ON' ELSE 'OFF' END)::sqlserver."nvarchar(60)" AS snapshot_isolation_state_desc,

@@ -6,7 +6,7 @@ CREATE VIEW cdc.change_tables AS
     start_lsn::sqlserver."binary(10)" AS start_lsn, NULL::sqlserver."binary(10)" AS end_lsn,
     supports_net_changes::int2::sqlserver.bit AS supports_net_changes, 0::sqlserver.bit AS has_drop_pending,
     role_name::sqlserver.sysname AS role_name, index_name::sqlserver.sysname AS index_name, NULL::sqlserver.sysname AS filegroup_name,
-    create_date::sqlserver.datetime AS create_date, partition_switch::int2::sqlserver.bit AS partition_switch
+    sqlserver.to_datetime(create_date)::sqlserver.datetime AS create_date, partition_switch::int2::sqlserver.bit AS partition_switch
   FROM sqlserver.cdc_instances;
 CREATE VIEW cdc.captured_columns AS
   SELECT object_id, column_name::sqlserver.sysname AS column_name, column_id, split_part(column_type, '(', 1)::sqlserver.sysname AS column_type,

@@ -1,0 +1,14 @@
+"""Times that the server keeps as `datetime`, which counts 1/300 s.
+
+FreeTDS gives .003 s where Microsoft's driver gives .003333 s. Whatever is compared with a time that was stored is therefore asked for in
+milliseconds, as `datetime2(3)`, so that a change of `source.driver` does not make another time of it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+
+def in_milliseconds(moment: datetime) -> datetime:
+    """A time that was stored, perhaps as Microsoft's driver gave it once, in the milliseconds that the server gives now."""
+    return moment.replace(microsecond=0) + timedelta(milliseconds=round(moment.microsecond / 1000))
