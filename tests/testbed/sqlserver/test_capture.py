@@ -391,6 +391,27 @@ def test_an_altered_type_alters_the_change_table(cdc: SqlServerModel, sql: Clien
     assert sql.value("SELECT required_column_update FROM cdc.ddl_history") is True
 
 
+def test_an_identity_is_an_int_or_a_bigint_in_the_change_table(cdc: SqlServerModel, sql: Client) -> None:
+    # [DOC: cdc.<capture_instance>_CT; K which of them is which] rule 7
+    kinds = ("tinyint", "smallint", "int", "bigint", "numeric(9,0)", "decimal(18,0)")
+    for number, kind in enumerate(kinds):
+        sql(f"CREATE TABLE dbo.i{number} (id {kind} IDENTITY(3,2) NOT NULL PRIMARY KEY, n int)")
+        enable(sql, f"i{number}")
+        sql(f"INSERT INTO dbo.i{number} (n) VALUES (1), (2)")
+    cdc.capture.scan_all()
+    for number, kind in enumerate(kinds):
+        kept = (
+            "SELECT t.name FROM sys.columns c JOIN sys.types t ON t.user_type_id = c.user_type_id"
+            f" WHERE c.object_id = OBJECT_ID(N'cdc.dbo_i{number}_CT') AND c.name = N'id'"
+        )
+        assert sql.value(kept) == ("int" if kind in {"tinyint", "smallint", "int"} else "bigint"), kind
+        assert sql(f"SELECT id FROM cdc.dbo_i{number}_CT ORDER BY id") == [(3,), (5,)], kind
+        assert sql(f"SELECT id FROM dbo.i{number} ORDER BY id") == [(3,), (5,)], kind
+        assert sql.value(
+            f"SELECT is_identity FROM sys.columns WHERE object_id = OBJECT_ID(N'dbo.i{number}') AND name = N'id'"
+        )
+
+
 @pytest.mark.parametrize(
     ("statement", "number"),
     [

@@ -27,6 +27,7 @@ from replicator_source_sqlserver.types import ColumnSpec, DeclaredType, spec_of
 _START, _COMMAND, _SEQVAL, _OPERATION, _MASK = range(5)
 _META: Final = ("[__$start_lsn]", "[__$command_id]", "[__$seqval]", "[__$operation]", "[__$update_mask]")
 _ORDER: Final = ", ".join(_META[:4])
+_ANY_INTEGER: Final = pa.decimal128(38, 0)
 LSN: Final = np.dtype((np.bytes_, SIZE))
 
 Query = tuple[str, Sequence[Any]]
@@ -192,7 +193,10 @@ class ChangeTable:
     def _column(self, values: Sequence[Any], name: str, wanted: pa.DataType) -> pa.Array:
         spec = self.specs[name]
         array = decoded(values, spec, name=name)
-        # A column's type was changed, and with it the change table, with all that is in it.
+        # A column's type was changed, and with it the change table, with all that is in it. Or it is an IDENTITY, which change tables
+        # have as an int or a bigint: Arrow makes no decimal of fewer digits of one at once, whatever its values are.
+        if pa.types.is_integer(array.type) and pa.types.is_decimal(wanted):
+            array = array.cast(_ANY_INTEGER)
         return array if array.type == wanted else array.cast(wanted)
 
 

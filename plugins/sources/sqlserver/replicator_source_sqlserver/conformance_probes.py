@@ -11,7 +11,7 @@ from typing import Final
 from replicator.model.schema import TableId
 from replicator_source_sqlserver import conformance_tracking
 from replicator_source_sqlserver.conformance import SCHEMA, Answer, Probe, Scratch
-from replicator_source_sqlserver.conformance_types import TYPES
+from replicator_source_sqlserver.conformance_types import IDENTITIES, TYPES
 from replicator_source_sqlserver.conformance_verifying import VERIFYING
 from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.discovery import read_tables
@@ -424,6 +424,24 @@ def _types(s: Scratch) -> Answers:
     return answers
 
 
+def _identities(s: Scratch) -> Answers:
+    answers: dict[str, Answer] = {}
+    for number, kind in enumerate(IDENTITIES, start=1):
+        s.table(f"identity_{number}", f"v {kind} IDENTITY(1,1) NOT NULL PRIMARY KEY, n int")
+        s.run(f"INSERT INTO {{s}}.identity_{number} (n) VALUES (1), (2)")
+    s.wait_for_capture()
+    for number, kind in enumerate(IDENTITIES, start=1):
+        changes = f"cdc.{{s}}_identity_{number}_CT"
+        answers[kind] = {
+            "in the change table": s.value(
+                "SELECT t.name FROM sys.columns c JOIN sys.types t ON t.user_type_id = c.user_type_id"
+                f" WHERE c.object_id = OBJECT_ID(N'{changes}') AND c.name = N'v'"
+            ),
+            "values": [int(v) for (v,) in s.rows(f"SELECT CAST(v AS bigint) FROM {changes} ORDER BY v")],
+        }
+    return answers
+
+
 def _rowversion(s: Scratch) -> Answers:
     s.table("versions", "id int NOT NULL PRIMARY KEY, a int, v rowversion")
     s.run("INSERT INTO {s}.versions (id, a) VALUES (1, 1)", "UPDATE {s}.versions SET a = 2")
@@ -460,6 +478,7 @@ PROBES: Final = (
     Probe("partitions", 10, _partitions),
     Probe("snapshots", 12, _snapshots),
     Probe("types", 8, _types),
+    Probe("identities", 8, _identities),
     Probe("rowversion", 8, _rowversion),
     *conformance_tracking.PROBES,
     *VERIFYING,

@@ -47,3 +47,6 @@ TYPES: Final[Sequence[tuple[str, str, str]]] = (
 
 A datetime has a T in front of its time: without it the server reads the date in the order of its language (error 242).
 """
+
+IDENTITIES: Final = ("tinyint", "smallint", "int", "bigint", "numeric(9,0)", "numeric(18,0)")
+"""Types of IDENTITY columns: change tables have them as an int or a bigint, according to the documentation."""

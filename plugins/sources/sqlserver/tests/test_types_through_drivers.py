@@ -9,6 +9,7 @@ from contextlib import closing
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pyodbc
 import pytest
 
@@ -229,3 +230,39 @@ def test_a_rowversion_is_eight_bytes(connection: pyodbc.Connection) -> None:
     assert spec.key_value is not None
     found = f"SELECT id FROM dbo.versioned WHERE v = {spec.key_value.format('?')}"
     assert connection.execute(found, "0x" + value.hex()).fetchval() == 1
+
+
+IDENTITIES: dict[str, tuple[int, pa.DataType]] = {
+    "tinyint": (254, pa.int16()),
+    "smallint": (32766, pa.int16()),
+    "int": (2147483646, pa.int32()),
+    "bigint": (9223372036854775806, pa.int64()),
+    "numeric(9,0)": (999999998, pa.decimal128(9, 0)),
+    "numeric(18,0)": (999999999999999998, pa.decimal128(18, 0)),
+    "decimal(1,0)": (8, pa.decimal128(1, 0)),
+}
+
+
+def test_an_identity_keeps_its_type_in_the_log(postgres: PostgresServer) -> None:
+    """Change tables have it as an int or a bigint."""
+    with world(postgres) as here:
+        tables = {kind: TableId("dbo", f"numbered_{number}") for number, kind in enumerate(IDENTITIES)}
+        for kind, table in tables.items():
+            first, _ = IDENTITIES[kind]
+            here.execute(f"CREATE TABLE {table} (id {kind} IDENTITY({first},1) NOT NULL PRIMARY KEY, n int)")
+            here.enable(table)
+        begin = here.position()
+        here.execute(*(f"INSERT INTO {table} (n) VALUES (1), (2)" for table in tables.values()))
+        here.execute(*(f"DELETE FROM {table} WHERE n = 1" for table in tables.values()))
+        here.capture()
+        with closing(reader_of(here.connector, begin, list(tables.values()))) as reader:
+            delivered = drained(reader)
+        assert not delivered.table_errors
+        for kind, table in tables.items():
+            first, arrow = IDENTITIES[kind]
+            with closing(here.session()) as session, session.use("reading") as connection:
+                found = read_tables(connection, [table])[table]
+            assert found.schema.column("id").type == arrow, kind
+            changes = [change for change in delivered.changes if change.table == table]
+            given = [((change.row or change.before or {})["id"], change.row is None) for change in changes]
+            assert given == [(first, False), (first + 1, False), (first, True)], kind

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
+from replicator_testbed.sqlserver import sqltypes
 from replicator_testbed.sqlserver.capture import jobs
 from replicator_testbed.sqlserver.engine.names import ColumnFacts, TableFacts, quoted, text
 from replicator_testbed.sqlserver.engine.types import column_type, reference
@@ -21,6 +23,7 @@ _NAME_MAX: Final = 100
 PUBLICATION: Final = "sqlserver_cdc"
 _ENABLE_SCRIPT: Final = files("replicator_testbed.sqlserver.engine") / "sql" / "04_enable_cdc.sql"
 _SCHEMA: Final = "cdc"
+_SMALL: Final = frozenset({TypeName.TINYINT, TypeName.SMALLINT, TypeName.INT})
 Arguments = Mapping[str, Any]
 """A procedure's values by the names of its parameters, in small letters, with the at sign."""
 Procedure = Callable[["Session", Arguments], list[Outcome]]
@@ -288,7 +291,8 @@ class Cdc:
         switch: int,
     ) -> list[str]:
         change_table = f"cdc.{quoted(f'{instance}_CT')}"
-        columns = ", ".join(f"{quoted(c.name)} {column_type(c.type)}" for c in captured if c.type is not None)
+        kept = [replace(column, type=_in_change_table(column)) for column in captured]
+        columns = ", ".join(f"{quoted(c.name)} {column_type(c.type)}" for c in kept if c.type is not None)
         oid = f"{text(change_table)}::regclass::oid::int"
         statements = [
             f'CREATE TABLE {change_table} ("__$start_lsn" sqlserver."binary(10)" NOT NULL, "__$end_lsn" sqlserver."binary(10)",'
@@ -307,7 +311,7 @@ class Cdc:
         for ordinal, key in enumerate(keys, 1):
             number = table.columns[key.lower()].id
             statements.append(f"INSERT INTO sqlserver.cdc_keys VALUES ({oid}, {text(key)}, {ordinal}, {number})")
-        statements += _functions(instance, change_table, captured)
+        statements += _functions(instance, change_table, kept)
         statements.append(
             "INSERT INTO sqlserver.cdc_events (kind, capture_instance, source_object_id)"
             f" VALUES ('enable', {text(instance)}, {table.oid})"
@@ -407,6 +411,13 @@ def _columnstore(table: TableFacts) -> SqlError:
 
 def _key_name(keys: Sequence[str]) -> str | None:
     return "PK" if keys else None
+
+
+def _in_change_table(column: ColumnFacts) -> SqlType | None:
+    """Documented: "Identity columns are defined as either int or bigint" [DOC: cdc.<capture_instance>_CT; K which of them is which]."""
+    if column.type is None or not column.is_identity:
+        return column.type
+    return sqltypes.of(TypeName.INT if column.type.name in _SMALL else TypeName.BIGINT)
 
 
 def _function(instance: str) -> str:

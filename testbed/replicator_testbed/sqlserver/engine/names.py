@@ -17,7 +17,8 @@ DEFAULT_SCHEMA: Final = "dbo"
 _BY_NATIVE: Final = {native: sqltypes.of(name) for name, native in NATIVE.items()}
 _QUERY: Final = """
 SELECT n.nspname, c.relname, c.oid::bigint, c.relkind::text, coalesce(s.schema_id, 0),
-  coalesce(json_agg(json_build_array(a.attnum, a.attname, t.typname, co.collname, a.attidentity, a.attgenerated, a.attnotnull)
+  coalesce(json_agg(json_build_array(a.attnum, a.attname, t.typname, co.collname,
+    a.attidentity <> '' OR sqlserver.is_said(c.oid, a.attname, 'identity') = 1, a.attgenerated, a.attnotnull)
     ORDER BY a.attnum) FILTER (WHERE a.attnum > 0 AND NOT a.attisdropped), '[]')
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -138,7 +139,7 @@ def unbracketed(name: str) -> str:
 
 
 def _column(
-    number: int, name: str, pg_type: str, collation: str | None, identity: str, generated: str, not_null: bool
+    number: int, name: str, pg_type: str, collation: str | None, identity: bool, generated: str, not_null: bool
 ) -> ColumnFacts:
     try:
         kind = _BY_NATIVE.get(pg_type) or from_domain(pg_type, collation)
@@ -148,7 +149,7 @@ def _column(
         id=number,
         name=name,
         type=kind,
-        is_identity=bool(identity),
+        is_identity=identity,
         is_computed=bool(generated),
         is_nullable=not not_null,
     )

@@ -225,6 +225,7 @@ def _create_table(session: Session, statement: Statement) -> list[str]:
     ]
     oid = f"{_text(reference)}::regclass::oid::int"
     statements += [said for column in new.columns for said in _said(reference, column)]
+    statements += [made for column in new.columns for made in ddl.counter(schema, name, column)]
     if new.scheme:
         statements.append(
             f"INSERT INTO sqlserver.partitioned SELECT {oid}, data_space_id FROM sqlserver.partition_schemes"
@@ -250,6 +251,8 @@ def _said(reference: str, column: ddl.NewColumn) -> list[str]:
     facts = [
         f"INSERT INTO sqlserver.column_facts VALUES ({oid}, {_text(column.name)}, '{fact}')" for fact in column.facts
     ]
+    if column.identity is not None:
+        facts.append(f"INSERT INTO sqlserver.column_facts VALUES ({oid}, {_text(column.name)}, 'identity')")
     return facts + ([] if column.alias is None else alias_types.noted(reference, column.name, column.alias))
 
 

@@ -113,7 +113,7 @@ CREATE VIEW sys.columns AS
     t.max_length::int2 AS max_length, t.precision_digits::sqlserver.tinyint AS precision, t.scale_digits::sqlserver.tinyint AS scale,
     (CASE WHEN t.is_text THEN coalesce(co.collname, (SELECT d.collation_name FROM sqlserver.database d)) END)::sqlserver.sysname AS collation_name,
     (NOT a.attnotnull)::int::sqlserver.bit AS is_nullable,
-    (a.attidentity <> '')::int::sqlserver.bit AS is_identity,
+    (a.attidentity <> '' OR sqlserver.is_said(r.oid, a.attname, 'identity') = 1)::int::sqlserver.bit AS is_identity,
     (a.attgenerated <> '')::int::sqlserver.bit AS is_computed,
     sqlserver.is_said(r.oid, a.attname, 'sparse') AS is_sparse, sqlserver.is_said(r.oid, a.attname, 'column set') AS is_column_set,
     0::sqlserver.bit AS is_hidden,
@@ -121,8 +121,8 @@ CREATE VIEW sys.columns AS
     sqlserver.is_said(r.oid, a.attname, 'masked') AS is_masked,
     NULL::int AS encryption_type,
     0::sqlserver.tinyint AS generated_always_type,
-    coalesce((SELECT ad.oid::int FROM pg_catalog.pg_attrdef ad WHERE ad.adrelid = a.attrelid AND ad.adnum = a.attnum AND a.attgenerated = ''), 0)
-      AS default_object_id
+    coalesce((SELECT ad.oid::int FROM pg_catalog.pg_attrdef ad WHERE ad.adrelid = a.attrelid AND ad.adnum = a.attnum AND a.attgenerated = ''
+      AND sqlserver.is_said(r.oid, a.attname, 'identity') = 0), 0) AS default_object_id
   FROM sqlserver.relations r
   JOIN pg_catalog.pg_attribute a ON a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped
   JOIN sqlserver.types t ON t.pg_type = a.atttypid
