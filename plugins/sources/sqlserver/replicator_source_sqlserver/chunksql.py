@@ -20,6 +20,8 @@ from replicator_source_sqlserver.types import ColumnSpec, key_text
 
 Query = tuple[str, Sequence[str]]
 """A statement, and its parameters, all of them texts."""
+KEYS_MAX: Final = 200
+"""So many keys are alternatives in one condition. With thousands of them the server gives up (8623, 8631, 8632)."""
 _ALIAS: Final = "t"
 
 

@@ -23,7 +23,7 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen, Visibility
 from replicator_source_sqlserver.catalogue import CatalogTable
-from replicator_source_sqlserver.chunksql import ReadPlan, chunk_query
+from replicator_source_sqlserver.chunksql import KEYS_MAX, Query, ReadPlan, chunk_query
 from replicator_source_sqlserver.connection import Connection, Session
 from replicator_source_sqlserver.discovery import read_tables
 from replicator_source_sqlserver.lsn import ZERO, lsn_to_text
@@ -206,6 +206,27 @@ def test_a_chunk_ends_where_it_grows_too_large(make: Callable[..., TableReader],
     keys = [(str(row["n"]), row["id"]) for chunk in found for row in chunk.rows.to_pylist()]
     cut = reader.read_chunk(ChunkRequest(schema=schema, limit=120, keys=keys))
     assert (cut.rows.num_rows, cut.is_cut) == (0, True)
+
+
+def test_more_keys_than_a_statement_takes_are_asked_for_in_parts(
+    make: Callable[..., TableReader], writer: pyodbc.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(writer, 300)
+    reader, asked = make(), list[int]()
+    schema = schema_of(reader)
+    keys = [(str(row["n"]), row["id"]) for chunk in chunks(reader, schema, 300) for row in chunk.rows.to_pylist()]
+    assert len(keys) == 300
+
+    def query(plan: ReadPlan, request: ChunkRequest) -> Query:
+        asked.append(len(request.keys or ()))
+        return chunk_query(plan, request)
+
+    monkeypatch.setattr("replicator_source_sqlserver.snapshot.chunk_query", query)
+    cut = reader.read_chunk(ChunkRequest(schema=schema, limit=1000, keys=keys))
+    assert (cut.rows.num_rows, cut.cursor, cut.is_cut) == (0, None, True)
+    assert cut.visibility.classify(pa.array(["1"])).to_pylist() == [Seen.UNKNOWN]
+    found = reader.read_chunk(ChunkRequest(schema=schema, limit=1000, keys=keys[:KEYS_MAX]))
+    assert (found.rows.num_rows, found.is_cut, asked) == (KEYS_MAX, False, [KEYS_MAX])
 
 
 def test_blocks_are_as_large_as_the_rows_allow(make: Callable[..., TableReader], writer: pyodbc.Connection) -> None:
