@@ -83,6 +83,7 @@ class TrackedChanges:
     name: TableId
 
     def _changes(self, since: int) -> str:
+        """The version is a number: CHANGETABLE takes no expression, and a number of any size since the server's KB2519358."""
         return f"CHANGETABLE(CHANGES {quoted_table(self.name)}, {since}) AS c"
 
     def counted(self, since: int, number: int) -> str:
@@ -111,7 +112,9 @@ class TrackedChanges:
         if last is not None:
             pieces = behind(keys, plan.values(last.key))
             any_of = " OR ".join(f"({piece})" for piece, _ in pieces)
-            condition = f" WHERE c.SYS_CHANGE_VERSION > {last.version} OR (c.SYS_CHANGE_VERSION = {last.version} AND ({any_of}))"
+            # A number above 2,147,483,647 is a decimal, and with it the server would make one of each version.
+            version = f"CAST({last.version} AS bigint)"
+            condition = f" WHERE c.SYS_CHANGE_VERSION > {version} OR (c.SYS_CHANGE_VERSION = {version} AND ({any_of}))"
             parameters = [text for _, texts in pieces for text in texts]
         begun = since if last is None else last.version - 1
         query = (

@@ -17,6 +17,7 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.cursors import cursors
 from replicator.plugins.source import ChunkRequest, Cursor
 from replicator_source_sqlserver.chunksql import ReadPlan, chunk_query
+from replicator_source_sqlserver.trackedchanges import Last, TrackedChanges
 from replicator_source_sqlserver.types import DeclaredType, spec_of
 
 NAMES = ("a", "b", "c")
@@ -104,6 +105,18 @@ def test_no_keys_are_no_rows(database: duckdb.DuckDBPyConnection) -> None:
     database.execute("CREATE OR REPLACE TABLE dbo.t AS SELECT 1 AS a, 'x' AS b, 1::bigint AS c")
     read = plan(1)
     assert run(database, read, ChunkRequest(schema=read.schema, limit=10, keys=[])) == []
+
+
+def test_tracked_changes_are_continued_by_a_bigint() -> None:
+    """A number above 2,147,483,647 is a decimal; CHANGETABLE takes a number, and no expression."""
+    changes = TrackedChanges(plan(1), TableId("dbo", "t"))
+    query, parameters = changes.part(5, Last(version=3_000_000_000, key=("1",)), 10)
+    assert "CHANGETABLE(CHANGES [dbo].[t], 2999999999) AS c" in query
+    assert (
+        "c.SYS_CHANGE_VERSION > CAST(3000000000 AS bigint) OR (c.SYS_CHANGE_VERSION = CAST(3000000000 AS bigint) AND"
+        in query
+    )
+    assert parameters == ["1"]
 
 
 def test_a_chunk_behind_a_key_begins_at_two_points_of_the_index() -> None:
