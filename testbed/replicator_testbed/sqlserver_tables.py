@@ -103,6 +103,7 @@ KEYS: Final[Mapping[str, Sequence[str]]] = {
 OTHER_KEYS: Final[Mapping[str, Sequence[str]]] = {
     "time(3)": ["'00:00:00'", "'23:59:59.999'"],
     "varbinary(20)": ["CONVERT(varbinary(20), '0x', 1)", "0x0001", "0xff27", "0x01"],
+    "varbinary(4001)": ["0x00", "0xff27"],
     "char(5)": ["'a'", "'B'", "'c d'"],
     "varchar(20) COLLATE Latin1_General_CI_AS": ["N'a'", "N'B'", "N'é'", "'c''d'", "'e,f'", "''", "'x '"],
     "varchar(20) COLLATE Latin1_General_100_BIN2_UTF8": ["N'a'", "N'B'", "N'é🐢'"],

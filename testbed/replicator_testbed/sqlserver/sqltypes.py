@@ -175,7 +175,15 @@ _TEXT: Final = re.compile(
 
 
 class UnknownTypeError(Exception):
-    """A type that SQL Server does not have, or that the model does not have."""
+    """A type that SQL Server does not have, or that the model does not have. `number`: of its error, if it is always the same."""
+
+    number: int | None = None
+
+
+class TooLongTypeError(UnknownTypeError):
+    """A text or binary that is longer than the longest [DOC: char and varchar, nchar and nvarchar, binary and varbinary]."""
+
+    number = 131
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,6 +272,11 @@ def parse(text: str, *, in_cast: bool = False) -> SqlType:
     first, second = found[2], found[3]
     if name in _SIZED:
         length = MAX if first and first.lower() == "max" else int(first or (30 if in_cast else 1))
+        longest = 4000 if name in {TypeName.NCHAR, TypeName.NVARCHAR} else 8000
+        if length > longest:
+            raise TooLongTypeError(
+                f"The size ({length}) given to the type '{name}' exceeds the maximum allowed for any data type ({longest})."
+            )
         return SqlType(name=name, length=length)
     if name in _NUMBERS:
         return SqlType(name=name, precision=int(first or 18), scale=int(second or 0))

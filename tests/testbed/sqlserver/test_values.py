@@ -204,3 +204,11 @@ def test_a_type_is_read_as_it_is_written(text: str, kind: SqlType) -> None:
 def test_a_type_that_the_model_has_not_is_refused(text: str) -> None:
     with pytest.raises(sqltypes.UnknownTypeError, match="The model has no type"):
         sqltypes.parse(text)
+
+
+@pytest.mark.parametrize("text", ["varchar(8001)", "nvarchar(4001)", "binary(16000)"])
+def test_a_type_that_is_too_long_is_refused(text: str) -> None:
+    # [DOC: char and varchar, nchar and nvarchar, binary and varbinary; K for the number]
+    with pytest.raises(sqltypes.TooLongTypeError, match="exceeds the maximum") as refused:
+        sqltypes.parse(text)
+    assert refused.value.number == 131

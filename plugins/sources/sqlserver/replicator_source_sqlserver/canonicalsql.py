@@ -26,6 +26,7 @@ _ARGUMENTS_MAX: Final = 250
 """Of CONCAT, which takes 254."""
 _EMPTY: Final = f"CAST('' AS varchar(max)) COLLATE {UTF8}"
 """The first argument of a CONCAT: its result is then a text of any length in UTF-8. Without it, 8,000 bytes are kept."""
+_VARCHAR_MAX: Final = 8000
 _NUMBER_LENGTH: Final = 20
 _DECIMAL_LENGTH: Final = 41
 _DAY: Final = "CONVERT(date, '19700101', 112)"
@@ -102,4 +103,4 @@ def _binary(value: str, column: str, spec: ColumnSpec, *, is_key: bool) -> str:
 
 def hex_digits(bytes_: str, length: int = 2 * DIGEST_BYTES) -> str:
     """Bytes as small hex digits, at most `length` of them."""
-    return f"LOWER(CONVERT(varchar({length}), {bytes_}, 2))"
+    return f"LOWER(CONVERT(varchar({length if length <= _VARCHAR_MAX else 'max'}), {bytes_}, 2))"

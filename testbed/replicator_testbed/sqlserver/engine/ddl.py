@@ -316,7 +316,7 @@ def sql_type(text: str) -> SqlType:
     try:
         return sqltypes.parse(text)
     except sqltypes.UnknownTypeError as unknown:
-        raise SqlError(2715, f"Cannot find data type {text}: {unknown}") from unknown
+        raise SqlError(unknown.number or 2715, f"Cannot find data type {text}: {unknown}") from unknown
 
 
 def column_sql(column: NewColumn, to_expression: ToExpression) -> str:
