@@ -126,8 +126,8 @@ class Capture(SourceLog):
                 yield state
 
     @abstractmethod
-    def begin_state(self, connection: Connection, table: CatalogTable) -> Visibility:
-        """Make the snapshot in which a table is verified, and say what it sees. See `verification.Begin`."""
+    def begin_state(self, connection: Connection, table: CatalogTable, columns: Collection[str]) -> Visibility:
+        """Make the snapshot in which columns of a table are verified, and say what it sees. See `verification.Begin`."""
 
     @abstractmethod
     def read_tables(self, connection: Connection, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:

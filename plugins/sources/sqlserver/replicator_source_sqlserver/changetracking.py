@@ -57,7 +57,7 @@ class ChangeTracking(Capture):
         return self._reader
 
     @override
-    def begin_state(self, connection: Connection, table: CatalogTable) -> StateVisibility:
+    def begin_state(self, connection: Connection, table: CatalogTable, columns: Collection[str]) -> StateVisibility:
         connection.begin_snapshot()
         # The version first: if it did not begin the snapshot, it would be too low, and more rows would be compared again.
         version = tracking.head(connection)

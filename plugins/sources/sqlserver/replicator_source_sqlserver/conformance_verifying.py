@@ -106,27 +106,32 @@ def _sums(s: Scratch) -> Answers:
 
 
 def _locks(s: Scratch) -> Answers:
-    s.table("locks", "id int NOT NULL PRIMARY KEY, a int")
-    s.run(
-        "INSERT INTO {s}.locks VALUES (1, 1)",
-        "INSERT INTO {s}.locks VALUES (2, 2)",
-        "INSERT INTO {s}.locks VALUES (3, 3)",
-    )
+    kinds = {"locks": "", "locks_heap": "NONCLUSTERED"}
+    for name, kind in kinds.items():
+        s.table(name, f"id int NOT NULL PRIMARY KEY {kind}, a int")
+        s.run(*(f"INSERT INTO {{s}}.{name} VALUES ({number}, {number})" for number in (1, 2, 3)))
     s.wait_for_capture()
-    low, _, high = (row[0] for row in s.rows("SELECT [__$start_lsn] FROM cdc.{s}_locks_CT ORDER BY [__$start_lsn]"))
-    table = _table(s, "locks")
-    query = locking_query(table, change_table(table.instances[-1].name))
     s.run("SET LOCK_TIMEOUT 0", on=s.second)
-    answers = {"nobody writes": _outcome(s, query, low, high)}
+    answers: dict[str, Answer] = {kind or "CLUSTERED": _locks_of(s, name) for name, kind in kinds.items()}
+    s.run("SET LOCK_TIMEOUT -1", on=s.second)
+    return answers
+
+
+def _locks_of(s: Scratch, name: str) -> dict[str, Answer]:
+    """Whether the second connection waits for who writes a row, by what is done to it; the key's index may be another than the table."""
+    of_table = f"SELECT [__$start_lsn] FROM cdc.{{s}}_{name}_CT ORDER BY [__$start_lsn]"
+    low, _, high = (row[0] for row in s.rows(of_table))
+    table = _table(s, name)
+    query = locking_query(table, change_table(table.instances[-1].name), table.specs)
+    answers: dict[str, Answer] = {"nobody writes": _outcome(s, query, low, high)}
     for doing, statement in (
-        ("a row that was captured is changed", "UPDATE {s}.locks SET a = 9 WHERE id = 2"),
-        ("a row that was captured is deleted", "DELETE FROM {s}.locks WHERE id = 3"),
-        ("another row is changed", "UPDATE {s}.locks SET a = 9 WHERE id = 1"),
+        ("a row that was captured is changed", f"UPDATE {{s}}.{name} SET a = 9 WHERE id = 2"),
+        ("a row that was captured is deleted", f"DELETE FROM {{s}}.{name} WHERE id = 3"),
+        ("another row is changed", f"UPDATE {{s}}.{name} SET a = 9 WHERE id = 1"),
     ):
         s.run("BEGIN TRANSACTION", statement)
         answers[doing] = _outcome(s, query, low, high)
         s.run("ROLLBACK TRANSACTION")
-    s.run("SET LOCK_TIMEOUT -1", on=s.second)
     return answers
 
 

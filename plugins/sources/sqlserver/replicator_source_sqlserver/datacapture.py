@@ -75,11 +75,11 @@ class ChangeDataCapture(Capture):
         return self._reader
 
     @override
-    def begin_state(self, connection: Connection, table: CatalogTable) -> LsnVisibility:
+    def begin_state(self, connection: Connection, table: CatalogTable, columns: Collection[str]) -> LsnVisibility:
         settling = Settling(
             heads=self._heads, is_locking=self.config.chunk_isolation == "locking", settle_s=UNSETTLED_S
         )
-        return settling.begin(connection, table)
+        return settling.begin(connection, table, columns)
 
     @override
     def read_tables(self, connection: Connection, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:

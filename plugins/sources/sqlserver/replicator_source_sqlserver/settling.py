@@ -14,6 +14,7 @@ minute is waited for.
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,15 +24,18 @@ from replicator_source_sqlserver.changetable import change_table
 from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.lsn import ZERO
 from replicator_source_sqlserver.names import quoted, quoted_table
+from replicator_source_sqlserver.types import ColumnSpec
 from replicator_source_sqlserver.visibility import LsnVisibility, NotedHeads, known_head
 from replicator_source_sqlserver.wholereads import TOUCH, WHOLE_TABLE
 
-_BLOCK_ROWS: Final = 10_000
+_BLOCK_ROWS: Final = 1_000
+_VARIABLE: Final = frozenset({"varchar", "nvarchar", "varbinary"})
 _BETWEEN: Final = "c.[__$start_lsn] > ? AND c.[__$start_lsn] <= ?"
 _CHANGED: Final = "SELECT TOP (1) 1 AS found FROM {changes} AS c WHERE {between}"
-# From the keys that were changed to their rows, one by one; the other way round the whole table would be read.
+# From the keys that were changed to their rows, one by one; the other way round the whole table would be read. An index that has all that
+# is selected would be read, and locked, in place of the row itself, which alone is locked by who changes a column that the index lacks.
 _LOCKED: Final = """
-SELECT 1 AS found FROM (SELECT DISTINCT {keys} FROM {changes} AS c WHERE {between}) AS k
+SELECT {selected} FROM (SELECT DISTINCT {keys} FROM {changes} AS c WHERE {between}) AS k
 JOIN {table} AS t WITH (READCOMMITTEDLOCK) ON {same}
 OPTION (LOOP JOIN, FORCE ORDER)
 """
@@ -54,23 +58,24 @@ class Settling:
     poll_s: float = 0.5
     _pause: threading.Event = field(default_factory=threading.Event)
 
-    def begin(self, connection: Connection, table: CatalogTable) -> LsnVisibility:
-        """Begin a SNAPSHOT transaction that is to read a table; its first read makes the snapshot."""
-        visibility = self.visibility(connection, table)
+    def begin(self, connection: Connection, table: CatalogTable, columns: Collection[str]) -> LsnVisibility:
+        """Begin a SNAPSHOT transaction that is to read columns of a table; its first read makes the snapshot."""
+        visibility = self.visibility(connection, table, columns)
         connection.begin_snapshot()
         connection.rows(TOUCH.format(table=quoted_table(table.table), hint=""))
         return visibility
 
-    def visibility(self, connection: Connection, table: CatalogTable) -> LsnVisibility:
+    def visibility(self, connection: Connection, table: CatalogTable, columns: Collection[str]) -> LsnVisibility:
         """What a snapshot of this table sees that begins when this has returned: all that was captured when it was called.
 
         Args:
             connection: Has no transaction.
             table: Transactions that touched others only count as seen, too: nothing of them is in the snapshot of this one.
+            columns: Those that are to be read. What changed others only counts as seen, too.
         """
         captured = known_head(connection, self.heads)
         known = self._settled(connection)
-        if known < captured and not self._is_proven(connection, table, known, captured):
+        if known < captured and not self._is_proven(connection, table, columns, known, captured):
             while self._settled(connection) < captured:
                 self._pause.wait(self.poll_s)
         return LsnVisibility(settled=captured, captured=captured)
@@ -78,7 +83,9 @@ class Settling:
     def _settled(self, connection: Connection) -> bytes:
         return self.heads.settled() or capturelog.settled(connection, self.settle_s) or ZERO
 
-    def _is_proven(self, connection: Connection, table: CatalogTable, known: bytes, captured: bytes) -> bool:
+    def _is_proven(
+        self, connection: Connection, table: CatalogTable, columns: Collection[str], known: bytes, captured: bytes
+    ) -> bool:
         """Take locks of what was changed in between; whether that was possible."""
         found = [instance for instance in table.instances if instance.start_lsn is not None]
         if not found:
@@ -88,7 +95,7 @@ class Settling:
             return True
         if not table.key:
             return self._lock_table(connection, table)
-        for _ in connection.blocks(locking_query(table, changes), [known, captured], _BLOCK_ROWS):
+        for _ in connection.blocks(locking_query(table, changes, columns), [known, captured], _BLOCK_ROWS):
             pass
         return True
 
@@ -101,13 +108,34 @@ class Settling:
         return self.is_locking
 
 
-def locking_query(table: CatalogTable, changes: str) -> str:
-    """Takes a shared lock of each row that a change table has behind one position and up to another, for a moment."""
+def locking_query(table: CatalogTable, changes: str, columns: Collection[str]) -> str:
+    """Takes a shared lock of each row that a change table has behind one position and up to another, for a moment.
+
+    Args:
+        table: Has a key.
+        changes: Its change table, as in a FROM.
+        columns: Those of the table that are to be read.
+    """
     keys = [quoted(name) for name in table.key]
+    declared = {column.name: column.declared for column in table.columns}
+    read = [_read(name, table.specs[name]) for name in declared if name in columns and name not in table.key]
     return _LOCKED.format(
-        keys=", ".join(f"c.{key}" for key in keys),
+        selected=", ".join(f"{one} AS c{number}" for number, one in enumerate(["1", *read])),
+        # The change table may have the database's collation: two collations of columns are not compared (468).
+        keys=", ".join(
+            f"c.{key}{f' COLLATE {collation}' if (collation := declared[name].collation) else ''} AS {key}"
+            for name, key in zip(table.key, keys, strict=True)
+        ),
         changes=changes,
         between=_BETWEEN,
         table=quoted_table(table.table),
         same=" AND ".join(f"t.{key} = k.{key}" for key in keys),
     )
+
+
+def _read(name: str, spec: ColumnSpec) -> str:
+    """What makes the server read a column in its row, and is short."""
+    column = f"t.{quoted(name)}"
+    if spec.is_lob or spec.declared.name in _VARIABLE:
+        return f"DATALENGTH({column})"
+    return spec.selected.format(column)

@@ -35,8 +35,8 @@ _MODULUS: Final = 1 << 64
 _KNOWN: Final = f"SELECT CAST(COLLATIONPROPERTY({literal(UTF8)}, N'CodePage') AS int)"
 _ALLOW: Final = "and verify the table again."
 
-Begin = Callable[[Connection, CatalogTable], Visibility]
-"""Makes the snapshot of a table on a connection that has no transaction, and says what it sees."""
+Begin = Callable[[Connection, CatalogTable, Collection[str]], Visibility]
+"""Makes the snapshot of some columns of a table on a connection that has no transaction, and says what it sees."""
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def open_state(
     with reader.reading(schema, "verifying a table") as (connection, table, plan):
         _verify_text_comparable(connection, schema.table)
         verify_snapshot_allowed(connection, schema.table, "a table is verified", _ALLOW)
-        visibility = begin(connection, table)
+        visibility = begin(connection, table, columns)
         # The snapshot needs no locks.
         queries = StateQueries.of(replace(plan, hint=""), columns)
         yield SqlServerState(connection, reader, table, visibility, queries)

@@ -18,16 +18,18 @@ from replicator.plugins.source import Seen
 from replicator.plugins.verification import Ids
 from replicator.testing.table_states import assert_ranges, assert_state
 from replicator.testing.waiting import wait_until
+from replicator_source_sqlserver.changetable import change_table
 from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.discovery import read_tables
-from replicator_source_sqlserver.lsn import lsn_to_text
+from replicator_source_sqlserver.lsn import ZERO, lsn_to_text
 from replicator_source_sqlserver.rangesql import pieces_of
-from replicator_source_sqlserver.settling import Settling
+from replicator_source_sqlserver.settling import Settling, locking_query
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_source_sqlserver.statequeries import LISTED_MAX
 from replicator_source_sqlserver.visibility import NotedHeads
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, enable
 
+HIGHEST = b"\xff" * 10
 ORDERS = "CREATE TABLE dbo.t (id int NOT NULL PRIMARY KEY, note nvarchar(20) NULL)"
 
 
@@ -165,6 +167,50 @@ def test_rows_that_nobody_changed_lately_are_not_locked(database: SqlServerDatab
             assert state.checksums(0)[""].rows == 1
 
 
+def test_a_lock_is_taken_of_the_row_itself(database: SqlServerDatabase) -> None:
+    """An index that has the key and nothing else is not locked by who changes another column. All is read that the state reads."""
+    database.execute(
+        "CREATE TABLE dbo.t (id int NOT NULL PRIMARY KEY NONCLUSTERED, n int, name nvarchar(20), node hierarchyid, [o'd]]d,] varchar(max),"
+        " shape geometry, note xml)",
+        enable("t"),
+        "INSERT INTO dbo.t VALUES (1, 2, N'żó', '/1/', 'long', 'POINT (1 2)', '<a/>'), (2, NULL, NULL, NULL, NULL, NULL, NULL)",
+    )
+    wait_for_capture(database, 2)
+    with closing(database.connect()) as raw:
+        connection = Connection(raw)
+        table = read_tables(connection, [TableId("dbo", "t")])[TableId("dbo", "t")]
+        query = locking_query(table, change_table("dbo_t"), table.specs)
+        rows = sorted(connection.rows(query, [ZERO, HIGHEST]), key=lambda row: row[1] is None)
+        assert [tuple(row)[:4] for row in rows] == [(1, 2, 4, "/1/"), (1, None, None, None)]
+        assert all(size > 0 for size in rows[0][4:])
+        assert len(rows[0]) == len(table.specs)
+        key_alone = locking_query(table, change_table("dbo_t"), ["id"])
+        assert [tuple(row) for row in connection.rows(key_alone, [ZERO, HIGHEST])] == [(1,), (1,)]
+
+
+def test_the_change_table_of_a_text_key_may_have_another_collation(
+    database: SqlServerDatabase, other: pyodbc.Connection
+) -> None:
+    database.execute(
+        "CREATE TABLE dbo.t (id nvarchar(9) COLLATE Polish_CI_AS NOT NULL PRIMARY KEY, n int)",
+        enable("t"),
+        "INSERT INTO dbo.t VALUES (N'a', 1), (N'ż', 1)",
+    )
+    wait_for_capture(database, 2)
+    database.execute(
+        "ALTER TABLE cdc.dbo_t_CT ALTER COLUMN id nvarchar(9) COLLATE SQL_Latin1_General_CP1_CI_AS NOT NULL"
+    )
+    other.execute("UPDATE dbo.t SET n = 2 WHERE id = N'Ż'")
+    with closing(source_of(database, lock_timeout="1s")) as source:
+        schema = schema_of(source)
+        with pytest.raises(SourceUnavailableError) as raised, source.open_state(schema, ["id", "n"]):
+            pass
+        assert raised.value.code == "lock_timeout"
+        other.rollback()
+        with source.open_state(schema, ["id", "n"]) as state:
+            assert state.checksums(0)[""].rows == 2
+
+
 def test_without_a_key_the_minute_is_waited_for_or_the_table_locked(
     database: SqlServerDatabase, other: pyodbc.Connection
 ) -> None:
@@ -183,21 +229,21 @@ def test_without_a_key_the_minute_is_waited_for_or_the_table_locked(
         connection = Noting(raw)
         table = read_tables(connection, [TableId("dbo", "t")])[TableId("dbo", "t")]
         waiting = Settling(heads=NotedHeads(), is_locking=False, settle_s=1.0, poll_s=0.02).visibility(
-            connection, table
+            connection, table, ["n"]
         )
         assert waiting.settled == waiting.captured
         assert asked == []
         with pytest.raises(pyodbc.Error, match="1222"):
-            Settling(heads=NotedHeads(), is_locking=True, settle_s=60.0).visibility(connection, table)
+            Settling(heads=NotedHeads(), is_locking=True, settle_s=60.0).visibility(connection, table, ["n"])
         assert asked == ["BEGIN TRANSACTION"]
         connection.execute("ROLLBACK TRANSACTION")
         other.commit()
-        Settling(heads=NotedHeads(), is_locking=True, settle_s=60.0).visibility(connection, table)
+        Settling(heads=NotedHeads(), is_locking=True, settle_s=60.0).visibility(connection, table, ["n"])
         assert asked[-1] == "ROLLBACK TRANSACTION", "the lock is not kept"
         # Until the capture job has met the instance, the change table does not tell.
         (instance,) = table.instances
         younger = dataclasses.replace(table, instances=(dataclasses.replace(instance, start_lsn=None),))
-        Settling(heads=NotedHeads(), is_locking=True, settle_s=60.0).visibility(connection, younger)
+        Settling(heads=NotedHeads(), is_locking=True, settle_s=60.0).visibility(connection, younger, ["n"])
         assert asked[-2:] == ["BEGIN TRANSACTION", "ROLLBACK TRANSACTION"]
 
 

@@ -160,6 +160,9 @@ BEGIN
   RETURN ROW(srid, known)::sqlserver.shape;
 END $$;
 
+-- Of values of .NET, too, DATALENGTH says how many bytes they have; here it is the length of their text [K].
+CREATE FUNCTION sqlserver.datalength(value sqlserver.shape) RETURNS int IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT octet_length(value::text) $$;
+
 -- A text is a shape of the usual reference: 0 of the plane, 4326 of the earth [DOC: geometry Parse, geography Parse].
 CREATE FUNCTION sqlserver.to_geometry(value text) RETURNS sqlserver.shape IMMUTABLE STRICT LANGUAGE sql AS $$ SELECT sqlserver.shape_of(value, 0) $$;
 CREATE FUNCTION sqlserver.to_geometry(value sqlserver.shape) RETURNS sqlserver.shape IMMUTABLE LANGUAGE sql AS $$ SELECT value $$;
