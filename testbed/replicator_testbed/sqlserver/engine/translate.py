@@ -491,9 +491,7 @@ def _sql_type(to: exp.DataType) -> SqlType:
     try:
         return sqltypes.parse(text, in_cast=True)
     except sqltypes.UnknownTypeError as unknown:
-        raise SqlError(
-            unknown.number or 243, f"Type {unbracketed(text)} is not a defined system type: {unknown}"
-        ) from unknown
+        raise SqlError(unknown.number or 243, f"{unbracketed(text)} is not a defined type: {unknown}") from unknown
 
 
 def _collation(name: str) -> exp.Expression:
