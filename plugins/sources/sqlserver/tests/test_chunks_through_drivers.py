@@ -14,6 +14,7 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.cursors import cursors
 from replicator.plugins.source import ChunkRequest, Cursor
 from replicator_source_sqlserver.chunksql import ReadPlan, chunk_query
+from replicator_source_sqlserver.names import quoted
 from replicator_source_sqlserver.types import DeclaredType, spec_of
 
 LIMIT = 3
@@ -150,9 +151,10 @@ def test_each_row_is_read_once_in_the_servers_order(connection: pyodbc.Connectio
     plan = plan_of(parts)
     # Of more than one part a few values each: what is new is the step from one value of a part to the next.
     rows = list(itertools.product(*(part.values if len(parts) == 1 else part.values[:3] for part in parts)))
-    defined = ", ".join(f"{name} {part.sql} NOT NULL" for name, part in zip(plan.key, parts, strict=True))
+    names = [quoted(name) for name in plan.schema.key]
+    defined = ", ".join(f"{name} {part.sql} NOT NULL" for name, part in zip(names, parts, strict=True))
     connection.execute("DROP TABLE IF EXISTS dbo.keyed")
-    connection.execute(f"CREATE TABLE dbo.keyed ({defined}, PRIMARY KEY ({', '.join(plan.key)}))")
+    connection.execute(f"CREATE TABLE dbo.keyed ({defined}, PRIMARY KEY ({', '.join(names)}))")
     written = ", ".join(f"({', '.join(row)})" for row in rows)
     connection.execute(f"INSERT INTO dbo.keyed VALUES {written}")
     whole = read(connection, plan, ChunkRequest(schema=plan.schema, limit=len(rows) + 1))
