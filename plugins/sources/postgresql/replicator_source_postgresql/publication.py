@@ -28,7 +28,8 @@ _COMMENT: Final = "Made by the Replicator for {name} ({uuid}). Dropped by `repli
 _COMMENT_PATTERN: Final = re.compile(r"Made by the Replicator for (\S+) \(([^)]*)\)")
 
 
-OUTDATED: Final = (
+IN_MOTION: Final = (
+    psycopg.errors.DeadlockDetected,
     psycopg.errors.UndefinedTable,
     psycopg.errors.InvalidSchemaName,
     psycopg.errors.UndefinedObject,
@@ -36,7 +37,7 @@ OUTDATED: Final = (
     psycopg.errors.InvalidParameterValue,
 )
 """With these the server refuses statements about tables that somebody dropped, renamed, replaced by a view, or listed, since they were
-looked up."""
+looked up, or is altering, one after the other, while we list them."""
 
 
 def publication_statement(name: str, tables: Sequence[TableId]) -> str:

@@ -384,12 +384,12 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
     # -- steps -----------------------------------------------------------------------------------------------------------
 
     def _prepare_publication(self, tables: Sequence[TableId]) -> None:
-        """Bring the publication in line with those of the tables that exist, also if some come or go meanwhile."""
+        """Bring the publication in line with those of the tables that exist, also if some come, go or are altered meanwhile."""
         for _ in range(_PREPARATIONS_MAX - 1):
             try:
                 return self._try_publication(self._existing(tables))
             except ReplicatorError as error:
-                if not isinstance(error.__cause__, publication.OUTDATED):
+                if not isinstance(error.__cause__, publication.IN_MOTION):
                     raise
         return self._try_publication(self._existing(tables))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 
@@ -111,6 +112,26 @@ def test_what_somebody_changed_in_the_publication_is_mended_and_shows_in_the_ide
     after = source.describe([A])[A].identity.parts
     assert after["publish"] == before["publish"]
     assert after["publication"] != before["publication"]
+
+
+def test_tables_that_are_altered_while_they_are_listed_are_listed(
+    tables: ScratchDatabase, source: PostgresqlSource
+) -> None:
+    """Who alters several tables in one transaction may take their locks in another order than we do."""
+    # Who waits first looks for a deadlock first, and loses.
+    tables.execute(f"ALTER DATABASE {tables.name} SET deadlock_timeout = '3s'")
+    waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'b'::regclass"
+    lost = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    with tables.connect(autocommit=False) as connection, ThreadPoolExecutor(1) as pool:
+        connection.execute("SET deadlock_timeout = '60s'")
+        connection.execute("ALTER TABLE b ADD more int")
+        prepared = pool.submit(source.prepare, [A, B], is_first=False)
+        wait_until(lambda: tables.execute(waiting), "the publication waits", every_s=0.01)
+        connection.execute("ALTER TABLE a ADD more int")
+        connection.commit()
+        prepared.result()
+    assert published(tables, source.identity()["publication"]) == ["a", "b"]
+    wait_until(lambda: tables.execute(lost) == [(1,)], "the deadlock is counted")
 
 
 def test_a_table_dropped_from_the_publication_and_put_back_has_another_identity(
