@@ -19,7 +19,8 @@ from replicator.plugins.kit.relational import TlsMode
 from replicator_source_sqlserver.config import SqlServerConfig
 
 _SECTION: Final = "replicator"
-_SECTION_OF_HOST: Final = re.compile(r"[A-Za-z0-9._-]+")
+_SECTION_OF_HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+"""A host that FreeTDS takes for a section of its file as it stands, and that the protocol takes for a server's name."""
 APPLICATION: Final = "replicator"
 _SETTINGS: Final = {"DATABASE": "source.database", "UID": "source.user", "PWD": "source.password"}
 _ENCRYPTION: Final[Mapping[TlsMode, str]] = {

@@ -66,19 +66,18 @@ def assess_old_writes(table: CatalogTable, config: SqlServerConfig) -> list[Prob
     old = [column.name for column in table.columns if column.declared.name in _OLD_LARGE_TYPES]
     if not old:
         return []
-    if config.capture == "change_tracking":
-        why = "change tracking does not note what UPDATETEXT changes in them"
-        another = ", exclude the table, or set source.capture: cdc"
-    else:
-        why = "what UPDATETEXT and WRITETEXT change in them may not be captured"
-        another = ", or exclude the table"
+    why = (
+        "change tracking does not note what UPDATETEXT changes in them"
+        if config.capture == "change_tracking"
+        else "what UPDATETEXT and WRITETEXT change in them may not be captured"
+    )
     return [
         Problem(
             code="updatetext_not_tracked",
             table=str(table.table),
             message=f"its columns {', '.join(old)} are text, ntext or image: {why}",
             action="If an application uses UPDATETEXT or WRITETEXT, change the columns to varchar(max), nvarchar(max) or"
-            f" varbinary(max){another}.",
+            " varbinary(max), or exclude the table.",
             severity=Severity.WARNING,
         )
     ]

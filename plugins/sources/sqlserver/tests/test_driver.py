@@ -38,6 +38,8 @@ def test_freetds_verifies_certificate_and_name_unless_told_otherwise(tmp_path: P
         ("10.0.0.1", "10.0.0.1"),
         ("fe80::1", "replicator"),
         ("Global", "replicator"),
+        ("a" * 128, "a" * 128),
+        ("a" * 129, "replicator"),
     ],
 )
 def test_freetds_calls_the_server_by_its_host_where_a_section_can(host: str, name: str) -> None:
