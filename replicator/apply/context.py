@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from replicator.apply.advice import Advice
-from replicator.apply.freshness import Freshness
 from replicator.apply.plan import begins_incarnation, last_number
 from replicator.apply.settings import ApplySettings
 from replicator.journal import JournalReader
@@ -26,7 +25,6 @@ class ApplyContext:
     advice: Advice
     store: StateStore
     reader: JournalReader
-    freshness: Freshness
     name: str
     uuid: str
     epoch: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +13,6 @@ class TableProgress:
         last_applied: The ledger as far as this process knows.
         highest: The table's highest number in the journal at the last look.
         is_complete: The target holds the whole table: no snapshot has begun in it and not ended.
-        source_time: Everything committed at the source before it is in the target; None if unknown or while the snapshot is incomplete.
     """
 
     incarnation: int
@@ -22,4 +20,3 @@ class TableProgress:
     highest: int
     is_complete: bool
     has_failed: bool
-    source_time: datetime | None

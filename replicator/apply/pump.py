@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from enum import Enum, auto
 from typing import Any
 
@@ -17,7 +16,6 @@ from replicator.apply.advice import Advice
 from replicator.apply.context import ApplyContext
 from replicator.apply.divergence import Alarms
 from replicator.apply.failures import crashed_too_often, is_exhausted, urgency, waited_too_long
-from replicator.apply.freshness import Freshness
 from replicator.apply.progress import TableProgress
 from replicator.apply.schedule import Schedule, Turn
 from replicator.apply.settings import ApplySettings, Patience
@@ -41,7 +39,6 @@ from replicator.state import table_life
 from replicator.state.records import TableRecord
 from replicator.state.store import StateStore
 
-_SEGMENTS_PER_READ = 500
 _ALIKE = 2
 """So many tables that failed with one code, and nothing applied since, make a further one wait before it fails."""
 _log = get_logger(__name__)
@@ -107,7 +104,6 @@ class Apply:
             advice=Advice(target),
             store=store,
             reader=reader,
-            freshness=Freshness(),
             name=name,
             uuid=uuid,
             epoch=epoch,
@@ -118,11 +114,8 @@ class Apply:
         self._tables: dict[TableId, TableApplier] = {}
         self._highest: Mapping[TableId, int] = {}
         self._captured: Mapping[TableId, TableRecord] = {}
-        self._newest: datetime | None = None
-        self._idle_to: dict[TableId, tuple[int, datetime | None]] = {}
         self._disproved: Mapping[TableId, Alarms] = {}
-        self._segment_id = 0
-        # Guards all of these but the last, and is notified when a thread may find work, or shall end.
+        # Guards all of these, and is notified when a thread may find work, or shall end.
         self._news = threading.Condition()
         self._schedule = Schedule(threads=self._settings.tables_parallel, max_wait_s=self._settings.max_wait_s)
         self._upkeep = Upkeep(
@@ -184,18 +177,13 @@ class Apply:
             control.wait(self._settings.wake_s)
 
     def _poll(self) -> None:
-        """See what the journal has: first up to when it is complete, then what is in it, so that no table is called fresher than it is."""
+        """See what the journal has."""
         store, name = self._context.store, self._context.name
-        while segments := store.segments(name, self._segment_id, _SEGMENTS_PER_READ):
-            for segment in segments:
-                self._context.freshness.add(segment.last, segment.source_time)
-            self._segment_id = segments[-1].id
-        newest = self._context.freshness.newest()
         highest = store.feed_tables(name)
         captured = {record.table: record for record in store.tables(name)}
         disproved = self._read_disproved()
         with self._news:
-            self._newest, self._highest, self._captured, self._disproved = newest, highest, captured, disproved
+            self._highest, self._captured, self._disproved = highest, captured, disproved
             for table in highest:
                 if table not in self._tables:
                     self._tables[table] = TableApplier(self._context, table, None)
@@ -220,7 +208,7 @@ class Apply:
             now = self._clock()
             self._schedule.hold(table, now=now, until=now + pause_s)
             return
-        if backlog > 0 or applier.crashes or self._lacks_time(table, applier):
+        if backlog > 0 or applier.crashes:
             self._schedule.offer(table, now=self._clock(), backlog=backlog, crashes=applier.crashes)
         elif (
             self._upkeep.is_due(table, applier)
@@ -235,28 +223,6 @@ class Apply:
     def _waits_s(self, table: TableId) -> float:
         wait = self._waits.get(table)
         return 0.0 if wait is None else max(0.0, wait.until - self._clock())
-
-    def _lacks_time(self, table: TableId, applier: TableApplier) -> bool:
-        """Whether a table that has everything should be recorded as fresh and is not.
-
-        When its snapshot became complete, the source had not told the time yet.
-        """
-        captured = self._captured.get(table)
-        return (
-            self._newest is not None
-            and applier.record.source_time is None
-            and not applier.is_given_up
-            and captured is not None
-            and table_life.is_complete(captured)
-            and captured.incarnation == applier.record.incarnation
-        )
-
-    def _fresh_to(self, table: TableId) -> datetime | None:
-        """Everything committed before it is in the journal; None if unknown, or if capture does not follow the table."""
-        with self._news:
-            captured, incarnation = self._captured.get(table), self._tables[table].record.incarnation
-            follows = captured is not None and table_life.is_captured(captured)
-            return self._newest if captured and follows and captured.incarnation == incarnation else None
 
     def _is_removed(self, table: TableId) -> bool:
         """Whether the table is replicated no more: by the configuration, which capture may not have acted on yet, or by capture's word."""
@@ -349,7 +315,7 @@ class Apply:
             if self._upkeep.is_due(turn.table, applier):
                 self._upkeep.look_after(turn.table, applier)
             return
-        was_applied = applier.step(self._fresh_to(turn.table))
+        was_applied = applier.step()
         if was_applied:
             control.announce("progress")
         self._resume_turns(turn.table, units=int(was_applied))
@@ -444,40 +410,24 @@ class Apply:
 
     def _progress(self, table: TableId, applier: TableApplier) -> TableProgress:
         record, highest = applier.record, self._highest.get(table, -1)
-        newest = self._fresh_to(table)
-        source_time = record.source_time
-        is_idle = highest <= applier.looked_to and table not in self._schedule.busy
-        is_well = not applier.is_given_up and not record.has_failed
-        if is_idle and is_well and applier.is_complete and newest is not None:
-            source_time = self._context.freshness.later(source_time, newest)
-            self._idle_to[table] = record.incarnation, source_time
-        elif is_well and source_time is not None and table in self._idle_to:
-            # What was true of this incarnation while it was idle stays true when it has a backlog.
-            incarnation, idle_to = self._idle_to[table]
-            if incarnation == record.incarnation:
-                source_time = self._context.freshness.later(idle_to, source_time)
-        else:
-            self._idle_to.pop(table, None)
         return TableProgress(
             incarnation=record.incarnation,
             last_applied=record.last_applied,
             highest=highest,
             is_complete=applier.is_complete,
             has_failed=record.has_failed,
-            source_time=source_time,
         )
 
     def _report(self) -> ApplyReport:
         return ApplyReport(
             tables={
                 str(table): AppliedTable(
-                    source_time=progress.source_time,
                     last_batch=self._tables[table].last_batch,
                     engine=self._context.advice.engine(table),
                     waiting=self._waiting(table),
                     upkeep=self._upkeep.report(table, self._tables[table]),
                 )
-                for table, progress in self.progress().items()
+                for table in self.progress()
                 if not self._is_removed(table)
             },
             retried=dict(self._retried),

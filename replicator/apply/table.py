@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from replicator.apply import divergence, trust
@@ -142,14 +141,10 @@ class TableApplier:
         """Note that the target's engine ended in the table's upkeep."""
         self._put(upkeep_crash=ErrorRecord.of(error, self._context.store.now()))
 
-    def step(self, fresh_to: datetime | None) -> bool:
+    def step(self) -> bool:
         """Do the next unit; False if there is none, or if it was too large: the next time it is cut.
 
         A failed table first looks for a later event with which it can continue.
-
-        Args:
-            fresh_to: Everything committed at the source before it is in the journal by now; None if that is unknown,
-                or not so for this table.
 
         Raises:
             TableError: The table fails (`fail`).
@@ -168,8 +163,6 @@ class TableApplier:
             self._see_whole(self._reach.looked_to)
             # Of a failed table, too: it would be offered again and again.
             self._store(table_life.nothing_left(self._record))
-            if not self._record.has_failed:
-                self._put(source_time=self._source_time(self._record, fresh_to))
             return False
         if self._is_new and isinstance(unit, BatchUnit):
             self._is_new, self._is_behind = False, unit.following is not None
@@ -178,7 +171,7 @@ class TableApplier:
         if not self._do(unit):
             return False
         crash_point("apply.after_unit")
-        self._note(unit, fresh_to)
+        self._note(unit)
         return True
 
     def fail(self, error: TableError) -> None:
@@ -306,8 +299,7 @@ class TableApplier:
             self._reach = self._reach.whole_from(None)
             record = table_life.snapshot_begun_in_target(record, record.alarms)
         self._claimed, self._reach = table, self._reach.claimed(ledger)
-        record = record.applied(files, last=ledger)
-        self._store(replace(record, source_time=self._source_time(record, None)))
+        self._store(record.applied(files, last=ledger))
 
     def _search(self) -> bool:
         """Look for a snapshot or incarnation that makes up for what could not be applied, and continue from there; whether there is one."""
@@ -439,7 +431,7 @@ class TableApplier:
 
     # -- remembering it
 
-    def _note(self, unit: BatchUnit | EventUnit | AdvanceUnit, fresh_to: datetime | None) -> None:
+    def _note(self, unit: BatchUnit | EventUnit | AdvanceUnit) -> None:
         assert self._claimed is not None, "it was applied"
         self._reach = self._reach.applied(unit.last)
         self._is_behind = unit.following is not None
@@ -447,13 +439,12 @@ class TableApplier:
         self._see_whole(unit.last)
         if unit.passed.starts or unit.passed.completes:
             self._reach = self._reach.whole_from(None)
-        reached = fresh_to if unit.following is None else self._context.freshness.below(unit.following)
         self._limits = self._smaller()
         record, passed = table_life.taken_up(self._record), unit.passed
         record = self._audited(record, self._claimed, starts=passed.starts, completes=passed.completes)
         record = record.applied(unit.files if isinstance(unit, BatchUnit) else (), last=unit.last)
         batch, self._batch = self._batch, None
-        self._store(replace(record, source_time=self._source_time(record, reached)), batch)
+        self._store(record, batch)
 
     def _audited(self, record: AppliedRecord, table: TargetTable, *, starts: bool, completes: bool) -> AppliedRecord:
         """What an audit of the target makes of the record, behind work that passed the start or the end of a snapshot.
@@ -472,12 +463,6 @@ class TableApplier:
         if starts:
             return table_life.snapshot_begun_in_target(record, divergence.covered(alarms))
         return table_life.snapshot_completed_in_target(record, divergence.cleared(alarms)) if completes else record
-
-    def _source_time(self, record: AppliedRecord, reached: datetime | None) -> datetime | None:
-        """While a snapshot is under way there is no source time; otherwise it moves back only with the source's clock."""
-        if record.copy is TargetCopy.SNAPSHOT:
-            return None
-        return self._context.freshness.later(record.source_time, reached)
 
     def _put(self, **changes: Any) -> None:
         self._store(replace(self._record, **changes))

@@ -169,9 +169,6 @@ class EngineReport(ReportModel):
 class AppliedTable(ReportModel):
     """What apply is doing for a table."""
 
-    source_time: AwareDatetime | None = Field(
-        None, description="Everything that was committed before it is in the target; None if unknown."
-    )
     last_batch: Mapping[str, Any] | None = Field(
         None, description="What the target said of the last batch of this process; None before the first."
     )

@@ -100,6 +100,8 @@ def statuses(store: StateStore, name: str | None = None, *, worst_first: bool = 
 def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
     """The state of one replicator."""
     now = store.now()
+    # Before the tables' records: what is true of a table that is captured is not asked of one that is by now captured no more.
+    reached = store.reached.of(record.name)
     reports = store.reports(record.name)
     capture, apply = _fresh(reports.capture, now), _fresh(reports.apply, now)
     retry = _retry(reports, now)
@@ -113,7 +115,7 @@ def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
     found = (
         _table(
             record.name, outline, applied.get(outline.record.table), verified.get(outline.record.table), capture, apply, clock, now,
-            objective=objective(outline.record.table),
+            reached=reached.get(str(outline.record.table)), objective=objective(outline.record.table),
             pending=_pending(store, record.name, outline.record, applied.get(outline.record.table)),
         )
         for outline in outlines
@@ -198,6 +200,7 @@ def _table(
     clock: datetime,
     now: datetime,
     *,
+    reached: datetime | None,
     objective: timedelta | None,
     pending: int,
 ) -> TableStatus:
@@ -207,10 +210,8 @@ def _table(
     of_apply = apply.report.tables.get(name, AppliedTable()) if apply else AppliedTable()
     has_failed = table_life.has_failed(table, applied)
     error = table.error or (applied.error if applied else None)
-    source_time = _source_time(applied, of_apply, clock)
-    freshness = None
-    if source_time is not None and table_life.is_complete(table):
-        freshness = round(max(0.0, (clock - source_time).total_seconds()), 1)
+    source_time = _source_time(table, applied, reached, clock)
+    freshness = None if source_time is None else _seconds(clock - source_time)
     waiting = _waiting(of_apply.waiting, apply) or _waiting(of_capture.waiting, capture)
     snapshot = _snapshot(table.snapshot, of_capture.snapshot_step, pending)
     return TableStatus(
@@ -318,13 +319,16 @@ def _upkeep(
     return UpkeepStatus(failures=upkeep.failures, last_error=error, retry_at=until.replace(microsecond=0))
 
 
-def _source_time(applied: AppliedRecord | None, reported: AppliedTable, clock: datetime) -> datetime | None:
-    """The newest claim that can be: apply's report moves on while a table is idle, its record only with its data.
+def _source_time(
+    table: TableRecord, applied: AppliedRecord | None, reached: datetime | None, clock: datetime
+) -> datetime | None:
+    """Up to when the target has everything that was committed; None while it is at no moment of the source, or if unknown.
 
-    None if the source's clock, or ours, was set back so far that nothing can be said.
+    Unknown, too, if the source's clock, or ours, was set back so far that nothing can be said.
     """
-    candidates = (reported.source_time, applied.source_time if applied else None)
-    return max((moment for moment in candidates if moment and moment <= clock + _SLIP), default=None)
+    if applied is None or reached is None or not table_life.is_whole_in_target(table, applied):
+        return None
+    return reached if reached <= clock + _SLIP else None
 
 
 def _state(record: ReplicatorRecord, *, is_held: bool, is_captured: bool, is_retried: bool) -> ReplicatorState:

@@ -142,7 +142,6 @@ _APPLIED: Final = _Stored(
     claimed_by="claimed_by",
     last_applied="last_applied",
     row_count="rows",
-    source_time="source_time",
     state="state",
     error="error",
     audit=("copy", "whole_before", "merged", "audited_to", "alarms", "snapshot_rows"),

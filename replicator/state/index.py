@@ -39,7 +39,9 @@ def insert_segments(
     if newest is not None and newest.is_empty:
         connection.execute(delete(SEGMENTS).where((SEGMENTS.c.replicator == name) & (SEGMENTS.c.id == newest.id)))
     owner = {"replicator": name}
-    _insert(connection, SEGMENTS, [owner | _segment_row(s) for s in segments])
+    times = [newest.source_time if newest is not None else None, *(s.source_time for s in segments)]
+    rows = [{**owner, **_segment_row(s), "earlier_time": earlier} for s, earlier in zip(segments, times, strict=False)]
+    _insert(connection, SEGMENTS, rows)
     _insert(
         connection,
         SEGMENT_FILES,

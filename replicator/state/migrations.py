@@ -359,6 +359,12 @@ def _restarts(connection: Connection) -> None:
     connection.exec_driver_sql("ALTER TABLE replicators ADD COLUMN restarted_at TEXT")
 
 
+def _earlier_times(connection: Connection) -> None:
+    """Of older segments it is not known any more. A worker of the version before cannot write here."""
+    connection.exec_driver_sql("ALTER TABLE segments ADD COLUMN earlier_time TEXT")
+    connection.exec_driver_sql("ALTER TABLE applied DROP COLUMN source_time")
+
+
 def _text(document: dict[str, Any]) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
@@ -383,6 +389,7 @@ MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = (
     _workers,
     _points,
     _restarts,
+    _earlier_times,
 )
 FORMAT_VERSION: Final = len(MIGRATIONS)
 

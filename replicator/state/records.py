@@ -306,7 +306,6 @@ class AppliedRecord:
         last_applied: Sequence number; -1 for nothing.
         rows: Changes applied since the incarnation began.
         snapshot_rows: How many of them were rows of snapshots. None where a version that did not count them wrote the record.
-        source_time: Everything committed at the source before it is in the target.
         error: Why it failed.
         copy: What the target holds.
         whole_before: The newest incarnation that the target had as a whole before the snapshot that is under way there; 0: none.
@@ -324,7 +323,6 @@ class AppliedRecord:
     last_applied: int = -1
     rows: int = 0
     snapshot_rows: int | None = None
-    source_time: datetime | None = None
     state: ApplyState = ApplyState.APPLYING
     error: ErrorRecord | None = None
     copy: TargetCopy = TargetCopy.SNAPSHOT

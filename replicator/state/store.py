@@ -31,6 +31,7 @@ from replicator.state.codec import (
 )
 from replicator.state.database import Database, check_exists, next_id, upsert, utc_now
 from replicator.state.points import Points
+from replicator.state.reached import Reached
 from replicator.state.records import (
     AppliedRecord,
     Desired,
@@ -81,7 +82,7 @@ class StateStore:
         self._database = Database(url, busy_timeout_s=busy_timeout_s, clock=clock)
         self.tokens, self.workers = Tokens(self._database), Workers(self._database)
         self.watches, self.points = Watches(self._database), Points(self._database)
-        self.alerts = Alerts(self._database)
+        self.alerts, self.reached = Alerts(self._database), Reached(self._database)
 
     def close(self) -> None:
         """Close all connections. May be called twice."""

@@ -145,6 +145,12 @@ def has_snapshot_to_apply(record: TableRecord, applied: AppliedRecord | None) ->
     return start is not None and applied.last_applied < start
 
 
+def is_whole_in_target(record: TableRecord, applied: AppliedRecord) -> bool:
+    """Whether the target has the table as it was at some moment, and its changes since then are captured."""
+    is_begun = applied.incarnation == record.incarnation and applied.copy is not TargetCopy.SNAPSHOT
+    return is_complete(record) and is_begun and not has_snapshot_to_apply(record, applied)
+
+
 def has_failed(record: TableRecord, applied: AppliedRecord | None = None) -> bool:
     """Whether capture or apply has given the table up until a snapshot begins."""
     return record.stage is Stage.FAILED or (applied is not None and applied.has_failed)
@@ -444,7 +450,7 @@ def nothing_left(applied: AppliedRecord) -> AppliedRecord:
 
 def snapshot_begun_in_target(applied: AppliedRecord, alarms: tuple[AlarmRecord, ...]) -> AppliedRecord:
     """A snapshot has begun in the target, or may have: until it is complete, the target is at no moment of the source."""
-    return replace(applied, copy=TargetCopy.SNAPSHOT, whole_before=applied.whole, source_time=None, alarms=alarms)
+    return replace(applied, copy=TargetCopy.SNAPSHOT, whole_before=applied.whole, alarms=alarms)
 
 
 def snapshot_completed_in_target(applied: AppliedRecord, alarms: tuple[AlarmRecord, ...]) -> AppliedRecord:

@@ -123,6 +123,8 @@ SEGMENTS: Final = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("resume_offset", Text),
     Column("source_time", Moment),
+    # That of the segment before, which may be gone.
+    Column("earlier_time", Moment),
     Column("ring", Json, nullable=False),
     # Neither files nor events: it only moves the offset.
     Column("is_empty", Boolean, nullable=False),
@@ -205,7 +207,6 @@ APPLIED: Final = Table(
     Column("claimed_by", BigInteger),
     Column("last_applied", BigInteger, nullable=False),
     Column("row_count", BigInteger, nullable=False),
-    Column("source_time", Moment),
     Column("state", Text, nullable=False),
     Column("error", Json),
     # What audits of the target found.

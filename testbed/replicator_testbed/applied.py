@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from replicator.model.events import DDLEvent, DDLOperation, JournalEvent, Snapsh
 from replicator.model.reports import AppliedTable, ApplyReport, Report, WaitingReport
 from replicator.model.schema import TableId
 from replicator.plugins.target import DeltaTarget
+from replicator.state import table_life
 from replicator.state.records import AppliedRecord, SegmentFile, SnapshotProgress, Stage, TableRecord
 from replicator.state.store import StateStore
 from replicator.testing.batches import RowChange, insert, record_batch
@@ -210,6 +211,11 @@ class Shop:
 
     def applied(self, table: TableId) -> AppliedRecord:
         return self.store.applied(NAME)[table]
+
+    def reached(self, table: TableId) -> datetime | None:
+        """Up to which time everything is in the target, as the status says."""
+        is_whole = table_life.is_whole_in_target(self.records[table], self.applied(table))
+        return self.store.reached.of(NAME)[str(table)] if is_whole else None
 
     def files(self, table: TableId, after: int) -> list[SegmentFile]:
         return [i for i in self.store.feed(NAME, table, after, 1000) if isinstance(i, SegmentFile)]

@@ -140,7 +140,7 @@ def test_a_failed_table_continues_with_an_in_place_snapshot(shop: Shop) -> None:
     shop.run(is_done=lambda: shop.applied(A).last_applied == shop.highest(A))
     assert shop.names(A) == {1: "read again", 3: "after"}
     assert not shop.applied(A).has_failed
-    assert shop.applied(A).source_time is not None
+    assert shop.reached(A) is not None
 
 
 def test_readers_see_the_old_table_until_the_new_one_is_complete(shop: Shop) -> None:
@@ -151,7 +151,7 @@ def test_readers_see_the_old_table_until_the_new_one_is_complete(shop: Shop) -> 
     shop.rows(A, update(0, item(1, "changed")))
     shop.run()
     assert shop.names(A) == {1: "snapshot", 2: "snapshot"}
-    assert (shop.applied(A).copy, shop.applied(A).source_time) == (TargetCopy.SNAPSHOT, None)
+    assert (shop.applied(A).copy, shop.reached(A)) == (TargetCopy.SNAPSHOT, None)
     shop.complete(A)
     shop.rows(A, insert(0, item(3, "after")))
     target = shop.target()

@@ -21,7 +21,7 @@ from replicator.journal import JournalReader
 from replicator.model.errors import FencedError, TargetUnavailableError
 from replicator.model.reports import Report
 from replicator.model.schema import TableId
-from replicator.state.records import AppliedRecord, Stage, TargetCopy
+from replicator.state.records import AppliedRecord, TargetCopy
 from replicator.state.store import StateStore
 from replicator.testing.defaults import apply_settings, target_context
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
@@ -108,17 +108,14 @@ class World:
 
     def is_applied(self) -> bool:
         applied = self.store.applied(NAME)
-        copying = {r.table for r in self.store.tables(NAME) if r.stage is not Stage.STREAMING}
-        return all(
-            t in applied and applied[t].last_applied >= n and (t in copying or applied[t].source_time is not None)
-            for t, n in self.store.feed_tables(NAME).items()
-        )
+        return all(t in applied and applied[t].last_applied >= n for t, n in self.store.feed_tables(NAME).items())
 
     def check_freshness(self) -> None:
+        reached = self.store.reached.of(NAME)  # before the records: apply goes on meanwhile
         for table, record in self.store.applied(NAME).items():
-            if record.source_time is None:
+            if (time := reached.get(str(table))) is None:
                 continue
-            covered = (record.source_time - START) / timedelta(seconds=1)
+            covered = (time - START) / timedelta(seconds=1)
             left = self.store.feed(NAME, table, record.last_applied, 1)
             for item in left:
                 first = item.first if hasattr(item, "first") else item.sequence_num
@@ -134,7 +131,7 @@ class World:
         for table, scripted in self.journal.tables.items():
             assert self.warehouse.state(table) == scripted.state_at(1 << 60), str(table)
             assert applied[table].last_applied == self.warehouse.tables[table].ledger
-            assert applied[table].source_time is not None
+            assert self.store.reached.of(NAME)[str(table)] is not None
             assert not applied[table].has_failed
             assert (applied[table].alarms, applied[table].merged.not_found) == ((), 0)
             assert (applied[table].copy, applied[table].merged) == (

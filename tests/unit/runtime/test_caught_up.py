@@ -181,6 +181,6 @@ def test_a_table_with_an_alarm_is_named(store: StateStore) -> None:
     lease = store.acquire_lease(NAME, "test", 60)
     assert lease is not None
     alarm = AlarmRecord(code="target_diverged", message="m", action="a", at=NOON, count=1)
-    applied = AppliedRecord(table=TABLE, incarnation=1, source_time=NOON, alarms=(alarm,))
+    applied = AppliedRecord(table=TABLE, incarnation=1, alarms=(alarm,))
     store.put_applied(NAME, lease.epoch, [applied])
     assert CatchUp(store=store, name=NAME, _asked=0, _position=0).check() == CaughtUp(failed=(), alarmed=(TABLE,))

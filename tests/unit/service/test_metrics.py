@@ -83,10 +83,10 @@ def file(first: int, last: int, *, snapshot_rows: int = 0) -> SegmentFile:
     )  # fmt: skip
 
 
-def segment(id_: int, epoch: int, *files: SegmentFile, sealed_at: datetime = NOW) -> Segment:
+def segment(id_: int, epoch: int, *files: SegmentFile, sealed_at: datetime = NOW, age_s: int = 2) -> Segment:
     return Segment(
         id=id_, first=files[0].first, last=files[-1].last, epoch=epoch, offset=Offset.of({"lsn": id_}),
-        source_time=NOW - timedelta(seconds=2), ring=(), files=files, events=(), sealed_at=sealed_at,
+        source_time=NOW - timedelta(seconds=age_s), ring=(), files=files, events=(), sealed_at=sealed_at,
     )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def fill(store: StateStore, journal: str) -> Lease:
     store.seal(
         "shop",
         lease.epoch,
-        [segment(1, lease.epoch, file(0, 9, snapshot_rows=4), sealed_at=NOW - timedelta(seconds=90))],
+        [segment(1, lease.epoch, file(0, 9, snapshot_rows=4), sealed_at=NOW - timedelta(seconds=90), age_s=7)],
         tables=[
             TableRecord(table=ORDERS, incarnation=1, stage=Stage.STREAMING),
             TableRecord(table=COPYING, incarnation=1, stage=Stage.SNAPSHOT, snapshot=running),
@@ -119,8 +119,7 @@ def fill(store: StateStore, journal: str) -> Lease:
     )
     alarm = AlarmRecord(code="target_diverged", message="no", action="Do.", at=NOW, count=1)
     record = AppliedRecord(
-        table=ORDERS, incarnation=1, last_applied=9, rows=10, source_time=NOW - timedelta(seconds=7), copy=TargetCopy.WHOLE,
-        alarms=(alarm,),
+        table=ORDERS, incarnation=1, last_applied=9, rows=10, copy=TargetCopy.WHOLE, alarms=(alarm,),
     )  # fmt: skip
     store.put_applied("shop", lease.epoch, [record], batch=BatchCount(rows=10, seconds=0.25))
     store.put_report("shop", RetryReport(role="apply", retry_in_s=1.0, code="target_full", message="no"))

@@ -23,6 +23,7 @@ from replicator.state.records import (
     Desired,
     ErrorRecord,
     Lease,
+    Segment,
     SnapshotProgress,
     Stage,
     TableRecord,
@@ -64,9 +65,8 @@ def streaming(table: TableId, **values: Any) -> TableRecord:
     return TableRecord(table=table, incarnation=1, **{"stage": Stage.STREAMING, **values})
 
 
-def applied(table: TableId, age: timedelta | None, **values: Any) -> AppliedRecord:
-    source_time = None if age is None else datetime.now(UTC) - age
-    return AppliedRecord(table=table, incarnation=1, source_time=source_time, **{"copy": TargetCopy.WHOLE, **values})
+def applied(table: TableId, **values: Any) -> AppliedRecord:
+    return AppliedRecord(table=table, incarnation=1, **{"copy": TargetCopy.WHOLE, **values})
 
 
 def stored(
@@ -75,12 +75,17 @@ def stored(
     *,
     table: TableRecord | None = None,
     record: AppliedRecord | None = None,
+    age: timedelta | None = timedelta(seconds=1),
 ) -> Lease:
-    """A replicator that a worker runs, with one table that is one second behind."""
+    """A replicator that a worker runs, with one table that is so far behind."""
     store.create_replicator("shop", config, "/j")
     lease = present(store.acquire_lease("shop", holder_id(), 60))
-    store.put_tables("shop", lease.epoch, [table or streaming(ORDERS)])
-    store.put_applied("shop", lease.epoch, [record or applied(ORDERS, timedelta(seconds=1))])
+    segment = Segment(
+        id=1, first=0, last=-1, epoch=lease.epoch, offset=None, source_time=None if age is None else datetime.now(UTC) - age, ring=(),
+        files=(), events=(), sealed_at=NOW,
+    )  # fmt: skip
+    store.seal("shop", lease.epoch, [segment], tables=[table or streaming(ORDERS)])
+    store.put_applied("shop", lease.epoch, [record or applied(ORDERS)])
     return lease
 
 
@@ -100,7 +105,7 @@ def test_a_table_that_meets_its_objective_passes(store: StateStore) -> None:
 
 
 def test_a_stale_table_exits_4_and_is_named(store: StateStore) -> None:
-    stored(store, record=applied(ORDERS, timedelta(minutes=6)))
+    stored(store, age=timedelta(minutes=6))
     assert found(store) == [(BreachKind.STALE, "public.orders")]
     done = check("shop")
     assert done.exit_code == 4
@@ -108,21 +113,21 @@ def test_a_stale_table_exits_4_and_is_named(store: StateStore) -> None:
 
 
 def test_json_is_printed_and_the_check_still_decides(store: StateStore) -> None:
-    stored(store, record=applied(ORDERS, timedelta(minutes=6)))
+    stored(store, age=timedelta(minutes=6))
     done = check("shop", "--json")
     assert done.exit_code == 4
     assert json.loads(done.stdout)["tables"][0]["is_objective_met"] is False
 
 
 def test_the_check_of_all_replicators_fails_for_one(store: StateStore) -> None:
-    stored(store, record=applied(ORDERS, timedelta(minutes=6)))
+    stored(store, age=timedelta(minutes=6))
     store.create_replicator("till", "name: till", "/t")
     assert store.acquire_lease("till", holder_id(), 60)
     assert (check("till").exit_code, check().exit_code, check("--json").exit_code) == (0, 4, 4)
 
 
 def test_unknown_freshness_does_not_meet_an_objective(store: StateStore) -> None:
-    stored(store, record=applied(ORDERS, None))
+    stored(store, age=None)
     assert found(store) == [(BreachKind.UNKNOWN, "public.orders")]
 
 
@@ -133,7 +138,7 @@ def test_a_snapshot_in_place_makes_freshness_unknown(store: StateStore) -> None:
 
 
 def test_the_first_snapshot_breaches_nothing(store: StateStore) -> None:
-    record = applied(ORDERS, None, copy=TargetCopy.SNAPSHOT)
+    record = applied(ORDERS, copy=TargetCopy.SNAPSHOT)
     lease = stored(store, table=streaming(ORDERS, stage=Stage.SNAPSHOT, snapshot=SnapshotProgress()), record=record)
     (table,) = status(store, present(store.replicator("shop"))).tables
     assert (table.freshness_objective_s, table.is_objective_met) == (300.0, None)
@@ -151,14 +156,14 @@ def test_failures_count_with_and_without_an_objective(store: StateStore, config:
     assert check("shop").exit_code == 4
     store.put_tables("shop", lease.epoch, [streaming(ORDERS, stage=Stage.FAILED, error=MISSING)])
     assert found(store) == [(BreachKind.TABLE_FAILED, "public.orders")]
-    failed = applied(ORDERS, timedelta(0), state=ApplyState.FAILED, error=ERROR)
+    failed = applied(ORDERS, state=ApplyState.FAILED, error=ERROR)
     store.put_tables("shop", lease.epoch, [streaming(ORDERS)])
     store.put_applied("shop", lease.epoch, [failed])
     assert found(store) == [(BreachKind.TABLE_FAILED, "public.orders")]
 
 
 def test_without_an_objective_nothing_is_stale(store: StateStore) -> None:
-    stored(store, "name: shop", record=applied(ORDERS, timedelta(days=6)))
+    stored(store, "name: shop", age=timedelta(days=6))
     assert found(store) == []
 
 

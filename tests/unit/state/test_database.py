@@ -260,7 +260,6 @@ def test_states_of_format_3_get_their_names(url: str, state_file: Path) -> None:
         requests = [(r.kind, r.payload["tables"]) for r in store.requests("shop")[:3]]
         kinds = [r.kind for r in (*store.requests("shop"), *store.requests("fresh"))]
         events = [e.event for e in present(store.last_segment("shop")).events]
-        now = store.now()
     assert {n: r.stage for n, r in tables.items()} == {
         "waiting": Stage.PENDING, "pending_again": Stage.PENDING, "pending_recreate": Stage.PENDING,
         "first_copy": Stage.SNAPSHOT, "in_place": Stage.SNAPSHOT, "streaming": Stage.STREAMING, "never": Stage.STREAMING,
@@ -286,10 +285,7 @@ def test_states_of_format_3_get_their_names(url: str, state_file: Path) -> None:
         "pending_again": TargetCopy.UNKNOWN, "pending_recreate": TargetCopy.SNAPSHOT,
     }  # fmt: skip
     assert {n for n, r in applied.items() if r.has_failed} == {"failed", "failed_recreate"}
-    assert (applied["streaming"].alarms[0].count, applied["streaming"].source_time) == (
-        2,
-        now.replace(2026, 11, 22, 14, 0, 0, 0),
-    )
+    assert applied["streaming"].alarms[0].count == 2
     assert preparations == [Preparation.NONE, Preparation.INTENT, Preparation.READY]
     assert requests == [
         (RequestKind.RECREATE, ["public.streaming"]), (RequestKind.SNAPSHOT, []), (RequestKind.RESTART, ["public.streaming"])

@@ -148,7 +148,6 @@ APPLIED: Final = (
         claimed_by=1,
         last_applied=9,
         rows=10,
-        source_time=LATER,
         copy=TargetCopy.WHOLE,
         merged=Merged(matched=1, inserted=2, deleted=3, not_found=4),
         audited_to="v2",
@@ -229,7 +228,6 @@ REPORTS: Final = Reports(
         report=ApplyReport(
             tables={
                 "public.streaming": AppliedTable(
-                    source_time=NOW,
                     last_batch={"way": "merge", "rows": 4, "pause_s": None},
                     waiting=WaitingReport(retry_in_s=600.0, code=None, message=None),
                     upkeep=UpkeepReport(

@@ -358,7 +358,6 @@ def test_applied_records_round_trip(sealed: StateStore) -> None:
         incarnation=2,
         last_applied=9,
         rows=4,
-        source_time=NOW,
         state=ApplyState.FAILED,
         error=ERROR,
         copy=TargetCopy.SNAPSHOT,
@@ -389,9 +388,7 @@ def test_reports_are_replaced_and_stamped(sealed: StateStore, clock: FakeClock) 
             "public.a": CapturedTable(step=SnapshotStep.MARKING, snapshot_step=RunningStep.READING, waiting=waiting)
         },
     )
-    table = AppliedTable(
-        source_time=clock.time, last_batch={"way": "merge", "rows": [1, None]}, waiting=waiting, upkeep=upkeep
-    )
+    table = AppliedTable(last_batch={"way": "merge", "rows": [1, None]}, waiting=waiting, upkeep=upkeep)
     apply = ApplyReport(tables={"public.a": table}, stamp=(3, 100.5))
     retry = RetryReport(role="apply", retry_in_s=1.5, code="c", message="m", stamp=(3, 98.5))
     sealed.put_report("r", CaptureReport(retained_bytes=1))

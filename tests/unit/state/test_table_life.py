@@ -162,9 +162,9 @@ def test_the_target_has_had_an_incarnation_as_a_whole_until_a_later_one_is() -> 
 
 
 def test_what_the_target_holds_changes_with_its_snapshots() -> None:
-    applied = AppliedRecord(table=T, incarnation=1, copy=TargetCopy.UNKNOWN, source_time=NOW, crashes=2)
+    applied = AppliedRecord(table=T, incarnation=1, copy=TargetCopy.UNKNOWN, crashes=2)
     begun = table_life.snapshot_begun_in_target(applied, (ALARM,))
-    assert begun == replace(applied, copy=TargetCopy.SNAPSHOT, whole_before=1, source_time=None, alarms=(ALARM,))
+    assert begun == replace(applied, copy=TargetCopy.SNAPSHOT, whole_before=1, alarms=(ALARM,))
     completed = table_life.snapshot_completed_in_target(begun, ())
     assert completed == replace(begun, copy=TargetCopy.WHOLE, alarms=())
     assert table_life.found_whole(begun, has_snapshot=True).copy is TargetCopy.WHOLE
