@@ -110,7 +110,8 @@ class Commands(click.Group):
 
             findings.findings(error.problems)
             if not any(problem.message == error.message for problem in error.problems):
-                show.error(error)
+                # Without the findings, which are printed.
+                show.error(ConfigError(error.message, code=error.code, table=error.table, action=error.action))
             ctx.exit(2)
         except ReplicatorError as error:
             from replicator.cli import show

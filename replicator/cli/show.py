@@ -26,7 +26,7 @@ from replicator.model.status import (
     WaitingStatus,
 )
 from replicator.model.verdict import Result
-from replicator.service import snapshots
+from replicator.service import refused_status, snapshots
 from replicator.service.snapshots import Pace, counted
 from replicator.state.records import Role
 
@@ -174,6 +174,10 @@ def remarks(one: ReplicatorStatus) -> list[Text]:
         where = f" ({finding.location})" if finding.location else ""
         text = f"would refuse the next start: [{finding.code}] {finding.message}{where}"
         found += _remark(text, finding.action, "yellow")
+    for refused in one.refused:
+        found += _remark(
+            f"{refused_status.WORDS[refused.of]}: [{refused.code}] {refused.message}", refused.action, "yellow"
+        )
     found += _of_alerts(one)
     if one.retry:
         found.append(Text(f"retrying {one.retry.role}: [{one.retry.code}] {one.retry.message}", style="yellow"))
@@ -187,7 +191,7 @@ def _of_alerts(one: ReplicatorStatus) -> list[Text]:
     if one.alerts is None:
         return []
     found: list[Text] = []
-    if one.alerts.watcher is None:
+    if one.alerts.watcher is None and all(refused.of != "alerts" for refused in one.refused):
         found += _remark(
             "no process watches this replicator and sends its alerts", f"replicator alert watch {one.name}", "yellow"
         )

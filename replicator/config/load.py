@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any, Final
@@ -56,6 +56,7 @@ def load(
     origin: str | None = None,
     broken: Callable[[str, str], str | None] = lambda *_: None,
     env: Mapping[str, str] | None = None,
+    without: Collection[str] = (),
 ) -> LoadedConfig:
     """Read and check a configuration.
 
@@ -66,6 +67,7 @@ def load(
         origin: What to call it in messages; the file's name, or `configuration`, by default.
         broken: Says of a kind and a name why that installed plugin cannot be used, for a better message; None: it can.
         env: Environment variables; those of this process by default.
+        without: Blocks that are of no concern here: their references are not resolved, and their settings are the defaults.
 
     Secrets that it resolves are registered with the log redaction before anything is checked.
 
@@ -77,7 +79,7 @@ def load(
     if document.problems and not document.values:
         raise _refusal(document.origin, document.problems)
     resolver = Resolver(document, environment() if env is None else env)
-    values = resolver.resolve(document.values)
+    values = resolver.resolve({key: value for key, value in document.values.items() if key not in without})
     models = {"source": sources, "target": targets}
     chosen, problems = _choose_plugins(document, values, models, broken)
     blocks = _blocks(document, values, chosen)

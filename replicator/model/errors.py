@@ -16,6 +16,10 @@ THEN_BY_ITSELF: Final = (
 """What follows the fix in the action of a `CurableError`."""
 
 
+_LISTED_MAX: Final = 5
+"""Problems that a message of one line names."""
+
+
 class ReplicatorError(Exception):
     """An error with a stable code and, where somebody can act, the next step.
 
@@ -69,6 +73,9 @@ class ConfigError(ReplicatorError):
     ) -> None:
         super().__init__(message, code=code, table=table, action=action)
         self.problems = problems
+
+    def __str__(self) -> str:
+        return str(in_full(self)) if self.problems else super().__str__()
 
 
 class RequestError(ReplicatorError):
@@ -211,6 +218,19 @@ class AccessDeniedError(FatalError):
 
 class FencedError(FatalError):
     """A newer epoch holds the lease; this process must end."""
+
+
+def in_full(error: ReplicatorError) -> ReplicatorError:
+    """The error as it is kept, logged and told to other processes: a message that counts problems names them, too."""
+    found = [one for one in getattr(error, "problems", ()) if one.severity is Severity.BLOCKING]
+    named = [one for one in found if one.message != error.message]
+    if not named:
+        return ConfigError(error.message, code=error.code, table=error.table, action=error.action) if found else error
+    listed = [f"{one.location}: {one.message}" if one.location else one.message for one in named[:_LISTED_MAX]]
+    more = [f"And {len(named) - _LISTED_MAX} more."] if len(named) > _LISTED_MAX else []
+    head = error.message.rstrip(".")
+    action = error.action or next((one.action for one in named if one.action), None)
+    return ConfigError(f"{head}: {' '.join([*listed, *more])}", code=error.code, table=error.table, action=action)
 
 
 def given_up(error: ReplicatorError) -> FatalError:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from replicator.model.errors import ReplicatorError, in_full
 from replicator.model.guarantee import Guarantee
 
 
@@ -198,3 +200,30 @@ class RetryReport(Report):
     retry_in_s: float = Field(description="Seconds from the failure until the next attempt.")
     code: str = Field(description="Code of the error.")
     message: str = Field(description="Message of the error.")
+
+
+class RefusedReport(Report):
+    """What a process says of a configuration that it cannot use, while data moves on."""
+
+    of: Literal["reload", "alerts", "lineage"] = Field(description="What does not happen.")
+    config: str = Field(description="Digest of the stored configuration that it is about.")
+    code: str = Field(description="Code of the error.")
+    message: str = Field(description="Message of the error, with every problem that was found.")
+    action: str | None = Field(None, description="The next step, where there is one.")
+
+    @classmethod
+    def made(
+        cls,
+        of: Literal["reload", "alerts", "lineage"],
+        config: str,
+        error: ReplicatorError,
+        stamp: tuple[int, float] | None = None,
+    ) -> Self:
+        """What is said of this error."""
+        full = in_full(error)
+        return cls(of=of, config=digest(config), code=full.code, message=full.message, action=full.action, stamp=stamp)
+
+
+def digest(config: str) -> str:
+    """Tells stored configurations apart."""
+    return sha256(config.encode()).hexdigest()[:16]

@@ -394,6 +394,18 @@ class AlertsStatus(StatusModel):
     channels: tuple[ChannelStatus, ...] = Field(description="Channels that a message was made for, by name.")
 
 
+class RefusedStatus(StatusModel):
+    """What does not happen because the stored configuration cannot be used for it. Data moves on."""
+
+    of: Literal["reload", "alerts", "lineage"] = Field(
+        description="reload: the worker goes on with the configuration that it had; alerts, lineage: nobody is told, nothing is sent."
+    )
+    code: Code = Field(description="See docs/errors.md.")
+    message: str = Field(description="Why, with every problem that was found.")
+    action: str | None = Field(description="The next step, where there is one.")
+    at: AwareDatetime = Field(description="When that was said.")
+
+
 class ReplicatorStatus(StatusModel):
     """What `replicator status NAME --json` prints.
 
@@ -416,6 +428,9 @@ class ReplicatorStatus(StatusModel):
     journal: JournalStatus = Field(description="The journal between capture and apply.")
     retry: RetryStatus | None = Field(description="The last failed attempt, while it is being retried; otherwise null.")
     error: ErrorStatus | None = Field(description="Why it failed; null if it did not.")
+    refused: tuple[RefusedStatus, ...] = Field(
+        description="What does not happen because the stored configuration cannot be used for it, while data moves on."
+    )
     verify: VerifyStatus = Field(description="How far it is verified that source and target are equal.")
     alerts: AlertsStatus | None = Field(description="Its alerts; null if the configuration has none.")
     tables: tuple[TableStatus, ...] = Field(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -179,7 +179,12 @@ class Registry:
         return _Models(self._target, lambda: self._targets.classes)
 
     def load(
-        self, source: Path | str, *, origin: str | None = None, env: Mapping[str, str] | None = None
+        self,
+        source: Path | str,
+        *,
+        origin: str | None = None,
+        env: Mapping[str, str] | None = None,
+        without: Collection[str] = (),
     ) -> LoadedConfig:
         """Read a configuration file (a Path) or text (a str) with the models of these plugins. Errors as `replicator.config.load`."""
         return load(
@@ -189,6 +194,7 @@ class Registry:
             origin=origin,
             broken=lambda kind, name: self._reasons().get((kind, name)),
             env=env,
+            without=without,
         )
 
     @cached_property

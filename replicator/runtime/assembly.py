@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from replicator.config import LoadedConfig
 from replicator.model.errors import Problem
@@ -14,6 +14,9 @@ from replicator.plugins.registry import Registry
 from replicator.plugins.source import DeltaSource, SourceCatalogue, SourceContext, TableSummary
 from replicator.plugins.target import DeltaTarget, TargetContext
 from replicator.state.records import ReplicatorRecord
+
+ON_THE_SIDE: Final = ("alerts", "lineage")
+"""Blocks that only the process that watches replicators reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +31,12 @@ class SelectedTables:
     problems: tuple[Problem, ...]
 
 
-def load(record: ReplicatorRecord, registry: Registry) -> LoadedConfig:
-    """Read a stored YAML document with the models of the installed plugins."""
-    return registry.load(record.config, origin=f"{record.name} (stored)")
+def load(record: ReplicatorRecord, registry: Registry, *, without: Collection[str] = ON_THE_SIDE) -> LoadedConfig:
+    """Read a stored YAML document with the models of the installed plugins.
+
+    Whoever moves data leaves out what only the process on the side needs: a variable that is missing there stops no data.
+    """
+    return registry.load(record.config, origin=f"{record.name} (stored)", without=without)
 
 
 def make_source(

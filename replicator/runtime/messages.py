@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from replicator.model import errors
-from replicator.model.errors import ReplicatorError
+from replicator.model.errors import ReplicatorError, in_full
 from replicator.model.isolation import is_exhausted
 from replicator.runtime.exhausted import machine_exhausted
 
@@ -41,8 +41,9 @@ def encode_error(error: BaseException) -> dict[str, Any]:
     if is_exhausted(error):
         error = machine_exhausted(error)
     if isinstance(error, ReplicatorError):
+        kind, error = type(error).__name__, in_full(error)
         return {
-            "kind": type(error).__name__,
+            "kind": kind,
             "message": error.message,
             "code": error.code,
             "table": error.table,

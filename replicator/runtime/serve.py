@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Final
 
-from replicator.model.errors import ConfigError, FencedError, ReplicatorError, StateUnavailableError, TransientError
+from replicator.model.errors import (
+    ConfigError,
+    FencedError,
+    ReplicatorError,
+    StateUnavailableError,
+    TransientError,
+    in_full,
+)
 from replicator.observability import get_logger
 from replicator.runtime import messages
 from replicator.runtime.leases import LEASE_S
@@ -155,7 +162,7 @@ class _Server:
         now, known = time.monotonic(), self._checked.get(record.name)
         if known is None or known.config != record.config or now - known.at >= _RECHECK_S:
             error = self.refuses(record)
-            refusal = None if error is None else Refusal(code=error.code, message=error.message)
+            refusal = None if error is None else Refusal(code=error.code, message=in_full(error).message)
             if refusal is not None and (known is None or known.refusal != refusal):
                 _log.warning("replicator_refused", replicator=record.name, code=refusal.code, error=str(error))
             if refusal != (known.refusal if known else None):

@@ -17,7 +17,7 @@ from replicator.model.errors import (
     given_up,
 )
 from replicator.model.isolation import is_exhausted
-from replicator.model.reports import RetryReport
+from replicator.model.reports import RefusedReport, RetryReport
 from replicator.observability import get_logger
 from replicator.runtime import messages
 from replicator.runtime.caught_up import CatchUp, CaughtUp
@@ -229,7 +229,10 @@ class Supervisor:
         try:
             limits = self._read_limits(record)
         except ReplicatorError as error:
+            assert self._lease is not None
             self._refused_config = record.config
+            stamp = messages.stamp(self._lease.epoch)
+            self._store.put_report(self._name, RefusedReport.made("reload", record.config, error, stamp))
             _log.warning("reload_refused", replicator=self._name, code=error.code, error=str(error))
             return
         roles = concerned(changed_sections(self._config, record.config))

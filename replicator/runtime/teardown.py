@@ -11,7 +11,7 @@ from replicator.config import LoadedConfig
 from replicator.journal import check_claim, remove_journal
 from replicator.model.crash import crash_point
 from replicator.model.deletion import Deletion, DeletionRequest
-from replicator.model.errors import ReplicatorError
+from replicator.model.errors import ReplicatorError, in_full
 from replicator.plugins.registry import Registry
 from replicator.plugins.target import TargetTable
 from replicator.runtime import assembly
@@ -77,7 +77,7 @@ def _load(record: ReplicatorRecord, registry: Registry, notes: list[str], *, is_
         if not is_forced:
             raise
         notes.append(
-            f"The stored configuration cannot be loaded ({error.message.rstrip('.')})."
+            f"The stored configuration cannot be loaded ({in_full(error).message.rstrip('.')})."
             " Nothing was deleted in the source or the target; remove it there by hand."
         )
         return None

@@ -45,7 +45,7 @@ from replicator.model.status import (
     WaitingStatus,
     WorkerStatus,
 )
-from replicator.service import alert_status, source_status, verified_status
+from replicator.service import alert_status, refused_status, source_status, verified_status
 from replicator.service.objectives import meets_objective
 from replicator.service.stored import find
 from replicator.state import table_life
@@ -151,6 +151,7 @@ def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
         ),
         retry=retry,
         error=_error(record.error, record.name),
+        refused=refused_status.of_replicator(store, record, reports, lease),
         verify=verified_status.of_tables(tables, verified_status.every(record.config)),
         alerts=alert_status.of_replicator(store, record),
         tables=tables,

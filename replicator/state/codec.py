@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Row
 
-from replicator.model.reports import ApplyReport, CaptureReport, Report, RetryReport
+from replicator.model.reports import ApplyReport, CaptureReport, RefusedReport, Report, RetryReport
 from replicator.model.schema import TableSchema
 from replicator.state.errors import DamagedValueError
 from replicator.state.records import (
@@ -53,6 +53,10 @@ _LATER: Final = frozenset(
     }
 )
 """Fields of documents that older versions did not write: what they meant is the default."""
+
+
+_REFUSED: Final = "refused_"
+"""What `RefusedReport.of` follows where another report has its role."""
 
 
 class _Stored(Generic[T]):
@@ -264,6 +268,8 @@ def write_report(report: Report) -> Mapping[str, Any]:
             role = Role.CAPTURE
         case ApplyReport():
             role = Role.APPLY
+        case RefusedReport(of=of):
+            return {"role": f"{_REFUSED}{of}", "document": report.document()}
         case _:
             role = Role.SUPERVISOR
     return {"role": role.value, "document": report.document()}
@@ -273,8 +279,8 @@ def read_reports(rows: Iterable[Row[Any]]) -> Reports:
     """From the rows of `statuses` of a replicator."""
     by_role = {row.role: row for row in rows}
 
-    def read(role: Role, kind: type[R]) -> Reported[R] | None:
-        row = by_role.get(role.value)
+    def read(role: str, kind: type[R]) -> Reported[R] | None:
+        row = by_role.get(role)
         try:
             return None if row is None else Reported(at=row.updated_at, report=kind.read(row.document))
         except ValueError as error:
@@ -284,6 +290,9 @@ def read_reports(rows: Iterable[Row[Any]]) -> Reports:
         supervisor=read(Role.SUPERVISOR, RetryReport),
         capture=read(Role.CAPTURE, CaptureReport),
         apply=read(Role.APPLY, ApplyReport),
+        refused=tuple(
+            one for role in sorted(by_role) if role.startswith(_REFUSED) and (one := read(role, RefusedReport))
+        ),
     )
 
 

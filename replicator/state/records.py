@@ -9,11 +9,11 @@ from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
 from replicator.model.alteration import Change
-from replicator.model.errors import CurableError, RefusedError, ReplicatorError
+from replicator.model.errors import CurableError, RefusedError, ReplicatorError, in_full
 from replicator.model.events import DDLOperation, SnapshotKind, check_start
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
-from replicator.model.reports import ApplyReport, CaptureReport, Report, RetryReport
+from replicator.model.reports import ApplyReport, CaptureReport, RefusedReport, Report, RetryReport
 from replicator.state.stored import StoredEvent, StoredIdentity, StoredOffset, StoredSchema, StoredTableId
 
 R = TypeVar("R", bound=Report)
@@ -120,8 +120,9 @@ class ErrorRecord:
     def of(cls, error: ReplicatorError, at: datetime) -> ErrorRecord:
         """Keep what the operator needs of `error`."""
         finding, curable = isinstance(error, RefusedError), isinstance(error, CurableError)
+        full = in_full(error)
         return cls(
-            code=error.code, message=error.message, action=error.action, at=at, is_finding=finding, is_curable=curable
+            code=full.code, message=full.message, action=full.action, at=at, is_finding=finding, is_curable=curable
         )
 
 
@@ -496,3 +497,4 @@ class Reports:
     supervisor: Reported[RetryReport] | None = None
     capture: Reported[CaptureReport] | None = None
     apply: Reported[ApplyReport] | None = None
+    refused: tuple[Reported[RefusedReport], ...] = ()

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import Field
 from starlette.responses import Response
 
-from replicator.model.errors import ConfigError, ReplicatorError, RequestError, TransientError
+from replicator.model.errors import ConfigError, ReplicatorError, RequestError, TransientError, in_full
 from replicator.model.status import Code, StatusModel
 from replicator.observability import redact
 
@@ -77,7 +77,7 @@ def internal_error() -> RequestError:
 
 def answer(error: ReplicatorError) -> Response:
     """The answer to a request that was not done."""
-    document = problem(error)
+    document = problem(in_full(error))
     headers = {}
     if isinstance(error, RequestError) and error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)

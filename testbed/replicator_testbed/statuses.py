@@ -62,6 +62,6 @@ def replicator_status(name: str, *, tables: tuple[TableStatus, ...] = (), **chan
             guarantee=None, headroom=None, findings=(),
         ),
         journal=JournalStatus(bytes=0, last_sequence_num=-1), retry=None, error=None,
-        verify=verified_status.of_tables(tables, None), alerts=None, tables=tables,
+        verify=verified_status.of_tables(tables, None), alerts=None, refused=(), tables=tables,
     )  # fmt: skip
     return running.model_copy(update=changes)

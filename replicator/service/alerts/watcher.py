@@ -20,6 +20,7 @@ from replicator.config.alerts import ChannelConfig
 from replicator.model.alerts import AlertMessage
 from replicator.model.crash import crash_point
 from replicator.model.errors import ConfigError, ReplicatorError, StateUnavailableError
+from replicator.model.reports import RefusedReport
 from replicator.observability import get_logger
 from replicator.service.alerts import delivery
 from replicator.service.alerts.advance import advance, messages
@@ -201,7 +202,5 @@ class AlertWatcher:
         """Say once per configuration that its alerts cannot be read here: another process may be able to."""
         if (record.name, record.config) not in self._unreadable:
             self._unreadable.add((record.name, record.config))
-            reasons = [problem.message for problem in error.problems]
-            _log.warning(
-                "alerts_not_watched", replicator=record.name, code=error.code, error=str(error), reasons=reasons
-            )
+            self._store.put_report(record.name, RefusedReport.made("alerts", record.config, error))
+            _log.warning("alerts_not_watched", replicator=record.name, code=error.code, error=str(error))

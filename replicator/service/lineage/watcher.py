@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from replicator.config import LoadedConfig
 from replicator.model.counts import CounterName, Counts
 from replicator.model.errors import ConfigError, StateUnavailableError
+from replicator.model.reports import RefusedReport
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.lineage import SupportsLineage
@@ -79,7 +80,7 @@ class LineageWatcher:
                 self._store.watches.release(name, Job.LINEAGE, self._holder)
 
     def _watch(self, record: ReplicatorRecord) -> None:
-        loaded = assembly.load(record, self._registry)
+        loaded = assembly.load(record, self._registry, without=("alerts",))
         source, target = loaded.source, loaded.target
         if not loaded.config.lineage.has_sink:
             return
@@ -138,10 +139,8 @@ class LineageWatcher:
         """Say once per configuration that it cannot be used here: another process may be able to."""
         if (record.name, record.config) not in self._refused:
             self._refused.add((record.name, record.config))
-            reasons = [problem.message for problem in error.problems]
-            _log.warning(
-                "lineage_not_watched", replicator=record.name, code=error.code, error=str(error), reasons=reasons
-            )
+            self._store.put_report(record.name, RefusedReport.made("lineage", record.config, error))
+            _log.warning("lineage_not_watched", replicator=record.name, code=error.code, error=str(error))
 
 
 def _seen(tables: Mapping[str, TableRecord], applied: Mapping[str, AppliedRecord]) -> Mapping[str, SeenTable]:

@@ -11,6 +11,7 @@ from typing import Final
 from replicator.model.errors import with_names
 from replicator.model.status import ReplicatorState, ReplicatorStatus, TableState, TableStatus
 from replicator.model.verdict import Result
+from replicator.service import refused_status
 from replicator.service.snapshots import counted, duration, share
 
 UNKNOWN: Final = "\N{EN DASH}"
@@ -127,6 +128,15 @@ def _of_all(one: ReplicatorStatus) -> Iterator[Remark]:
             subject="The source is about to give up log that is still needed",
             message=f"{percent(one.source.headroom.share)} of its limit is left.",
             action="Let the replicator run, or raise the limit in the source.",
+        )
+    for refused in one.refused:
+        yield Remark(
+            tone=Tone.WARNING,
+            subject=refused_status.WORDS[refused.of].capitalize(),
+            message=refused.message,
+            code=refused.code,
+            action=refused.action,
+            at=refused.at,
         )
     for finding in one.source.findings:
         yield Remark(

@@ -411,3 +411,5 @@ def test_a_configuration_that_this_host_cannot_read_changes_nothing(
     assert see(changed) == first
     assert see(changed) == first
     assert reads == [changed], "it is not read again and again"
+    (refused,) = store.reports(NAME).refused
+    assert (refused.report.of, refused.report.message) == ("reload", "The variable PASSWORD is not set.")
