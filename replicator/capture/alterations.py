@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from replicator.capture.catalogue import same_columns, stopped_by_policy
-from replicator.capture.projection import Ignored, as_in_target, ignored_after, type_kind
+from replicator.capture.projection import ignored_after, type_kind
 from replicator.capture.settings import Widens, never_widens
 from replicator.config.model import DDLConfig
 from replicator.model.alteration import Alteration, Change, alteration, widens
@@ -20,6 +20,7 @@ from replicator.model.errors import SchemaConflictError
 from replicator.model.events import RESERVED_COLUMNS, DDLEvent, DDLOperation
 from replicator.model.naming import check_columns, folded, refuse_columns
 from replicator.model.schema import Column, TableId, TableSchema
+from replicator.state.ignored import Ignored, as_in_target
 from replicator.state.records import Decision, IgnoredColumn
 
 _RECORDED: Final = (Change.CHANGE_NULLABILITY, Change.CHANGE_DEFAULT)
@@ -151,7 +152,7 @@ def decide(
         # seems new may have been renamed.
         fill = None
     kinds = _kinds(before or old, new, change, other_defaults)
-    behind = ignored_after(ignored, change, policies, found.key)
+    behind = ignored_after(ignored, change, policies, found)
     held, wanted = as_in_target(old, ignored), as_in_target(new, behind)
     in_target = alteration(held, wanted)
     kept = old.kept

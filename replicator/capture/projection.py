@@ -15,31 +15,23 @@ from replicator.config.model import DDLConfig
 from replicator.model.alteration import Alteration, Change, widens
 from replicator.model.errors import SchemaConflictError
 from replicator.model.events import ABSENT, BEFORE, ROW, change_schema
-from replicator.model.schema import Column, TableId, TableSchema, type_from_text, type_to_text
+from replicator.model.schema import Column, TableId, TableSchema, type_to_text
+from replicator.state.ignored import Ignored, pairs, still_ignored
 from replicator.state.records import IgnoredColumn
 
-Ignored = Sequence[IgnoredColumn]
 _PLAIN: Final = {BEFORE, ROW, ABSENT}
 
 
-def as_in_target(schema: TableSchema, ignored: Ignored) -> TableSchema:
-    """The shape that the target has of a table whose source has this one. Kept columns are as the target has them already."""
-    if not ignored:
-        return schema
-    pairs = _pairs(schema, ignored)
-    return replace(schema, columns=tuple(column for _, column in pairs))
-
-
 def ignored_after(
-    ignored: Ignored, change: Alteration, policies: DDLConfig, key: Sequence[str]
+    ignored: Ignored, change: Alteration, policies: DDLConfig, schema: TableSchema
 ) -> tuple[IgnoredColumn, ...]:
-    """What is ignored behind an alteration that does not stop the table.
+    """What is ignored after an alteration that does not stop the table.
 
     Args:
         ignored: What is ignored before it.
         change: As the source has it.
         policies: Of the table.
-        key: Of the table in the source, behind the alteration: its columns are as the source has them.
+        schema: Of the table in the source after it. Columns of the key are as the source has them.
     """
     dropped = {column.name for column in change.dropped}
     names = {old.name: new.name for old, new in change.renamed}
@@ -55,13 +47,13 @@ def ignored_after(
                 found[new.name] = _entry(new, old)
     for old, new in change.retyped:
         entry = found.get(new.name)
-        if getattr(policies, type_kind(old, new, is_key=new.name in key).value) == "ignore":
+        if getattr(policies, type_kind(old, new, is_key=new.name in schema.key).value) == "ignore":
             found.setdefault(new.name, _entry(new, replace(old, name=new.name)))
         elif entry is not None and entry.name is not None:
             found[new.name] = _entry(new, replace(new, name=entry.name))
     if policies.add_column == "ignore":
         found |= {column.name: IgnoredColumn(column=column.name) for column in change.added}
-    return tuple(entry for name, entry in found.items() if name not in key)
+    return still_ignored((entry for name, entry in found.items() if name not in schema.key), schema)
 
 
 def type_kind(old: Column, new: Column, *, is_key: bool) -> Change:
@@ -77,37 +69,21 @@ def project(rows: pa.RecordBatch, schema: TableSchema, ignored: Ignored) -> pa.R
     Raises:
         SchemaConflictError: `value_does_not_fit`: a value is not the same in the type that the target keeps.
     """
-    pairs = _pairs(schema, ignored)
-    layout = change_schema(replace(schema, columns=tuple(column for _, column in pairs)))
-    in_before = [(old, new) for old, new in pairs if not schema.key or old.name in schema.key]
+    both = pairs(schema, ignored)
+    layout = change_schema(replace(schema, columns=tuple(column for _, column in both)))
+    in_before = [(old, new) for old, new in both if not schema.key or old.name in schema.key]
     if schema.key:
         in_before.sort(key=lambda pair: schema.key.index(pair[0].name))
-    fields = {schema.fields[old.name]: layout.field(ROW).type.field(i).name for i, (old, _) in enumerate(pairs)}
+    fields = {schema.fields[old.name]: layout.field(ROW).type.field(i).name for i, (old, _) in enumerate(both)}
     columns = [
         _absent(rows.column(name), fields)
         if name == ABSENT
-        else _struct(rows.column(name), schema, in_before if name == BEFORE else pairs, layout.field(name).type)
+        else _struct(rows.column(name), schema, in_before if name == BEFORE else both, layout.field(name).type)
         if name in _PLAIN
         else rows.column(name)
         for name in layout.names
     ]
     return pa.RecordBatch.from_arrays(columns, schema=layout)
-
-
-def _pairs(schema: TableSchema, ignored: Ignored) -> Sequence[tuple[Column, Column]]:
-    """The columns that the target has: in the source, and there."""
-    entries = {entry.column: entry for entry in ignored}
-    pairs: list[tuple[Column, Column]] = []
-    for column in schema.columns:
-        entry = entries.get(column.name)
-        if entry is None:
-            pairs.append((column, column))
-        elif entry.name is not None:
-            held = replace(
-                column, name=entry.name, type=type_from_text(entry.type or ""), source_type=entry.source_type or ""
-            )
-            pairs.append((column, held))
-    return pairs
 
 
 def _renamed(entry: IgnoredColumn, name: str, policies: DDLConfig) -> str | None:

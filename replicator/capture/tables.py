@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from replicator.capture.alterations import Altered
 from replicator.capture.catalogue import has_learned_ids, same_shape, with_ids
-from replicator.capture.projection import as_in_target, project
+from replicator.capture.projection import project
 from replicator.journal.writer import JournalWriter
 from replicator.model.alteration import Change
 from replicator.model.errors import ReplicatorError
@@ -33,6 +33,7 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.source import Cursor, TableDescription
 from replicator.state import table_life
+from replicator.state.ignored import as_in_target
 from replicator.state.records import Decision, ErrorRecord, HistoryEntry, SnapshotProgress, Stage, TableRecord
 
 _log = get_logger(__name__)

@@ -333,6 +333,9 @@ def _of_table(row: TableStatus) -> list[Text]:
     if row.verify.result is Result.NOT_VERIFIED:
         at = f" at {moment(row.verify.verified_at)}" if row.verify.verified_at else ""
         found.append(Text(f"{row.table}: could not be verified{at}: {row.verify.reason}", style="yellow"))
+    if row.verify.result is Result.EQUAL_IN_PART:
+        columns = ", ".join(row.verify.not_compared)
+        found.append(Text(f"{row.table}: equal in part; columns that could not be compared: {columns}", style="yellow"))
     if row.waiting and row.waiting.code:
         until = moment(row.waiting.until)
         text = f"{row.table}: waits until {until}: [{row.waiting.code}] {row.waiting.message}"

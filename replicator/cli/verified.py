@@ -14,7 +14,12 @@ from replicator.service.snapshots import counted
 from replicator.service.verify_document import DifferenceDocument, VerifiedTableDocument, VerifyDocument
 from replicator.verify import Result, Verdict
 
-_STYLES: Final = {Result.EQUAL: "green", Result.DIFFERENT: "red", Result.NOT_VERIFIED: "yellow"}
+_STYLES: Final = {
+    Result.EQUAL: "green",
+    Result.EQUAL_IN_PART: "yellow",
+    Result.DIFFERENT: "red",
+    Result.NOT_VERIFIED: "yellow",
+}
 _SHOWN: Final = 20
 
 

@@ -175,6 +175,9 @@ class VerifiedTableStatus(StatusModel):
     ranges_total: NonNegativeInt | None = Field(
         description="How many ranges it has; null as long as some of its keys were never compared."
     )
+    not_compared: tuple[str, ...] = Field(
+        description="Columns of the target that the last verification could not compare. With them, a table is at most `equal_in_part`."
+    )
 
 
 class VerifyStatus(StatusModel):

@@ -9,5 +9,8 @@ class Result(StrEnum):
     """How a table compares."""
 
     EQUAL = "equal"
+    """In every column that the target has from the source."""
+    EQUAL_IN_PART = "equal_in_part"
+    """In the columns that can be compared. The target has others, so it proves nothing of whole rows."""
     DIFFERENT = "different"
     NOT_VERIFIED = "not_verified"

@@ -170,7 +170,8 @@ class Verifier:
             verdict = resyncing.resync(
                 record, resync, lambda: self._guarded(record.table, lambda: resync.resync(record))
             )
-            if verdict.result is Result.EQUAL or (verdict.result is Result.NOT_VERIFIED and not control.should_stop()):
+            is_complete = verdict.result in (Result.EQUAL, Result.EQUAL_IN_PART)
+            if is_complete or (verdict.result is Result.NOT_VERIFIED and not control.should_stop()):
                 # Its ranges were not noted one by one: what differed in them was no alarm.
                 proofs.note(replace(verdict, ranges=None), before)
 

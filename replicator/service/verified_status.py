@@ -49,6 +49,7 @@ def of_table(table: TableRecord, verified: VerificationRecord | None, now: datet
         reason=record.reason,
         ranges_proven=record.ranges_proven,
         ranges_total=record.ranges_total,
+        not_compared=record.not_compared,
     )
 
 
@@ -70,8 +71,9 @@ def of_tables(tables: Sequence[TableStatus], every: timedelta | None) -> VerifyS
 
 
 def _is_proven(table: TableStatus, every: timedelta | None) -> bool:
-    age, differs = table.verify.verify_age_seconds, table.verify.result is Result.DIFFERENT
-    return age is not None and not differs and (every is None or age <= every.total_seconds())
+    age = table.verify.verify_age_seconds
+    is_doubted = table.verify.result in (Result.DIFFERENT, Result.EQUAL_IN_PART)
+    return age is not None and not is_doubted and (every is None or age <= every.total_seconds())
 
 
 def _result(results: Sequence[Result | None]) -> Result | None:
@@ -79,4 +81,6 @@ def _result(results: Sequence[Result | None]) -> Result | None:
         return None
     if Result.DIFFERENT in results:
         return Result.DIFFERENT
-    return Result.EQUAL if set(results) == {Result.EQUAL} else Result.NOT_VERIFIED
+    if not set(results) <= {Result.EQUAL, Result.EQUAL_IN_PART}:
+        return Result.NOT_VERIFIED
+    return Result.EQUAL_IN_PART if Result.EQUAL_IN_PART in results else Result.EQUAL

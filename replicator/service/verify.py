@@ -118,7 +118,7 @@ def verify(
 
 
 def exit_code(verdicts: Sequence[Verdict]) -> int:
-    """3 if something differs, 1 if something could not be compared, otherwise 0."""
+    """3 if something differs, 1 if a table could not be compared, otherwise 0."""
     results = {verdict.result for verdict in verdicts}
     if Result.DIFFERENT in results:
         return 3

@@ -35,7 +35,9 @@ class VerifiedTableDocument(StatusModel):
     """What was found out about a table."""
 
     table: str = Field(description="schema.table, as in the status.")
-    result: Literal["equal", "different", "not_verified"] = Field(description="How both sides compare.")
+    result: Literal["equal", "equal_in_part", "different", "not_verified"] = Field(
+        description="How both sides compare. equal_in_part: nothing differs, but not every column of the target could be compared."
+    )
     scope: Literal["table", "sample", "keys", "since"] = Field(
         description="What was compared: the whole table, a sample of its rows, the rows of --keys, or the rows that were changed within "
         "--since. A table of which the definition or all rows were changed within --since is compared as a whole (table)."
@@ -66,8 +68,9 @@ class VerifiedTableDocument(StatusModel):
     differences: tuple[DifferenceDocument, ...] = Field(description="At most 1,000 of them.")
     truncated: bool = Field(description="Whether there are more differences than these.")
     not_compared: tuple[str, ...] = Field(
-        description="Columns that were not compared: those that the target keeps although the source dropped them, and those of "
-        "which a policy ignores a change."
+        description="Columns of the target that could not be compared: those that it keeps although the source dropped them, those of "
+        "which a policy ignores a change of type, and those of which it does not keep the text. With them, a table is at most "
+        "equal_in_part."
     )
 
 

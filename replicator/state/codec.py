@@ -49,6 +49,7 @@ _LATER: Final = frozenset(
         "scheduled_rows",
         "ranges_proven",
         "ranges_total",
+        "not_compared",
         "resumed_at",
     }
 )
@@ -198,11 +199,12 @@ _VERIFICATIONS: Final = _Stored(
         "scheduled_rows",
         "ranges_proven",
         "ranges_total",
+        "not_compared",
     ),
 )
 _RANGES: Final = _Stored(
     RangeRecord,
-    record=("definition", "after", "upto", "position", "rows", "proven_at", "disproves"),
+    record=("definition", "after", "upto", "position", "rows", "proven_at", "disproves", "not_compared"),
 )
 _REQUESTS: Final = _Stored(Request, id="id", kind="kind", payload="payload", created_at="created_at")
 _RUNS: Final = _Stored(

@@ -24,6 +24,7 @@ class VerificationOutcome:
         is_by_range: Each range was noted already (`RangeOutcome`), and `position` is that of the last.
         message, action: Of the alarm, where rows differ; of a table that was not verified: why, and what to do about it.
         disproves: Apply's alarms when it began. If the whole table is equal, they hold no longer.
+        not_compared: Columns that the target has from the source, but that could not be compared.
     """
 
     table: StoredTableId
@@ -38,6 +39,7 @@ class VerificationOutcome:
     message: str | None = None
     action: str | None = None
     disproves: tuple[AlarmRecord, ...] = ()
+    not_compared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,7 @@ class RangeRecord:
         rows: Of the target, there. An estimate, once another range has taken a part of it.
         proven_at: When the comparison began that found it equal; None: it differs.
         disproves: Apply's alarms when it began.
+        not_compared: As in `VerificationOutcome`: its rows were equal without these columns.
     """
 
     definition: str
@@ -61,6 +64,12 @@ class RangeRecord:
     rows: int
     proven_at: datetime | None
     disproves: tuple[AlarmRecord, ...] = ()
+    not_compared: tuple[str, ...] = ()
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether its rows were equal in every column that the target has from the source."""
+        return self.proven_at is not None and not self.not_compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +113,8 @@ class VerificationRecord:
         scheduled_rows: How many rows it has read since then.
         ranges_proven: How many of its ranges are known to be equal.
         ranges_total: How many ranges it has; None: not all were compared yet.
+        not_compared: What the last comparison left out, as in `VerificationOutcome`. With an `alarm`: what every comparison that found a
+            difference left out. One that leaves out more does not disprove it.
     """
 
     table: StoredTableId
@@ -122,6 +133,7 @@ class VerificationRecord:
     scheduled_rows: int = 0
     ranges_proven: int = 0
     ranges_total: int | None = None
+    not_compared: tuple[str, ...] = ()
 
     @property
     def is_under_way(self) -> bool:

@@ -36,18 +36,23 @@ def after(before: VerificationRecord | None, outcome: VerificationOutcome, now: 
     seen = replace(record, result=outcome.result, verified_at=outcome.begun_at, reason=None, action=None)
     if outcome.result is Result.NOT_VERIFIED:
         return replace(seen, reason=outcome.message, action=outcome.action)
-    if outcome.is_by_range and outcome.result is Result.EQUAL:
+    if outcome.is_by_range and outcome.result in (Result.EQUAL, Result.EQUAL_IN_PART):
         # What is proven the ranges say. An alarm was raised meanwhile about rows that may be in any of them.
-        return seen if record.alarm is None else record
+        return replace(seen, not_compared=outcome.not_compared) if record.alarm is None else record
+    if outcome.result is Result.EQUAL_IN_PART and not _covers(outcome.not_compared, record):
+        return record
     rows = outcome.rows if outcome.is_whole and not outcome.is_by_range else record.rows
     seen = replace(seen, position=outcome.position, rows=rows)
     if outcome.result is Result.DIFFERENT:
-        return replace(seen, alarm=_alarm(outcome, now), disproved=())
+        left_out = _left_out(outcome.not_compared, record)
+        return replace(seen, alarm=_alarm(outcome, now), disproved=(), not_compared=left_out)
+    seen = replace(seen, alarm=None, not_compared=outcome.not_compared)
+    if outcome.result is Result.EQUAL_IN_PART:
+        return seen
     return replace(
         seen,
         proven_at=outcome.begun_at,
         proven_position=outcome.position,
-        alarm=None,
         disproved=outcome.disproves,
     )
 
@@ -75,6 +80,7 @@ def after_range(before: VerificationRecord | None, outcome: RangeOutcome, now: d
         position=position,
         alarm=_alarm(outcome, now),
         disproved=(),
+        not_compared=_left_out(outcome.range.not_compared, record),
     )
 
 
@@ -82,21 +88,30 @@ def summed(record: VerificationRecord, known: Sequence[RangeRecord]) -> Verifica
     """The record of a table with what its ranges say together. Pure."""
     counted = replace(
         record,
-        ranges_proven=sum(one.proven_at is not None for one in known),
+        ranges_proven=sum(one.is_proof for one in known),
         ranges_total=len(known) if ranges.is_tiled(known) else None,
     )
     if not ranges.is_proven(known):
         return counted
-    first, *others = known
-    return replace(
+    left_out = tuple(sorted({column for one in known for column in one.not_compared}))
+    if left_out and not _covers(left_out, record):
+        return counted
+    counted = replace(
         counted,
-        result=Result.EQUAL,
+        result=Result.EQUAL_IN_PART if left_out else Result.EQUAL,
         reason=None,
         action=None,
         rows=sum(one.rows for one in known),
+        alarm=None,
+        not_compared=left_out,
+    )
+    if left_out:
+        return counted
+    first, *others = known
+    return replace(
+        counted,
         proven_at=min(one.proven_at for one in known if one.proven_at is not None),
         proven_position=min(one.position for one in known),
-        alarm=None,
         disproved=tuple(alarm for alarm in first.disproves if all(alarm in one.disproves for one in others)),
     )
 
@@ -125,7 +140,7 @@ def note(connection: Connection, name: str, outcome: VerificationOutcome, now: d
         if outcome.result is Result.DIFFERENT:
             # It is not known in which range.
             record = _with_ranges(connection, name, record, ())
-        elif outcome.result is Result.EQUAL and outcome.is_whole:
+        elif outcome.result in (Result.EQUAL, Result.EQUAL_IN_PART) and outcome.is_whole:
             kept = ranges.repaired(known, outcome.position, outcome.begun_at)
             record = _with_ranges(connection, name, record, kept)
     _put(connection, name, record)
@@ -152,6 +167,16 @@ def note_begin(connection: Connection, name: str, table: TableId, incarnation: i
     """Record that the schedule begins to compare a table."""
     before = _find(connection, name, table) or nothing_verified(table, incarnation)
     _put(connection, name, replace(before, scheduled_at=now, scheduled_rows=0))
+
+
+def _covers(left_out: Collection[str], record: VerificationRecord) -> bool:
+    """Whether a comparison that left out these columns saw all that raised the record's alarm."""
+    return record.alarm is None or set(left_out) <= set(record.not_compared)
+
+
+def _left_out(left_out: Collection[str], record: VerificationRecord) -> tuple[str, ...]:
+    """What to remember of a comparison that left out these columns and found a difference."""
+    return tuple(sorted(left_out if record.alarm is None else set(left_out) & set(record.not_compared)))
 
 
 def _is_older(outcome: VerificationOutcome, record: VerificationRecord) -> bool:

@@ -28,6 +28,7 @@ AT_ONCE: Final = RetryConfig(
 NEVER_VERIFIED: Final = VerifiedTableStatus(
     ranges_proven=0,
     ranges_total=None,
+    not_compared=(),
     verify_age_seconds=None,
     proven_at=None,
     proven_position=None,

@@ -15,20 +15,21 @@ the whole table, both sides checksum only its rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from replicator.journal.reader import JournalReader
 from replicator.model.errors import ReplicatorError, TableError
 from replicator.model.isolation import table_error
-from replicator.model.schema import TableId
+from replicator.model.schema import TableId, TableSchema
 from replicator.model.verdict import Result
 from replicator.observability import get_logger
 from replicator.plugins.source import DeltaSource
 from replicator.plugins.target import DeltaTarget, TableOptions
 from replicator.plugins.verification import Among, Ids, SupportsTargetVerification
 from replicator.state import table_life
+from replicator.state.ignored import as_in_target, pairs
 from replicator.state.records import AppliedRecord, TableRecord, TargetCopy
 from replicator.state.store import StateStore
 from replicator.verify.barriers import Barriers, NotVerifiedError
@@ -133,7 +134,7 @@ class Judge:
             found.append(one)
             again = frozenset(one.moved)
             if not again:
-                return _verdict(table, chosen, [found], compared.not_compared)
+                return _verdict(compared, chosen, [found])
             reason = f"{len(again)} of its rows were changed again whenever they were read"
             why = NotVerifiedError(reason, CHANGES_TOO_MUCH)
         raise why
@@ -148,7 +149,7 @@ class Judge:
             look=lambda: self._compared(table),
             visit=visit,
         )
-        return _of_walk(table, walk.run())
+        return _of_walk(walk.run())
 
     def _round(self, compared: Compared, among: Among | None) -> Round:
         with self._sides.open(compared) as states:
@@ -184,23 +185,34 @@ class Judge:
             raise NotVerifiedError(
                 "its snapshot is not complete", f"To see how far it is: replicator status {self.name}"
             )
-        ignored = {entry.column: entry for entry in record.ignored}
+        columns, left_out = self._columns(record, record.schema)
+        return Compared(
+            record=record,
+            schema=replace(record.schema, table=record.source_table or record.table),
+            in_target=as_in_target(record.schema, record.ignored),
+            columns=columns,
+            not_compared=(*left_out, *(column.name for column in record.schema.kept)),
+        )
+
+    def written_unseen(self, record: TableRecord) -> Sequence[str]:
+        """Columns of a table that its changes write, and that cannot be compared: their names in the target."""
+        return () if record.schema is None else self._columns(record, record.schema)[1]
+
+    def _columns(self, record: TableRecord, schema: TableSchema) -> tuple[Mapping[str, str], Sequence[str]]:
+        """Of the columns that the target has from the source: by the source's names those that are compared, and the others."""
+        changed = self.target.not_compared(schema) if isinstance(self.target, SupportsTargetVerification) else ()
         columns, left_out = dict[str, str](), list[str]()
-        changed = self.target.not_compared(record.schema) if isinstance(self.target, SupportsTargetVerification) else ()
-        for column in record.schema.columns:
-            other = ignored.get(column.name)
-            if column.name in changed or (other is not None and (other.name is None or other.type is not None)):
-                left_out.append(column.name)
+        for column, held in pairs(schema, record.ignored):
+            if column.name in changed or column.type != held.type:
+                left_out.append(held.name)
             else:
-                columns[column.name] = column.name if other is None or other.name is None else other.name
-        left_out += [column.name for column in record.schema.kept]
-        schema = replace(record.schema, table=record.source_table or record.table)
-        return Compared(record=record, schema=schema, columns=columns, not_compared=tuple(left_out))
+                columns[column.name] = held.name
+        return columns, left_out
 
     def _journal_of(self, compared: Compared) -> TableJournal:
         return TableJournal(
             record=compared.record,
-            columns=frozenset(compared.columns),
+            moving=compared.moving(self.reader),
             store=self.store,
             reader=self.reader,
             barriers=self.barriers,
@@ -208,9 +220,9 @@ class Judge:
         )
 
 
-def _of_walk(table: TableId, walked: Walked) -> Verdict:
+def _of_walk(walked: Walked) -> Verdict:
     """What all ranges say together; those that were left out were equal when they were compared."""
-    found = _verdict(table, Chosen(), walked.parts, walked.compared.not_compared)
+    found = _verdict(walked.compared, Chosen(), walked.parts)
     rows = sum(one.rows for one in walked.kept)
     positions = [one.position for one in walked.kept]
     return replace(
@@ -226,9 +238,7 @@ def _of_walk(table: TableId, walked: Walked) -> Verdict:
     )
 
 
-def _verdict(
-    table: TableId, chosen: Chosen, parts: Sequence[Sequence[Round]], not_compared: tuple[str, ...]
-) -> Verdict:
+def _verdict(compared: Compared, chosen: Chosen, parts: Sequence[Sequence[Round]]) -> Verdict:
     """Of the rounds of each range, or of all rows that were compared."""
     rounds = [one for part in parts for one in part]
     counts = sum((one.counts for one in rounds), start=Counts())
@@ -237,8 +247,8 @@ def _verdict(
     rows_target = sum(part[0].rows_target for part in parts)
     described = [entry for one in rounds for entry in one.described][:DIFFERENCES_MAX]
     return Verdict(
-        table=table,
-        result=Result.DIFFERENT if counts.total else Result.EQUAL,
+        table=compared.record.table,
+        result=Result.DIFFERENT if counts.total else compared.equal,
         scope=chosen.extent,
         sample=chosen.sample,
         keys=chosen.keys,
@@ -248,6 +258,6 @@ def _verdict(
         rows_target=rows_target,
         counts=counts,
         differences=tuple(described),
-        not_compared=not_compared,
+        not_compared=compared.not_compared,
         row_keys={id_: key for one in rounds for id_, key in one.row_keys.items()},
     )

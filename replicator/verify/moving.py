@@ -29,7 +29,7 @@ class TableChangedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moving:
-    """Looks at one table's part of the journal. `columns`: those that are compared."""
+    """Looks at one table's part of the journal. `schema`: as the target has it; `columns`: the names there of those that are compared."""
 
     reader: JournalReader
     schema: TableSchema

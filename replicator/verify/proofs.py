@@ -107,6 +107,7 @@ class Proofs:
             message=_message(verdict),
             action=verdict.action if verdict.result is Result.NOT_VERIFIED else self._action(verdict.table),
             disproves=before.alarms if verdict.repaired is None else (),
+            not_compared=verdict.not_compared,
         )
         self.noted(self.judge.store.note_verification(self.judge.name, outcome))
 

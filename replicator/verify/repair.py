@@ -56,7 +56,7 @@ class Repair:
         """Repair what a verdict says.
 
         Returns:
-            A verdict on the rows as they are then. EQUAL has what was repaired; DIFFERENT says why it is still so.
+            A verdict on the rows as they are then. EQUAL and EQUAL_IN_PART have what was repaired; DIFFERENT says why it is still so.
         """
         if first.counts.total > self.rows_max:
             return replace(
@@ -87,15 +87,16 @@ class Repair:
                 found = self.judge.verify(first.table)
             if found.result is not Result.DIFFERENT:
                 break
-        if found.result is Result.EQUAL:
+        if found.result in (Result.EQUAL, Result.EQUAL_IN_PART):
             return replace(
                 first,
-                result=Result.EQUAL,
+                result=found.result,
                 position=found.position,
                 last_position=found.last_position,
                 rows_target=first.rows_source,
                 counts=Counts(),
                 differences=(),
+                not_compared=found.not_compared,
                 repaired=first.counts,
             )
         if found.result is Result.NOT_VERIFIED:

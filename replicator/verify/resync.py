@@ -78,7 +78,7 @@ class Resync:
         """Compare a table, and have the rows that differ read again.
 
         Returns:
-            EQUAL: The table is complete. DIFFERENT: A snapshot of it was asked for. NOT_VERIFIED: Neither; why.
+            EQUAL, EQUAL_IN_PART: The table is complete. DIFFERENT: A snapshot of it was asked for. NOT_VERIFIED: Neither; why.
 
         Raises:
             ReplicatorError: As `Judge.verify`.
@@ -91,6 +91,10 @@ class Resync:
             judge.target, SupportsTargetVerification
         ):
             return self.read_all(judge.verify(table))
+        if columns := judge.written_unseen(record):
+            # What they missed, no comparison finds.
+            reason = f"the values of {', '.join(columns)} cannot be compared"
+            return self.read_all(Verdict(table=table, result=Result.NOT_VERIFIED, reason=reason))
         verdict = judge.verify(table, visit=self.visit)
         crash_point("verify.compared")
         try:
@@ -113,7 +117,8 @@ class Resync:
             crash_point("verify.repaired")
         if verdict.result is Result.DIFFERENT:
             return self.read_all(verdict)
-        if verdict.result is Result.EQUAL:
+        if verdict.result in (Result.EQUAL, Result.EQUAL_IN_PART):
+            # Columns that are kept do not change with the source.
             started_at = record.snapshot.started_at if record.snapshot is not None else None
             assert started_at is not None, "its comparison has begun"
             proven = {"table": str(record.table), "started_at": started_at.isoformat()}

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from replicator.journal.reader import JournalReader
 from replicator.model.schema import TableId, TableSchema
+from replicator.model.verdict import Result
 from replicator.plugins.kit.canonical import digest_of, values
 from replicator.plugins.kit.cursors import cursors
 from replicator.plugins.source import Cursor, DeltaSource, Seen, Visibility
@@ -63,12 +64,25 @@ class AgainError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What a table is compared as. `columns`: names in the target, by the source's names."""
+    """What a table is compared as.
+
+    Attributes:
+        schema: As the source has it.
+        in_target: As the target and the journal have it.
+        columns: Names in the target, by the source's names.
+        not_compared: Columns that the target has from the source, but that cannot be compared: their names there.
+    """
 
     record: TableRecord
     schema: TableSchema
+    in_target: TableSchema
     columns: Mapping[str, str]
     not_compared: tuple[str, ...]
+
+    @property
+    def equal(self) -> Result:
+        """What it is if nothing differs."""
+        return Result.EQUAL_IN_PART if self.not_compared else Result.EQUAL
 
     @property
     def names(self) -> Sequence[str]:
@@ -82,6 +96,10 @@ class Compared:
         """
         ours, theirs = ((c.schema, c.columns, c.record.incarnation, c.snapshot) for c in (self, other))
         return ours == theirs
+
+    def moving(self, reader: JournalReader) -> Moving:
+        """What looks at the journal's part of it."""
+        return Moving(reader=reader, schema=self.in_target, columns=frozenset(self.columns.values()))
 
     @property
     def snapshot(self) -> tuple[int | None, datetime | None] | None:
@@ -237,9 +255,8 @@ class States:
     def _moving(self) -> frozenset[str]:
         """Ids of rows that the source's read may have seen newer than they were at the barrier."""
         record, barriers, reader = self._compared.record, self._sides.barriers, self._sides.reader
-        assert record.schema is not None, "only tables with a shape are compared"
         with barriers.held() as later:
-            moving = Moving(reader=reader, schema=record.schema, columns=frozenset(self._compared.columns))
+            moving = self._compared.moving(reader)
             found = moving.ids(self._barrier.position, later.position, self._ours.visibility)
         if reader.is_lost(record.table, record.incarnation, self._barrier.position):
             raise AgainError("the journal does not keep changes as long as the comparison takes", CHANGES_TOO_MUCH)

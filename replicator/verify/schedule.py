@@ -73,10 +73,9 @@ class VerifySchedule:
             return False
         if record is None or record.incarnation < table.incarnation:
             return True
-        is_fine = record.result is Result.EQUAL and record.alarm is None and not (applied and applied.alarms)
         moments = [record.scheduled_at + self.retry] if record.scheduled_at and not record.is_under_way else []
-        if is_fine and (proven_at := _proven_at(record, now)) is not None:
-            moments.append(proven_at + self.every * DUE_AT)
+        if (found_at := _found_equal_at(record, applied.alarms if applied else (), now)) is not None:
+            moments.append(found_at + self.every * DUE_AT)
         is_ahead = record.scheduled_at is not None and record.scheduled_at > now
         return is_ahead or all(moment <= now for moment in moments)
 
@@ -91,6 +90,16 @@ def _can_be_compared(table: TableRecord, applied: AppliedRecord | None) -> bool:
         and applied.incarnation == table.incarnation
         and applied.copy is TargetCopy.WHOLE
     )
+
+
+def _found_equal_at(record: VerificationRecord, alarms: Collection[AlarmRecord], now: datetime) -> datetime | None:
+    """When the last comparison that says all that can be said of a table began; None: another may say more."""
+    if record.alarm is not None:
+        return None
+    if record.result is Result.EQUAL_IN_PART and record.verified_at is not None and record.verified_at <= now:
+        # It clears no alarm, however often it is made.
+        return record.verified_at if all(alarm.at < record.verified_at for alarm in alarms) else None
+    return _proven_at(record, now) if record.result is Result.EQUAL and not alarms else None
 
 
 def _proven_at(record: VerificationRecord, now: datetime) -> datetime | None:

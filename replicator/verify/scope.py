@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -45,10 +45,10 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableJournal:
-    """A table, as it is compared, and its part of the journal. `columns`: the names of those that are compared."""
+    """A table, as it is compared, and its part of the journal (`moving`)."""
 
     record: TableRecord
-    columns: Collection[str]
+    moving: Moving
     store: StateStore
     reader: JournalReader
     barriers: Barriers
@@ -80,10 +80,9 @@ class TableJournal:
         return None if is_lost else found
 
     def _changed(self, after: int, upto: int) -> frozenset[str] | None:
-        schema, found = self.record.schema, set[str]()
-        assert schema is not None, "only tables with a shape are compared"
+        found = set[str]()
         try:
-            for id_ in Moving(reader=self.reader, schema=schema, columns=self.columns).each(after, upto):
+            for id_ in self.moving.each(after, upto):
                 found.add(id_)
                 if len(found) > IDS_MAX:
                     return None

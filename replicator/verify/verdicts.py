@@ -92,7 +92,7 @@ class Verdict:
         ranges: In how many ranges of its key a whole table was compared; None: some rows were.
         ranges_kept: How many of them were not, because they had been before.
         differences: At most `DIFFERENCES_MAX`.
-        not_compared: Columns that only one side has, or has in another type, by policy.
+        not_compared: Columns that the target has from the source, but that could not be compared. With them nothing is EQUAL.
         row_keys: By id, the keys of rows that differ, as far as they were to be collected (`Judge.keys_max`). Empty where nobody can
             ask for the key: NULL is in it, or what is no value of its type. Such a row is in the target only.
         repaired: What differed, and does not any more.

@@ -252,6 +252,7 @@ class Walk:
         """Note what was found of a range."""
         self._done.append(part)
         first = part.rounds[0]
+        assert self._compared is not None, "a walk has looked"
         record = RangeRecord(
             definition=self._definition,
             after=part.gap.after,
@@ -260,6 +261,7 @@ class Walk:
             rows=first.rows_target,
             proven_at=None if part.counts.total else part.moment.at,
             disproves=part.moment.alarms,
+            not_compared=self._compared.not_compared,
         )
         counts = sum((done.counts for done in self._done), start=Counts())
         self.visit.noted(record, part.moment.at, counts)

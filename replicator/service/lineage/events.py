@@ -22,6 +22,7 @@ from replicator.config import TableOptions
 from replicator.model.schema import TableId, TableSchema, type_to_text
 from replicator.plugins.lineage import DatasetName, SupportsLineage
 from replicator.service.lineage.advance import Due
+from replicator.state.ignored import pairs
 from replicator.state.records import IgnoredColumn
 
 PRODUCER: Final = f"https://pypi.org/project/replicator/{version('replicator')}"
@@ -125,15 +126,10 @@ def _of_target(name: DatasetName, read: DatasetName, table: Table, target: Suppo
 def held_columns(table: Table, target: SupportsLineage) -> list[tuple[str | None, str, str]]:
     """Per column of the target: the column of the source that its values come from (None: no more), its name and its type."""
     assert table.schema is not None, "asked of tables that have a shape"
-    ignored = {one.column: one for one in table.ignored}
-    found: list[tuple[str | None, str, str]] = []
-    for column in table.schema.columns:
-        instead = ignored.get(column.name)
-        if instead is not None and instead.name is None:
-            continue
-        there = column.name if instead is None or instead.name is None else instead.name
-        type_ = type_to_text(column.type) if instead is None or instead.type is None else instead.type
-        found.append((column.name, target.column_name(there), type_))
+    found: list[tuple[str | None, str, str]] = [
+        (column.name, target.column_name(held.name), type_to_text(held.type))
+        for column, held in pairs(table.schema, table.ignored)
+    ]
     found += [(None, target.column_name(column.name), type_to_text(column.type)) for column in table.schema.kept]
     return found
 

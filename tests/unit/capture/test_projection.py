@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 
 from replicator.capture.alterations import decide
-from replicator.capture.projection import as_in_target, project
+from replicator.capture.projection import project
 from replicator.config import DDLConfig
 from replicator.model.errors import SchemaConflictError
 from replicator.model.events import ABSENT, BEFORE, ROW, change_schema, no_fill
 from replicator.model.schema import Column, TableId, TableSchema
+from replicator.state.ignored import as_in_target
 from replicator.state.records import Decision, IgnoredColumn
 
 IGNORE = DDLConfig(add_column="ignore", rename_column="ignore", widen_type="ignore", change_type="ignore")
@@ -53,11 +54,24 @@ def test_a_type_that_was_ignored_is_widened_from_what_the_target_has() -> None:
     then = decide(
         found.tracked, wider, DDLConfig(), before=None, fill=None, ignored=found.ignored, can_widen=lambda _, __: True
     )
-    assert (then.decision, then.ignored[0].type) == (Decision.SNAPSHOT, "decimal128(20,0)")
+    assert (then.decision, then.ignored) == (Decision.SNAPSHOT, ())
+    assert (str(then.schema.column("a").type), then.schema.column("a").source_type) == ("decimal128(20, 0)",) * 2
     assert str(then.before.column("a").type) == "int32"
 
 
 FIRST_B = (3, "b", pa.string())
+
+
+@pytest.mark.parametrize(
+    "other", [(2, "x", pa.int32()), (2, "a", pa.int64()), (2, "a", pa.string()), (2, "x", pa.string())], ids=str
+)
+def test_nothing_is_ignored_of_a_column_that_has_its_name_and_type_again(other: tuple[int, str, pa.DataType]) -> None:
+    then, ignored = FIRST, tuple[IgnoredColumn, ...]()
+    for shape_now in (shape(ID, other, FIRST_B), FIRST):
+        found = decide(then, shape_now, IGNORE, before=then, fill=no_fill(), ignored=ignored)
+        assert held(found.tracked, found.ignored) == held(FIRST, ())
+        then, ignored = found.tracked, found.ignored
+    assert ignored == ()
 
 
 def test_keys_are_not_ignored() -> None:

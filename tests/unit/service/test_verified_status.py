@@ -69,6 +69,15 @@ def test_age_and_coverage_of_tables_that_are_equal(store: StateStore) -> None:
     assert found.verify.result is Result.EQUAL
 
 
+def test_a_table_that_is_equal_in_part_is_not_proven(store: StateStore) -> None:
+    note(store, A, Result.EQUAL)
+    note(store, B, Result.EQUAL)
+    note(store, A, Result.EQUAL_IN_PART)
+    found, first, _ = shown(store)
+    assert (first.verify.result, found.verify.result) == (Result.EQUAL_IN_PART, Result.EQUAL_IN_PART)
+    assert (found.verify.tables_proven, found.verify.coverage_tables) == (1, 0.5)
+
+
 def test_a_difference_is_an_alarm_of_the_table(store: StateStore) -> None:
     note(store, A, Result.EQUAL)
     note(store, A, Result.DIFFERENT)

@@ -61,6 +61,24 @@ def test_a_difference_is_an_alarm_until_the_whole_table_is_equal() -> None:
     assert record_of(EQUAL, DIFFERENT, outcome(Result.EQUAL, 30)).alarm is None
 
 
+def test_what_is_equal_in_part_is_no_proof_and_disproves_only_what_it_covers() -> None:
+    in_part = outcome(Result.EQUAL_IN_PART, 30, not_compared=("n",), disproves=(ALARM,))
+    record = record_of(in_part)
+    assert (record.result, record.not_compared, record.rows) == (Result.EQUAL_IN_PART, ("n",), 5)
+    assert (record.proven_at, record.disproved) == (None, ())
+    # Of a table that was proven as a whole before, the proof becomes older.
+    assert (record_of(EQUAL, in_part).proven_position, record_of(EQUAL, in_part).disproved) == (10, (ALARM,))
+    # The difference may be in a column that was compared then, and is not now.
+    assert record_of(DIFFERENT, in_part) == record_of(DIFFERENT)
+    without = outcome(Result.DIFFERENT, 20, differ=1, not_compared=("m", "n"))
+    assert record_of(without, in_part).alarm is None
+    assert record_of(without, in_part).result is Result.EQUAL_IN_PART
+    # Of two differences, the earlier one may be in more columns.
+    both = outcome(Result.DIFFERENT, 25, differ=1, not_compared=("n", "o"))
+    assert record_of(without, both).not_compared == ("n",)
+    assert record_of(without, both, outcome(Result.EQUAL_IN_PART, 30, not_compared=("m", "n"))).alarm is not None
+
+
 def test_of_some_rows_only_a_difference_says_something_of_the_table() -> None:
     sample = outcome(Result.DIFFERENT, 30, is_whole=False, rows=1, differ=1)
     record = record_of(EQUAL, sample)

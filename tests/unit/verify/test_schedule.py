@@ -112,6 +112,17 @@ def test_a_table_with_an_alarm_is_verified_before_its_time() -> None:
     assert chosen({A: proven(A, 2 * WEEKLY.retry)}) is None
 
 
+def test_what_is_equal_in_part_is_compared_as_often_as_what_is_proven() -> None:
+    in_part: dict[str, Any] = {"result": Result.EQUAL_IN_PART, "proven_at": None, "not_compared": ("n",)}
+    assert chosen({A: proven(A, DAY, **in_part)}) is None
+    assert chosen({A: proven(A, 7 * DAY, **in_part)}) == A
+    assert chosen({A: proven(A, DAY, **in_part, alarm=ALARM)}) == A
+    # It clears no alarm of apply's, so one that it has seen is no reason to compare again.
+    for ago, expected in ((2 * DAY, None), (DAY / 2, A)):
+        seen = replace(ALARM, code="target_changed", at=NOW - ago)
+        assert chosen({A: proven(A, DAY, **in_part)}, done={A: applied(A, alarms=(seen,))}) == expected
+
+
 def test_of_those_never_proven_one_that_was_tried_does_not_stop_the_others() -> None:
     """A comparison that killed its process must not be the next one again."""
     tried = VerificationRecord(table=A, incarnation=1, scheduled_at=NOW - 2 * WEEKLY.retry)
