@@ -322,7 +322,7 @@ def _rest(waiting: WaitingStatus | None) -> str:
 
 
 def _of_table(row: TableStatus) -> list[Text]:
-    """A table's error, alarms, failed attempts, name in the source and kept columns."""
+    """A table's error, alarms, failed attempts, name in the source, kept columns, and why it is applied slowly."""
     found: list[Text] = []
     if row.error:
         found += _remark(f"{row.table}: [{row.error.code}] {row.error.message}", row.error.action, "red")
@@ -344,6 +344,8 @@ def _of_table(row: TableStatus) -> list[Text]:
         found.append(Text(f"{row.table}: its name in the source is {row.source_table}"))
     if row.kept_columns:
         found.append(Text(f"{row.table}: keeps columns that the source dropped: {', '.join(row.kept_columns)}"))
+    if row.engine and row.engine.reason:
+        found.append(Text(f"{row.table}: its last batch was slow ({row.engine.rung}): {row.engine.reason}"))
     if row.upkeep:
         error = row.upkeep.last_error
         text = f"{row.table}: upkeep failed, retry at {moment(row.upkeep.retry_at)}: [{error.code}] {error.message}"

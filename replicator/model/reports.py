@@ -164,7 +164,9 @@ class EngineReport(ReportModel):
 
     rung: str = Field(description="A short name, which the target documents.")
     reason: str | None = Field(
-        None, description="Why not a faster one, in a few words without values of rows; None for the fastest."
+        None,
+        description="Why not a faster one, in a few words without values of rows; None for the fastest, and for one that the configuration "
+        "asks for.",
     )
 
 

@@ -148,7 +148,9 @@ class EngineStatus(StatusModel):
     """What applied the last batch, of a target that has several ways to do it."""
 
     rung: str = Field(description="A short name, which the target documents.")
-    reason: str | None = Field(description="Why not a faster one; null for the fastest.")
+    reason: str | None = Field(
+        description="Why not a faster one; null for the fastest, and for one that the configuration asks for."
+    )
 
 
 class VerifiedTableStatus(StatusModel):

@@ -14,6 +14,7 @@ from replicator.model.errors import LogGapError, ReplicatorError, with_names
 from replicator.model.reports import RunningStep, SnapshotStep
 from replicator.model.status import (
     AlarmStatus,
+    EngineStatus,
     ErrorStatus,
     FindingStatus,
     MergedStatus,
@@ -69,6 +70,10 @@ def test_texts_of_others_are_no_markup(
     printed = capsys.readouterr().out
     assert f"{ODD}: [schema_conflict] [errno 28] {ODD}\n    → Do [this]." in printed
     assert f"{ODD}: keeps columns that the source dropped: [bold]old" in printed
+    assert "was slow" not in printed
+    slow = document.tables[0].model_copy(update={"engine": EngineStatus(rung="L0", reason=ODD)})
+    show.status(document.model_copy(update={"tables": (slow,)}))
+    assert f"{ODD}: its last batch was slow (L0): {ODD}\n" in capsys.readouterr().out
     assert f"{ODD}: its name in the source is public.[bold]new" in printed
     assert printed.count(ODD) == 8
 

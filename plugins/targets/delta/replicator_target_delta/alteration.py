@@ -20,17 +20,15 @@ from replicator_target_delta.ddl import STATISTICS_MAX, NewTable, listed, listed
 from replicator_target_delta.lane.creation import CLUSTERING, NO_ZONE, clustering_domain, has_no_zone
 from replicator_target_delta.lane.known import (
     FIELD_METADATA,
-    ID,
     MAPPING_MODE,
     MAX_ID,
-    PHYSICAL,
     STATISTICS_COLUMNS,
-    TYPE_CHANGES,
     WIDENING,
     WIDENS,
 )
 from replicator_target_delta.logstore import CONSTRAINT, obstacle
-from replicator_target_delta.tablelog import SCHEMA, TableLog
+from replicator_target_delta.mapping import ID, PHYSICAL, TYPE_CHANGES, columns_property, fields_of
+from replicator_target_delta.tablelog import COLUMNS, SCHEMA, TableLog
 
 _STATISTICS_COUNT: Final = "delta.dataSkippingNumIndexedCols"
 
@@ -89,7 +87,7 @@ def altered(log: TableLog, actual: NewTable, wanted: NewTable, steps: Steps, *, 
         RefusedError: It has something that is not known here, or is not what it was made as.
     """
     _check(log)
-    found: dict[str, Field] = {field["name"]: field for field in _fields(log)}
+    found: dict[str, Field] = {field["name"]: field for field in fields_of(log.metadata)}
     before = {field["name"]: field for field in actual.fields}
     for name, field in before.items():
         if name not in found or found[name]["type"] != field["type"]:
@@ -102,6 +100,7 @@ def altered(log: TableLog, actual: NewTable, wanted: NewTable, steps: Steps, *, 
     strangers = [field for name, field in found.items() if name not in before]
     if clash := {folded(field["name"]) for field in strangers} & {folded(name) for name in origin}:
         raise RefusedError(f"somebody has added a column {min(clash)}")
+    columns = columns_property(fields)
     fields += strangers
     origin |= {field["name"]: field["name"] for field in strangers}
     domain = _domain(log, fields)
@@ -109,6 +108,7 @@ def altered(log: TableLog, actual: NewTable, wanted: NewTable, steps: Steps, *, 
     configuration = {
         **_with_statistics(log.properties, origin, _clustered_by(domain, fields)),
         SCHEMA: wanted.properties[SCHEMA],
+        COLUMNS: columns,
         MAX_ID: str(max(last_id, _last_id(log))),
         **({WIDENS: "true"} if is_mixed else {}),
     }
@@ -133,7 +133,7 @@ def _check(log: TableLog) -> None:
         raise RefusedError("the table is partitioned")
     if log.properties.get(MAPPING_MODE) != "name":
         raise RefusedError("the table's columns are not mapped by name")
-    for field in _fields(log):
+    for field in fields_of(log.metadata):
         if unknown_keys := field["metadata"].keys() - FIELD_METADATA:
             raise RefusedError(f"the column {field['name']} has {min(unknown_keys)}")
         if not {ID, PHYSICAL} <= field["metadata"].keys():
@@ -169,13 +169,8 @@ def _columns(
     return columns
 
 
-def _fields(log: TableLog) -> Sequence[Field]:
-    fields: Sequence[Field] = json.loads(log.metadata["schemaString"])["fields"]
-    return fields
-
-
 def _last_id(log: TableLog) -> int:
-    given, ids = log.properties.get(MAX_ID, "0"), [int(field["metadata"][ID]) for field in _fields(log)]
+    given, ids = log.properties.get(MAX_ID, "0"), [int(field["metadata"][ID]) for field in fields_of(log.metadata)]
     return max([int(given) if given.isdigit() else 0, *ids])
 
 

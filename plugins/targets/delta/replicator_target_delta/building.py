@@ -17,14 +17,31 @@ leaves a building that the next claim removes. An older epoch is refused by the 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from threading import Lock
+from typing import Any, Final
+from uuid import uuid4
 
 from replicator.model.schema import TableId
+from replicator.plugins import get_logger
 from replicator.plugins.target import EMPTY_LEDGER, Ledger, TargetTable
-from replicator_target_delta.ledger import EPOCH_MAX, Entry, Look, adopted, entries_of
+from replicator_target_delta.ledger import EPOCH_MAX, Claimed, Entry, Look, adopted, entries_of, record_alone
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import DROPPED, INCARNATION, STATE, UUID, TableLog, read_log
+from replicator_target_delta.tablelog import (
+    DROPPED,
+    INCARNATION,
+    STATE,
+    UUID,
+    DamagedLogError,
+    TableLog,
+    read_log,
+    readable_below,
+)
+
+_OF_VERSION: Final = re.compile(r"\.?(\d{20})\..*")
+_log = get_logger("target.delta")
 
 
 def is_older(table: TargetTable, log: Look) -> bool:
@@ -46,7 +63,11 @@ def newest(storage: Storage, table: TargetTable) -> Ledger | None:
     Raises:
         TableError: Another replicator has taken the table over.
     """
-    log = read_log(storage, storage.table_path(table.table))
+    path = storage.table_path(table.table)
+    try:
+        log = read_log(storage, path)
+    except DamagedLogError as error:
+        log, _ = _readable(storage, path, table, error)
     if log is None or log.properties.get(UUID) != table.uuid:
         return None
     entries = entries_of(table, log.transactions)
@@ -61,6 +82,46 @@ def newest(storage: Storage, table: TargetTable) -> Ledger | None:
         own = Entry.of(built.transactions.get(of_newest.ledger_name))
         last = last if own is None else own.last
     return Ledger(incarnation=incarnation, epoch=entry.epoch, last_applied=last)
+
+
+def claim_log(
+    session: Any, storage: Storage, path: str, table: TargetTable, plan: Callable[[Look], Claimed]
+) -> tuple[Look, Claimed] | None:
+    """As `record_alone`; a new incarnation leaves out of the table's log what nobody can read."""
+    try:
+        return record_alone(session, storage, path, plan)
+    except DamagedLogError as error:
+        _leave_out(storage, path, table, error)
+        return record_alone(session, storage, path, plan)
+
+
+def _readable(storage: Storage, path: str, table: TargetTable, error: DamagedLogError) -> tuple[TableLog, int]:
+    """As `readable_below`, of a table that is to be recreated.
+
+    Raises:
+        DamagedLogError: It is not, or there is nothing to continue from.
+    """
+    log, lowest = readable_below(storage, path, error)
+    if log is None:
+        raise DamagedLogError(str(error))
+    if not is_older(table, log):
+        raise error
+    return log, lowest
+
+
+def _leave_out(storage: Storage, path: str, table: TargetTable, error: DamagedLogError) -> None:
+    """Give a commit that nobody can read, and what follows it, names that do not belong to a log.
+
+    The table is then what it was before that commit, until the new incarnation is swapped in.
+    """
+    _, lowest = _readable(storage, path, table, error)
+    folder = f"{path}/_delta_log"
+    # The newest first: after a crash the log has no gap.
+    for name in sorted(storage.names(folder), key=lambda name: name.removeprefix("."), reverse=True):
+        # Also the checksums that Hadoop keeps of files: the next file of that name has another one.
+        if (match := _OF_VERSION.fullmatch(name)) and int(match[1]) >= lowest:
+            storage.rename(f"{folder}/{name}", f"{folder}/unreadable-{name.removeprefix('.')}-{uuid4().hex}")
+    _log.warning("log_left_out", table=str(table.table), version=lowest)
 
 
 def path_of(storage: Storage, table: TargetTable, log: TableLog | None) -> str:

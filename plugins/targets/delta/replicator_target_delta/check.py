@@ -13,7 +13,7 @@ from replicator.model.naming import path_part
 from replicator.model.schema import TableId
 from replicator.plugins.kit.ledger import not_ours
 from replicator_target_delta.storage import BUILDINGS, Storage
-from replicator_target_delta.tablelog import UUID, DamagedLogError, read_log
+from replicator_target_delta.tablelog import UUID, DamagedLogError, TableLog, read_log, readable_below
 
 _FOLDER_NAME_MAX: Final = 255
 _PROBE: Final = "_replicator_probe"
@@ -55,15 +55,15 @@ def existing_problems(storage: Storage, table: TableId, uuid: str, adopt: str) -
     """What already exists where the table is to be, if it is not the table of this replicator and may not be adopted."""
     path = storage.table_path(table)
     kind = storage.kind(path)
-    if kind is pafs.FileType.NotFound:
-        return []
     if kind is pafs.FileType.File:
         action = "Move it away, or choose another target.path."
         return [_problem("target_occupied", f"{path} is a file.", table, action)]
     try:
-        log = read_log(storage, path)
+        log = read_log(storage, path)  # nothing is nobody's
     except DamagedLogError as error:
-        return [_problem("target_unreadable", str(error), table, "Move the folder away.")]
+        # What applies it says so: only then it can be recreated.
+        is_ours = error.version is not None and _owner(readable_below(storage, path, error)[0]) == uuid
+        return [] if is_ours else [_problem("target_unreadable", str(error), table, "Move the folder away.")]
     except OSError as error:
         message = f"The Delta log in {path} cannot be read: {error}."
         return [_problem("target_unreadable", message, table, "Move the folder away.")]
@@ -72,10 +72,14 @@ def existing_problems(storage: Storage, table: TableId, uuid: str, adopt: str) -
         if set(storage.names(path)) <= {"_delta_log"}:
             return []
         return [Problem.of(occupied(path, table))]
-    owner = log.properties.get(UUID)
+    owner = _owner(log)
     if adopt == "replace" or (owner is not None and owner == uuid):
         return []
     return [Problem.of(not_ours(table, owner, "target.path"))]
+
+
+def _owner(log: TableLog | None) -> str | None:
+    return None if log is None else log.properties.get(UUID)
 
 
 def occupied(path: str, table: TableId) -> TableError:

@@ -8,7 +8,7 @@ import pyarrow.fs as pafs
 
 from replicator.plugins.target import TargetTable
 from replicator_target_delta.storage import DROP_MARK, Storage
-from replicator_target_delta.tablelog import UUID, DamagedLogError, read_log
+from replicator_target_delta.tablelog import UUID, DamagedLogError, read_log, readable_below
 
 
 def drop_folder(storage: Storage, path: str, table: TargetTable) -> bool:
@@ -23,10 +23,11 @@ def drop_folder(storage: Storage, path: str, table: TargetTable) -> bool:
     is_marked = _is_marked(storage, mark, table)
     try:
         log = read_log(storage, path)
-    except DamagedLogError:
-        if not is_marked:
+    except DamagedLogError as error:
+        # What an attempt before left of it; or whose it was before a commit that nobody can read.
+        log = None if is_marked or error.version is None else readable_below(storage, path, error)[0]
+        if log is None and not is_marked:
             raise
-        log = None  # what an attempt before left of it
     if log is not None:
         if log.properties.get(UUID) != table.uuid:
             return False

@@ -40,7 +40,7 @@ _log = get_logger("target.delta")
 
 def merged_by_spark(reason: str) -> EngineReport:
     """The engine of a batch that the lane does not apply."""
-    return EngineReport(rung="L0", reason=reason)
+    return EngineReport(rung="L0", reason=None if reason == SPARK_WANTED else reason)
 
 
 def found_by_spark(reason: str) -> EngineReport:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from replicator.model.errors import (
     CorruptStreamError,
@@ -20,6 +20,7 @@ from replicator.model.errors import (
 )
 from replicator.plugins.target import Batch, TargetTable
 from replicator.spark.session import local_folder, spark_error
+from replicator_target_delta.mapping import conflict
 from replicator_target_delta.tablelog import DamagedLogError
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]{4,})\]")
@@ -88,10 +89,17 @@ _UNKNOWN: Final = "no further reason given"
 _REFUSED: Final = re.compile(r"(?:Analysis|Parse|IllegalArgument|DeltaAnalysis|DeltaIllegalArgument)Exception")
 _SHAPE: Final = re.compile(
     r"DATATYPE_MISMATCH|CAST_OVERFLOW|CAST_INVALID_INPUT|NUMERIC_VALUE_OUT_OF_RANGE|ARITHMETIC_OVERFLOW|UNRESOLVED_COLUMN|DELTA_FAILED_TO_MERGE"
-    r"|DELTA_MERGE_UNRESOLVED|DELTA_SCHEMA|DELTA_METADATA_MISMATCH|DELTA_VIOLATE_CONSTRAINT|DELTA_UNSUPPORTED|PARQUET_COLUMN_DATA_TYPE_MISMATCH"
+    r"|DELTA_MERGE_UNRESOLVED|DELTA_SCHEMA|DELTA_METADATA_MISMATCH|DELTA_UNSUPPORTED|PARQUET_COLUMN_DATA_TYPE_MISMATCH"
 )
 
 
+_RESTORE_LOG: Final = (
+    "Restore the log, or move the folder away and recreate the table: replicator snapshot NAME TABLE --recreate."
+)
+_RESTORE_COMMIT: Final = (
+    "Restore the file, or recreate the table: replicator snapshot NAME TABLE --recreate. Then the file gets another name, and the table "
+    "continues without it."
+)
 RECREATE: Final = "Run `replicator snapshot NAME TABLE --recreate`."
 
 
@@ -103,6 +111,21 @@ def not_readable(table: TargetTable, why: str, *, action: str = "Run the command
         table=str(table.table),
         action=action,
     )
+
+
+def refuse_columns_of_others(table: str, metadata: Mapping[str, Any]) -> None:
+    """Refuse a table whose columns are no longer those that Replicator made.
+
+    Raises:
+        SchemaConflictError: `schema_conflict`.
+    """
+    if (why := conflict(metadata)) is not None:
+        raise SchemaConflictError(
+            f"Somebody else changed the columns of the target table. {why}",
+            code="schema_conflict",
+            table=table,
+            action=RECREATE,
+        )
 
 
 @contextmanager
@@ -134,12 +157,8 @@ def translate(
     if lost := spark_error(error):
         return lost
     if isinstance(error, DamagedLogError):
-        return TableError(
-            str(error),
-            code="target_unreadable",
-            table=table,
-            action="Restore the log, or move the folder away and recreate the table: replicator snapshot NAME TABLE --recreate.",
-        )
+        action = _RESTORE_LOG if not error.version else _RESTORE_COMMIT
+        return TableError(str(error), code="target_unreadable", table=table, action=action)
     text = str(error)
     return (
         _of_log(text, table)
@@ -186,7 +205,7 @@ def _of_log(text: str, table: str) -> ReplicatorError | None:
         f"The Delta log of the table cannot be read: {words_of(text)}.",
         code="target_unreadable",
         table=table,
-        action="Restore the log, or move the folder away and recreate the table: replicator snapshot NAME TABLE --recreate.",
+        action=_RESTORE_LOG,
     )
 
 
@@ -297,13 +316,27 @@ def _of_data(text: str, table: str) -> ReplicatorError | None:
             table=table,
             action="Report this as a bug.",
         )
+    if "DELTA_CANNOT_MODIFY_APPEND_ONLY" in text:
+        return TargetUnavailableError(
+            f"Somebody else made the target table append-only: {words_of(text)}.",
+            code="spark_failed",
+            table=table,
+            action="Run ALTER TABLE … UNSET TBLPROPERTIES ('delta.appendOnly') on it. The batch is retried automatically.",
+        )
+    if "DELTA_VIOLATE_CONSTRAINT" in text:
+        return SchemaConflictError(
+            f"A constraint that somebody else added to the target table refuses a row: {words_of(text)}.",
+            code="schema_conflict",
+            table=table,
+            action="Drop it (ALTER TABLE … DROP CONSTRAINT …). Then run `replicator snapshot NAME TABLE`.",
+        )
     # A mismatch met while reading a file is the file's fault, not the batch's.
     if _SHAPE.search(text) and "FAILED_READ_FILE" not in text:
         return SchemaConflictError(
             f"Spark refuses the batch: {words_of(text)}.",
             code="schema_conflict",
             table=table,
-            action="Run `replicator snapshot NAME TABLE`.",
+            action=RECREATE,
         )
     return None
 

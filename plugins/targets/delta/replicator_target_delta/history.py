@@ -2,7 +2,8 @@
 
 A commit is ours if it records one of our ledgers. Delta writes a merge's counts into its own commit (`operationMetrics`); what Delta does
 not count is stored with them (`userMetadata`), so a crash after the commit loses neither. A commit of others counts if one of its files
-changes data: OPTIMIZE, VACUUM and REORG do not. RESTORE changes the data and keeps our ledgers, so it is never ours.
+changes data: OPTIMIZE, VACUUM and REORG do not. So does one that leaves other columns than those that we made (`mapping`). RESTORE
+changes the data and keeps our ledgers, so it is never ours.
 
 Commits are looked at once: `position` is the last version seen and the identity of its commit. Delta removes old commits from the log;
 versions that it removed before they were seen are named, because nobody can say any more who made them.
@@ -18,6 +19,7 @@ from typing import Any, Final
 
 from replicator.model.merged import Merged
 from replicator.plugins.target import Audit, TargetTable
+from replicator_target_delta.mapping import conflict
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import DamagedLogError
 
@@ -62,10 +64,16 @@ class _Commit:
     info: Mapping[str, Any]
     ledgers: Sequence[str]
     changes_data: bool
+    metadata: Mapping[str, Any] | None
 
     @property
     def id(self) -> str | None:
         return self.info.get("txnId")
+
+    @property
+    def changes_columns(self) -> bool:
+        """Whether it leaves columns that are not those which Replicator made."""
+        return self.metadata is not None and conflict(self.metadata) is not None
 
     @property
     def swapped(self) -> int | None:
@@ -162,7 +170,7 @@ def audit(storage: Storage, path: str, table: TargetTable, since: str | None, *,
             counted = commit.counts() if table.ledger_name in commit.ledgers else Merged()
             position = replace(position, version=commit.version, commit=commit.id, merged=position.merged + counted)
             continue
-        if commit.changes_data:
+        if commit.changes_data or commit.changes_columns:
             others.append(f"version {commit.version}: {commit.info.get('operation', 'unknown operation')}")
         position = replace(position, version=commit.version, commit=commit.id)
     return _audit(position, others, unseen)
@@ -221,14 +229,17 @@ def _read(storage: Storage, folder: str, version: int) -> _Commit | None:
     info: Mapping[str, Any] = {}
     ledgers: list[str] = []
     changes_data = False
+    metadata: Mapping[str, Any] | None = None
     try:
         for line in data.splitlines():
             if line.startswith(b'{"commitInfo"'):
                 info = json.loads(line)["commitInfo"]
             elif line.startswith(b'{"txn"'):
                 ledgers.append(json.loads(line)["txn"]["appId"])
+            elif line.startswith(b'{"metaData"'):
+                metadata = json.loads(line)["metaData"]
             elif not changes_data and line.startswith(_FILES):
                 changes_data = next(iter(json.loads(line).values())).get("dataChange", True)
     except (ValueError, KeyError) as error:
-        raise DamagedLogError(f"Version {version} of the Delta log in {folder} cannot be read: {error}.") from error
-    return _Commit(version=version, info=info, ledgers=ledgers, changes_data=changes_data)
+        raise DamagedLogError.of_commit(folder, version, error) from error
+    return _Commit(version=version, info=info, ledgers=ledgers, changes_data=changes_data, metadata=metadata)

@@ -28,9 +28,10 @@ from replicator.model.errors import TableError, TargetUnavailableError
 from replicator.plugins.kit.ledger import Held, fenced, not_ours, set_back
 from replicator.plugins.target import EMPTY_LEDGER, TargetTable
 from replicator_target_delta.logstore import LogStore, commit, obstacle
+from replicator_target_delta.mapping import columns_property, fields_of
 from replicator_target_delta.scala import Scala
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import DROPPED, INCARNATION, STATE, UUID, DamagedLogError, read_log
+from replicator_target_delta.tablelog import COLUMNS, DROPPED, INCARNATION, STATE, UUID, DamagedLogError, read_log
 
 _SEQUENCE_BITS: Final = 44
 _SEQUENCE_MASK: Final = (1 << _SEQUENCE_BITS) - 1
@@ -209,12 +210,15 @@ def record_alone(
     table is not one that `logstore` knows, or others are faster again and again, Delta's optimistic transaction commits.
 
     Raises:
+        DamagedLogError: A commit cannot be read by anybody.
         Exception: What `plan` raises; py4j's, if the commit failed.
     """
     for _ in range(_PUTS_MAX):
         try:
             log = read_log(storage, path)
-        except (DamagedLogError, FileNotFoundError):
+        except (DamagedLogError, FileNotFoundError) as error:
+            if isinstance(error, DamagedLogError) and error.version is not None:
+                raise  # nobody can read it
             # Not understood here, or cleaned up between two looks: Spark reads it, or says why it cannot.
             break
         if log is None:
@@ -319,7 +323,7 @@ class Transaction:
         if self.exists:
             old = self._txn.metadata()
             self._txn.updateProtocol(self._txn.protocol().merge(self._scala.seq([shape.protocol()])))
-            self._txn.updateMetadataForTableOverwrite(self._changed(new, old.id(), new.configuration()))
+            self._txn.updateMetadataForTableOverwrite(self._changed(new, old.id(), self._with_columns(new)))
             actions += [
                 self._delta.actions.DomainMetadata(domain.domain(), domain.configuration(), True)
                 for domain in self._scala.list(self._txn.snapshot().domainMetadata())
@@ -327,7 +331,7 @@ class Transaction:
             ]
         else:
             # In this order: the metadata of a new table would set the protocol to the least that it needs itself.
-            self._txn.updateMetadataForNewTable(self._changed(new, new.id(), new.configuration()))
+            self._txn.updateMetadataForNewTable(self._changed(new, new.id(), self._with_columns(new)))
             self._txn.updateProtocol(shape.protocol())
         actions += [self._scala.action(file) for file in files]
         if note is not None:
@@ -352,6 +356,11 @@ class Transaction:
         entries = [self._delta.actions.SetTransaction(name, version, now) for name, version in ledgers.items()]
         operation = self._scala.object(self._delta.DeltaOperations, "ManualUpdate")
         self._txn.commit(self._scala.seq([*actions, *entries]), operation)
+
+    def _with_columns(self, new: Any) -> Any:
+        """The properties of a table that was made for this, and those that say which columns are ours: all of them."""
+        fields = fields_of({"schemaString": new.schemaString()})
+        return self._scala.immutable_map({COLUMNS: columns_property(fields), **self._scala.map(new.configuration())})
 
     def _changed(self, metadata: Any, table_id: str, configuration: Any) -> Any:
         return metadata.copy(

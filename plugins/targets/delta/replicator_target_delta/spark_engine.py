@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from replicator.model.errors import FatalError
 from replicator.plugins.kit.ledger import fenced, not_ours
 from replicator.plugins.target import Batch
-from replicator_target_delta.errors import is_missing
+from replicator_target_delta.errors import is_missing, refuse_columns_of_others
 from replicator_target_delta.held import HeldTable
-from replicator_target_delta.ledger import Entry, Transaction, check_last, claim_lost, identified
+from replicator_target_delta.ledger import Entry, Transaction, check_last, claim_lost, exists, identified
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import UUID, read_log
 
@@ -34,6 +34,9 @@ def check_claim(held: HeldTable, storage: Storage) -> int:
     if recorded is None:
         raise claim_lost(table)
     check_last(table, Entry.of(recorded), held.last)
+    assert log is not None, "it has our ledger"
+    if exists(table, log.properties):
+        refuse_columns_of_others(str(table.table), log.metadata)
     return recorded
 
 

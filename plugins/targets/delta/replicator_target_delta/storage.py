@@ -147,6 +147,10 @@ class Storage:
                 while piece := stream.read(_PIECE):
                     output.write(piece)
 
+    def rename(self, path: str, new: str) -> None:
+        """Give a file another path."""
+        self._fs.move(self._inner(path), self._inner(new))
+
     def remove(self, path: str) -> None:
         """Remove a file or a folder with everything inside; nothing if it is not there."""
         inner = self._inner(path)

@@ -23,6 +23,7 @@ UUID: Final = "replicator.uuid"
 TABLE: Final = "replicator.table"
 INCARNATION: Final = "replicator.incarnation"
 SCHEMA: Final = "replicator.schema"
+COLUMNS: Final = "replicator.columns"
 STATE: Final = "replicator.state"
 LIVE: Final = "live"
 DROPPED: Final = "dropped"
@@ -54,11 +55,27 @@ class TableLog:
 
 
 class DamagedLogError(Exception):
-    """There is a Delta log, and it cannot be understood. The message says which, and why."""
+    """There is a Delta log, and it cannot be understood. The message says which, and why.
+
+    `version` is that of a commit that cannot be read by anybody, for example one that was written in half.
+    """
+
+    def __init__(self, message: str, *, version: int | None = None) -> None:
+        super().__init__(message)
+        self.version = version
+
+    @classmethod
+    def of_commit(cls, folder: str, version: int, error: Exception) -> DamagedLogError:
+        """The error for a commit that cannot be read."""
+        why = str(error) if isinstance(error, ValueError) else type(error).__name__
+        return cls(
+            f"Version {version} of the Delta log cannot be read. Its file is {folder}/{version:020}.json: {why}.",
+            version=version,
+        )
 
 
-def read_log(storage: Storage, path: str) -> TableLog | None:
-    """Read the newest version of the table at `path`; None if no Delta table is there.
+def read_log(storage: Storage, path: str, *, below: int | None = None) -> TableLog | None:
+    """Read the newest version of the table at `path`, or the newest below another; None if no Delta table is there.
 
     Raises:
         DamagedLogError: There is a log, and it cannot be understood.
@@ -66,17 +83,32 @@ def read_log(storage: Storage, path: str) -> TableLog | None:
     """
     folder = f"{path}/_delta_log"
     try:
-        return _read_log(storage, folder)
+        return _read_log(storage, folder, below)
     except (ValueError, KeyError) as error:
         raise DamagedLogError(f"The Delta log in {folder} cannot be read: {error}.") from error
 
 
-def _read_log(storage: Storage, folder: str) -> TableLog | None:
-    commits: dict[int, str] = {}
+def readable_below(storage: Storage, path: str, error: DamagedLogError) -> tuple[TableLog | None, int]:
+    """The newest version below what nobody can read of a log, None if there is none; and the lowest version that nobody can read.
+
+    Raises:
+        DamagedLogError: The log has another damage.
+    """
+    if error.version is None:
+        raise error
+    try:
+        return read_log(storage, path, below=error.version), error.version
+    except DamagedLogError as lower:
+        return readable_below(storage, path, lower)
+
+
+def _read_log(storage: Storage, folder: str, below: int | None) -> TableLog | None:
+    commits: set[int] = set()
     parts_of: dict[tuple[int, int], list[str]] = {}
-    for name in storage.names(folder):
+    names = [name for name in storage.names(folder) if below is None or name < f"{below:020}"]
+    for name in names:
         if match := _COMMIT.fullmatch(name):
-            commits[int(match[1])] = name
+            commits.add(int(match[1]))
         elif match := _CHECKPOINT.fullmatch(name):
             parts_of.setdefault((int(match[1]), int(match["parts"] or 1)), []).append(name)
     # One in several parts that lacks some is the remains of an attempt to write it.
@@ -88,7 +120,7 @@ def _read_log(storage: Storage, folder: str) -> TableLog | None:
     # Newest first: the first of each kind that is met is the one that counts.
     for version in range(newest, -1, -1):
         if version in commits:
-            found.add(_json_actions(storage.read(f"{folder}/{commits[version]}")))
+            found.add(_commit_actions(storage, folder, version))
         elif version not in checkpoints:
             raise ValueError(f"version {version} is missing")
         if version in checkpoints:
@@ -128,8 +160,22 @@ class _Found:
             self.unknown.update(action.keys() - {*_WANTED, *_OF_FILES})
 
 
+def _commit_actions(storage: Storage, folder: str, version: int) -> list[dict[str, Any]]:
+    data = storage.read(f"{folder}/{version:020}.json")
+    try:
+        actions = _json_actions(data)
+        _Found().add(actions)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedLogError.of_commit(folder, version, error) from error
+    return actions
+
+
 def _json_actions(data: bytes) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in data.splitlines() if line and not line.startswith(_SKIPPED)]
+    lines = [line for line in data.splitlines() if line.strip()]
+    # Of a file that was written in half, the last line is the one that shows it.
+    last = len(lines) - 1
+    actions = [json.loads(line) for n, line in enumerate(lines) if n == last or not line.startswith(_SKIPPED)]
+    return [action for action in actions if action.keys().isdisjoint(_OF_FILES)]
 
 
 def _checkpoint_actions(storage: Storage, folder: str, names: list[str]) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ from replicator_target_delta.comments import comment_notices
 from replicator_target_delta.config import DIRECT_ROWS, LOG_RETENTION_MIN, DeltaLakeConfig
 from replicator_target_delta.dropping import drop_folder
 from replicator_target_delta.engine import DIRECT, DirectTable, Lanes, Pace, found_by_spark, merged_by_spark
-from replicator_target_delta.errors import translated
+from replicator_target_delta.errors import refuse_columns_of_others, translated
 from replicator_target_delta.held import HeldTable
 from replicator_target_delta.lane.index import KEYS_TOO_LARGE
 from replicator_target_delta.ledger import (
@@ -158,7 +158,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
         # Audits read what merges counted in their commits.
         session.conf.set("spark.databricks.delta.history.metricsEnabled", "true")
         path = self._storage.table_path(table.table)
-        found = record_alone(session, self._storage, path, lambda log: self._plans.claim(table, log))
+        found = building.claim_log(session, self._storage, path, table, lambda log: self._plans.claim(table, log))
         is_building = found is not None and building.is_older(table, found[0])
         self._buildings.sweep(self._storage, table, but=table.incarnation if is_building else None)
         if is_building:
@@ -269,6 +269,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
             if own is None:
                 raise claim_lost(table)
             check_last(table, own, held.last)
+            refuse_columns_of_others(str(table.table), log.metadata)
             self._check_schema(table, log.properties, actual)
             return claimed.records
 

@@ -11,8 +11,9 @@ from replicator.plugins.target import TargetTable
 from replicator.plugins.verification import TableState
 from replicator_target_delta.building import path_of
 from replicator_target_delta.duckdb_state import duckdb_state
-from replicator_target_delta.errors import not_readable, translated
+from replicator_target_delta.errors import RECREATE, not_readable, translated
 from replicator_target_delta.ledger import exists
+from replicator_target_delta.mapping import conflict
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import read_log
 from replicator_target_delta.version import number_at, read_version
@@ -32,6 +33,9 @@ def open_state(
                 version = read_version(storage, path, number)
                 if not exists(table, version.properties):
                     raise not_readable(table, "The table did not exist then")
+                if (changed := conflict(version.metadata)) is not None:
+                    why = f"Somebody else changed its columns. {changed.removesuffix('.')}"
+                    raise not_readable(table, why, action=RECREATE)
                 state = stack.enter_context(duckdb_state(storage, path, version, table, schema, columns))
             except EngineNeededError as why:
                 raise not_readable(table, f"It is not understood without Spark: {why}") from why

@@ -16,10 +16,11 @@ from urllib.parse import unquote
 from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator.plugins.target import TargetTable
 from replicator_target_delta.errors import not_readable
-from replicator_target_delta.lane.known import MAPPING_MODE, PHYSICAL, WIDENING
+from replicator_target_delta.lane.known import MAPPING_MODE, WIDENING
 from replicator_target_delta.lane.log import checkpoint_actions, newest_checkpoint
 from replicator_target_delta.lane.vectors import Descriptor
 from replicator_target_delta.ledger import Entry
+from replicator_target_delta.mapping import PHYSICAL, fields_of
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import read_log
 
@@ -50,8 +51,7 @@ class Version:
     @property
     def fields(self) -> Sequence[Mapping[str, Any]]:
         """The table's columns, as the log has them."""
-        fields: Sequence[Mapping[str, Any]] = json.loads(self.metadata["schemaString"])["fields"]
-        return fields
+        return fields_of(self.metadata)
 
     @property
     def physical(self) -> Mapping[str, str]:

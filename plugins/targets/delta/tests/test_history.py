@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from replicator.model.merged import Merged
-from replicator.model.schema import TableId
+from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TargetTable
 from replicator_target_delta import history
+from replicator_target_delta.ddl import new_table
+from replicator_target_delta.lane.creation import first_version
 from replicator_target_delta.ledger import Entry
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import DamagedLogError
@@ -54,6 +58,14 @@ class Log:
         found = history.audit(self.storage, self.path, TABLE, self.position)
         self.position, self.merged, self.unseen = found.position, found.merged, found.unseen
         return list(found.changed_by_others)
+
+
+def made() -> dict[str, Any]:
+    """The metadata with which the table was made."""
+    columns = (Column(name=name, type=pa.string(), source_type="text") for name in ("id", "note"))
+    new = new_table(TABLE, TableSchema(table=TABLE.table, columns=tuple(columns), key=("id",)), clustering=False)
+    found = next(action["metaData"] for action in first_version(new, {}, 0) if "metaData" in action)
+    return copy.deepcopy(found)
 
 
 @pytest.fixture
@@ -120,8 +132,19 @@ def test_upkeep_by_anybody_changes_no_data(log: Log) -> None:
         log.commit(operation, MOVED, {"remove": {"path": "a", "dataChange": False}})
     log.commit("VACUUM START")
     log.commit("VACUUM END")
-    log.commit("SET TBLPROPERTIES", {"metaData": {"configuration": {}}})
+    metadata = made()
+    metadata["configuration"]["x"] = "y"
+    log.commit("SET TBLPROPERTIES", {"metaData": metadata})
     assert log.audit() == []
+
+
+def test_others_who_change_our_columns_are_named_although_no_file_changes(log: Log) -> None:
+    metadata = made()
+    log.commit(
+        "RENAME COLUMN", {"metaData": {**metadata, "schemaString": metadata["schemaString"].replace("note", "x")}}
+    )
+    log.commit("RENAME COLUMN", {"metaData": metadata})
+    assert log.audit() == ["version 1: RENAME COLUMN"]
 
 
 def test_a_log_that_went_back_is_named(log: Log) -> None:

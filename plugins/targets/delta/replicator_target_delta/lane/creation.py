@@ -9,6 +9,8 @@ from uuid import uuid4
 
 from replicator_target_delta.ddl import NewTable
 from replicator_target_delta.lane.actions import Action, transaction
+from replicator_target_delta.mapping import columns_property
+from replicator_target_delta.tablelog import COLUMNS
 
 _ALWAYS: Final = ("appendOnly", "invariants")
 _CLUSTERED: Final = ("clustering", "domainMetadata")
@@ -56,7 +58,11 @@ def first_version(new: NewTable, ledgers: Mapping[str, int], now_ms: int) -> Seq
                 "format": {"provider": "parquet", "options": {}},
                 "schemaString": json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False),
                 "partitionColumns": [],
-                "configuration": {**new.properties, "delta.columnMapping.maxColumnId": str(len(fields))},
+                "configuration": {
+                    **new.properties,
+                    COLUMNS: columns_property(fields),
+                    "delta.columnMapping.maxColumnId": str(len(fields)),
+                },
                 "createdTime": now_ms,
             }
         },

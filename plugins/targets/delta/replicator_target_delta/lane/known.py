@@ -5,13 +5,13 @@ A list of the harmless: what stands on it was examined, everything else sends th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator_target_delta.lane.log import LogState
+from replicator_target_delta.mapping import ID, PHYSICAL, TYPE_CHANGES, fields_of
 
 _READER_VERSION: Final = 3
 _WRITER_VERSION: Final = 7
@@ -32,10 +32,6 @@ _HARMLESS: Final = frozenset(
     }
 )  # fmt: skip
 _REQUIRED: Final = {MAPPING_MODE: "name", _VECTORS: "true"}
-ID: Final = "delta.columnMapping.id"
-PHYSICAL: Final = "delta.columnMapping.physicalName"
-TYPE_CHANGES: Final = "delta.typeChanges"
-"""The types that a column had before: older data files have it in one of them."""
 FIELD_METADATA: Final = frozenset({ID, PHYSICAL, TYPE_CHANGES, "comment"})
 
 
@@ -60,7 +56,10 @@ def known_columns(state: LogState, fields: Sequence[Mapping[str, Any]]) -> Seque
         EngineNeededError: It is not.
     """
     columns = columns_as_found(state)
-    if [_shape(field) for field in _fields(state)] != [_shape(field) for field in fields]:
+    found = fields_of(state.metadata)
+    if added := {field["name"] for field in found} - {field["name"] for field in fields}:
+        raise EngineNeededError(f"somebody else added the column {min(added)}")
+    if [_shape(field) for field in found] != [_shape(field) for field in fields]:
         raise EngineNeededError("the table's columns are not those of the source")
     return columns
 
@@ -79,7 +78,7 @@ def columns_as_found(state: LogState) -> Sequence[TargetColumn]:
         raise EngineNeededError("the table is partitioned")
     if (state.metadata.get("format") or {}).get("provider") != "parquet":
         raise EngineNeededError("the table's files are not Parquet")
-    found = _fields(state)
+    found = fields_of(state.metadata)
     for field in found:
         if unknown := field["metadata"].keys() - FIELD_METADATA:
             raise EngineNeededError(f"a column has {min(unknown)}")
@@ -111,11 +110,6 @@ def _check_properties(properties: Mapping[str, str]) -> None:
         # Those of users and of ours mean nothing to Delta.
         if name.lower().startswith("delta.") and name not in _HARMLESS and name not in _REQUIRED:
             raise EngineNeededError(f"the table has the property {name}")
-
-
-def _fields(state: LogState) -> Sequence[Mapping[str, Any]]:
-    fields: Sequence[Mapping[str, Any]] = json.loads(state.metadata["schemaString"])["fields"]
-    return fields
 
 
 def _shape(field: Mapping[str, Any]) -> tuple[Any, ...]:

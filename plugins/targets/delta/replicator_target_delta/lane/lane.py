@@ -41,6 +41,7 @@ from replicator.plugins.kit.ledger import not_ours
 from replicator.plugins.target import Batch, TargetTable
 from replicator_target_delta import ddl
 from replicator_target_delta.config import DIRECT_ROWS, DIRECT_ROWS_MAX
+from replicator_target_delta.errors import refuse_columns_of_others
 from replicator_target_delta.lane import actions, vectors
 from replicator_target_delta.lane.actions import Action
 from replicator_target_delta.lane.clear import cleared
@@ -54,7 +55,7 @@ from replicator_target_delta.lane.rewrite import Rewrite, Rewritten, carried, du
 from replicator_target_delta.lane.values import LAYOUT
 from replicator_target_delta.ledger import Entry, check_last, claim_lost, exists
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import SCHEMA, UUID
+from replicator_target_delta.tablelog import SCHEMA, UUID, DamagedLogError
 
 _ATTEMPTS_MAX: Final = 10
 
@@ -119,8 +120,7 @@ class Lane:
         columns = self.check(self._log.refresh(), table, batch, last)
         if columns is None:
             return None
-        # Last: a reason that lies in the table holds for batches of any size.
-        # Rows that lack columns are put together one by one, in Python objects.
+        # Last: a reason that lies in the table holds for any batch. Rows that lack columns are put together one by one, in Python objects.
         if batch.rows > DIRECT_ROWS_MAX or (batch.has_absent and batch.rows > DIRECT_ROWS):
             raise TooLargeError
         work = work_of(table, batch, form, LAYOUT)
@@ -140,8 +140,8 @@ class Lane:
                     written = None
                 if columns is None:
                     return None
-        except (EngineNeededError, ReplicatorError):
-            # Both come before a version is put; after any other error nobody knows whether it names the file.
+        except (EngineNeededError, ReplicatorError, DamagedLogError):
+            # All come before a version is put; after any other error nobody knows whether it names the file.
             self.remove(written)
             raise
         self.remove(written)
@@ -176,7 +176,7 @@ class Lane:
 
     @property
     def state(self) -> LogState:
-        """The table as of the newest version that was read."""
+        """The newest version that was read."""
         return self._log.state
 
     def refresh(self) -> LogState:
@@ -262,7 +262,7 @@ class Lane:
                     break
                 if self._attempt_rewrite(done, now):
                     return True
-        except (EngineNeededError, ReplicatorError):
+        except (EngineNeededError, ReplicatorError, DamagedLogError):
             self.remove(done.add)
             raise
         self.remove(done.add)
@@ -312,6 +312,7 @@ class Lane:
         check_last(table, own, last)
         if not exists(table, state.properties):
             raise EngineNeededError("the table was dropped in the target")
+        refuse_columns_of_others(str(table.table), state.metadata)
         return True
 
     def _write(self, rows: pa.Table, columns: Sequence[TargetColumn]) -> Action:

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator_target_delta.lane.vectors import Descriptor
 from replicator_target_delta.storage import Storage
+from replicator_target_delta.tablelog import DamagedLogError
 
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(?P<parts>\d{10}))?\.parquet")
@@ -194,6 +195,7 @@ class DeltaLakeLogReader:
 
         Raises:
             EngineNeededError: There is no log that this code understands.
+            DamagedLogError: A commit cannot be read by anybody.
         """
         if self.state.version >= 0 and self._is_same():
             self._follow()
@@ -251,7 +253,7 @@ class DeltaLakeLogReader:
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 version = self.state.version + 1
                 self.state = LogState()
-                raise EngineNeededError(f"version {version} of the log cannot be read") from error
+                raise DamagedLogError.of_commit(self._folder, version, error) from error
             self.state.version += 1
             self.state.digest = _digest(data)
 
