@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from replicator.model.errors import Problem, SchemaConflictError, Severity
 from replicator.model.events import RESERVED_COLUMNS
 from replicator.model.schema import TableId, TableSchema
 
-_KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+_ENCODED: Final = re.compile(rb"[^A-Za-z0-9_-]+|_(?=[xX](?:[0-9A-Fa-f]{2})+(?![A-Za-z0-9-]))|\A_(?=delta_log\Z)")
+"""What is not kept in a path: also an underscore that would look like the beginning of what is encoded, or of a table's log."""
 
 
 def path_part(name: str) -> str:
-    """Return `name` as one part of a path: `[A-Za-z0-9_-]` is kept, every other byte of its UTF-8 form becomes `%XX`.
+    """Return `name` as one part of a path: `[A-Za-z0-9_-]` is kept, other bytes of its UTF-8 form become `_x`, their digits, `_`.
 
-    Different names give different parts (which may still differ only in case, see `check_names`), and none is `.` or `..`.
+    Every reader opens such a path as it is written (`docs/adr/0056-folder-names-have-no-percent-sign.md`): `order items` becomes
+    `order_x20_items`. Different names give different parts (which may differ only in case if the names do, see `check_names`),
+    and none is `.` or `..`.
     """
     data = name.encode("utf-8", "surrogatepass")
-    return "".join(chr(byte) if byte in _KEPT else f"%{byte:02X}" for byte in data)
+    return _ENCODED.sub(lambda match: b"_x%b_" % match[0].hex().upper().encode(), data).decode("ascii")
 
 
 def folded(name: str) -> str:

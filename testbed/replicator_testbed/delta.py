@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def read_delta(path: Path, columns: Sequence[str]) -> pa.Table:
-    """The newest version of a table; instants are in UTC. delta-rs 1.6 finds no folder with a percent sign in its name.
+    """The newest version of a table; instants are in UTC.
 
     delta-rs reads it, except for a table with a widened column, which it refuses: DuckDB reads that.
 
@@ -28,21 +28,21 @@ def read_delta(path: Path, columns: Sequence[str]) -> pa.Table:
     """
     from deltalake import DeltaTable
 
-    names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
     table = DeltaTable(path)
     if "typeWidening" in (table.protocol().reader_features or ()):
-        return _by_duckdb(path, names)
-    return _by_delta_rs(table, names)
+        return read_by_duckdb(path, columns)
+    return _by_delta_rs(table, columns)
 
 
-def _by_delta_rs(table: DeltaTable, names: str) -> pa.Table:
+def _by_delta_rs(table: DeltaTable, columns: Sequence[str]) -> pa.Table:
     from deltalake import QueryBuilder
 
-    query = QueryBuilder().register("copy", table).execute(f"SELECT {names} FROM copy")
+    query = QueryBuilder().register("copy", table).execute(f"SELECT {_listed(columns)} FROM copy")
     return pa.table(query.read_all())
 
 
-def _by_duckdb(path: Path, names: str) -> pa.Table:
+def read_by_duckdb(path: Path, columns: Sequence[str]) -> pa.Table:
+    """As `read_delta`, by DuckDB's extension `delta`, which comes as a package."""
     import duckdb
     from duckdb_extensions import import_extension
 
@@ -50,7 +50,11 @@ def _by_duckdb(path: Path, names: str) -> pa.Table:
         import_extension("delta", con=connection)
         connection.execute("LOAD delta")
         connection.execute("SET TimeZone = 'UTC'")
-        return connection.execute(f"SELECT {names} FROM delta_scan($1)", [str(path)]).to_arrow_table()
+        return connection.execute(f"SELECT {_listed(columns)} FROM delta_scan($1)", [str(path)]).to_arrow_table()
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
 
 
 def rows_of(table: pa.Table) -> Iterator[tuple[Any, ...]]:

@@ -103,8 +103,8 @@ def folder_problems(root: str, table: TableId) -> Sequence[Problem]:
     if "://" in root or longest <= _FOLDER_NAME_MAX:
         return []
     message = (
-        f"The folder's name would have {longest} bytes, more than {_FOLDER_NAME_MAX}: every other byte than letters and digits takes "
-        "three."
+        f"The folder's name would have {longest} bytes, more than {_FOLDER_NAME_MAX}: other characters than ASCII letters and digits "
+        "are written as two digits for each of their bytes."
     )
     action = "Rename the table in the source, exclude it (tables.exclude), or write to an object store."
     return [_problem("table_name_too_long", message, table, action)]

@@ -289,7 +289,8 @@ def _of_storage(error: BaseException, text: str, table: str, path: str) -> Repli
         )
     if "File name too long" in text:
         return TableError(
-            "The name of the table or of its schema is too long for a folder. Each byte that is no letter or digit takes three bytes.",
+            "The name of the table or of its schema is too long for a folder: other characters than ASCII letters and digits are written "
+            "as two digits for each of their bytes.",
             code="table_name_too_long",
             table=table,
             action="Rename the table in the source, exclude it (tables.exclude), or write to an object store.",

@@ -265,12 +265,14 @@ def _identity(storage: Storage, path: str, version: int) -> str | None:
 
 
 def _commit_info(read_version: int, operation: str, **info: object) -> Mapping[str, Any]:
+    # The first version has read none. delta-rs shows no history that has another number than those of versions.
+    read = {"readVersion": read_version} if read_version >= 0 else {}
     return {
         "commitInfo": {
             "timestamp": int(time.time() * 1000),
             "operation": operation,
             "operationParameters": {},
-            "readVersion": read_version,
+            **read,
             "isolationLevel": "Serializable",
             "isBlindAppend": True,
             "operationMetrics": {},

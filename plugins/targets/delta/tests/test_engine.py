@@ -57,6 +57,17 @@ def commits(lake: Lake) -> list[dict[str, Any]]:
     ]
 
 
+def fields_of(lake: Lake) -> set[tuple[str, str, str]]:
+    """What the actions of a table's log have: for each operation the kinds of actions, and their fields."""
+    found = set()
+    for file in (lake.path / "_delta_log").glob("*.json"):
+        actions = [next(iter(json.loads(line).items())) for line in file.read_text().splitlines()]
+        ((_, info),) = (action for action in actions if action[0] == "commitInfo")
+        found |= {(info["operation"], kind, name) for kind, value in actions for name in value}
+        found |= {(info["operation"], "operationMetrics", name) for name in info["operationMetrics"]}
+    return found
+
+
 @pytest.fixture
 def direct(new_lake: Callable[..., Lake]) -> Lake:
     """A lake whose table has a lane."""
@@ -176,6 +187,8 @@ def apply_by_every_rung(
     counts = [lake.target.audit(lake.table, begins[rung]).merged for rung, lake in lakes.items()]
     assert counts == [counts[0]] * 3
     assert counts[0].not_found > 0
+    for rung in ("L1", "L2"):
+        assert fields_of(lakes[rung]) - fields_of(first) == set()
 
 
 @pytest.mark.parametrize(
@@ -271,6 +284,7 @@ def test_rows_are_cleared_by_either_engine(new_lake: Callable[..., Lake]) -> Non
     assert [info["engineInfo"] for info in commits(lakes[0])] == ["Replicator"] * len(commits(lakes[0]))
     ledgers = [lake.target.read_ledger(lake.table) for lake in lakes]
     assert ledgers[0] == ledgers[1]
+    assert fields_of(lakes[0]) - fields_of(lakes[1]) == set()
 
 
 def test_rows_that_are_kept_are_cleared_by_spark(new_lake: Callable[..., Lake]) -> None:
@@ -369,6 +383,7 @@ def test_a_table_is_created_as_spark_creates_it(new_lake: Callable[..., Lake], s
     lakes = [new_lake(SHAPES[shape], folder=kind, engine=kind, maintenance=kept) for kind in ("auto", "spark")]
     ours, spark_s = map(shape_of, lakes)
     assert ours == spark_s
+    assert fields_of(lakes[0]) - fields_of(lakes[1]) == set()
     assert [info["engineInfo"] for info in commits(lakes[0])] == ["Replicator"]
     assert (
         dict(present(lakes[0].target.held(lakes[0].table)).properties).items()

@@ -20,7 +20,7 @@ from replicator_target_delta import engine, merge
 from replicator_target_delta.comments import column_comment, table_comment
 from replicator_target_delta.tablelog import TABLE
 from replicator_testbed import hostile
-from replicator_testbed.delta import read_delta, rows_of
+from replicator_testbed.delta import read_by_duckdb, read_delta, rows_of
 from replicator_testbed.present import present
 
 if TYPE_CHECKING:
@@ -198,6 +198,12 @@ def test_hostile_names_and_comments_go_through_every_statement(lake_by: Callable
     lake = lake_by(rung, schema, TableOptions(deletes="soft", source_timestamp=True))
     check_comments(lake)
     run_keyed(lake)
+    living = [c.name for c in schema.columns]
+    for read in (read_delta, read_by_duckdb):
+        rows = rows_of(read(lake.path, [*living, "_is_deleted"]))
+        assert {values for *values_, is_deleted in rows if not is_deleted for values in [tuple(values_)]} == rows_in(
+            lake
+        )
     check_canaries(lake)
 
 

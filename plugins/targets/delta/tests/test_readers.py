@@ -1,11 +1,7 @@
-"""Values at the ends of their types, written by every rung, as Spark, delta-rs and DuckDB read them back.
-
-DuckDB's extension comes as a package, `duckdb-extension-delta`; where it is not installed DuckDB is left out.
-"""
+"""Spark, delta-rs and DuckDB find tables of every name, and read values at the ends of their types as every rung wrote them."""
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,11 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from plugins.targets.delta.tests.test_readers_of_the_log import ODD, PATHS, copied_as, rows_by_others
 from replicator.model.events import change_schema
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator_testbed.delta import read_delta
+from replicator_testbed import hostile
+from replicator_testbed.delta import read_by_duckdb, read_delta
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from plugins.targets.delta.tests.conftest import Lake
 
 LAST = "\U0010ffff"
@@ -168,20 +168,6 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:
     }.get(type_, type_)
 
 
-def read_duckdb(lake: Lake) -> pa.Table | None:
-    """The table as DuckDB reads it; None where its extension is not installed."""
-    if importlib.util.find_spec("duckdb_extension_delta") is None:
-        return None
-    import duckdb
-    from duckdb_extensions import import_extension
-
-    with duckdb.connect() as connection:
-        import_extension("delta", con=connection)
-        connection.execute("LOAD delta")
-        connection.execute("SET TimeZone = 'UTC'")
-        return connection.execute(f"SELECT {', '.join(NAMES)} FROM delta_scan('{lake.path}')").to_arrow_table()
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "rung", ["L1", pytest.param("L0", marks=pytest.mark.slow), pytest.param("L2", marks=pytest.mark.slow)]
@@ -192,9 +178,29 @@ def test_every_reader_finds_what_every_rung_wrote(lake_by: Callable[..., Lake], 
     expected = {name: plain(column) for name, column in zip(NAMES, given(), strict=True)}
     expected["id"] = [number + moved for number in expected["id"]]
     by_spark = lake.spark.read.format("delta").load(str(lake.path)).select(*NAMES).toArrow()
-    readers = {"Spark": by_spark, "delta-rs": read_delta(lake.path, NAMES)}
-    if (by_duckdb := read_duckdb(lake)) is not None:
-        readers["DuckDB"] = by_duckdb
+    readers = {"Spark": by_spark, "delta-rs": read_delta(lake.path, NAMES), "DuckDB": read_by_duckdb(lake.path, NAMES)}
     for reader, rows in readers.items():
         found = table_of(rows)
         assert {(reader, name): found[name] for name in NAMES if found[name] != expected[name]} == {}
+
+
+@pytest.fixture
+def odd_lake(lake_by: Callable[..., Lake]) -> Lake:
+    """A lake with a table of an odd name that has a row, and one that was deleted."""
+    columns = (Column(name="id", type=pa.int64(), source_type="bigint", nullable=False),)
+    lake = lake_by("L1", TableSchema(table=ODD, columns=columns, key=("id",)))
+    lake.apply(lake.insert(id=1), lake.insert(id=2), is_append=True)
+    lake.apply(lake.delete(id=1))
+    return lake
+
+
+@pytest.mark.slow
+def test_every_reader_finds_tables_of_every_hostile_name(odd_lake: Lake) -> None:
+    def rows(path: Path) -> list[list[tuple[Any, ...]]]:
+        by_spark = odd_lake.spark.read.format("delta").load(str(path)).select("id").collect()
+        return [[*map(tuple, by_spark)], *rows_by_others(path, ["id"])]
+
+    assert rows(odd_lake.path) == [[(2,)]] * 3
+    names = [*PATHS, *(set(hostile.names(bytes_max=120)) - set(PATHS))]
+    found = {name: rows(copied_as(odd_lake.path, odd_lake.folder / "lake", name)) for name in names}
+    assert {name: each for name, each in found.items() if each != [[(2,)]] * 3} == {}
