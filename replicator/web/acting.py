@@ -9,11 +9,13 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Body, Query, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from replicator.model.access import Scope as TokenScope
 from replicator.model.status import ReplicatorStatus, StatusModel
 from replicator.service import lifecycle
 from replicator.service import status as use_cases
 from replicator.service.stored import find
 from replicator.web.access import Access
+from replicator.web.demands import demanding, demands
 from replicator.web.problems import refusals
 from replicator.web.reading import Name
 from replicator.web.repeated import JSON
@@ -62,11 +64,12 @@ class RequestedDocument(StatusModel):
 
 def router(access: Access) -> APIRouter:
     """The routes below `/api/v1/replicators/{name}`."""
-    routes = APIRouter(prefix="/api/v1/replicators/{name}")
+    routes = demanding("/api/v1/replicators/{name}")
 
     @routes.post(
         "/pause", summary="Pause a replicator", response_model=ReplicatorStatus, responses=refusals(404, 409, 422, 503)
     )
+    @demands(TokenScope.OPERATE)
     async def pause(
         name: Name,
         apply_only: Annotated[
@@ -84,6 +87,7 @@ def router(access: Access) -> APIRouter:
         response_model=ReplicatorStatus,
         responses=refusals(404, 409, 422, 503),
     )
+    @demands(TokenScope.OPERATE)
     async def resume(name: Name) -> Response:
         """As `replicator resume NAME`, also for one that failed. A second call changes nothing."""
         return await _changed(access, name, lambda: lifecycle.resume(access.store, name), HTTPStatus.OK)
@@ -95,6 +99,7 @@ def router(access: Access) -> APIRouter:
         response_model=RequestedDocument,
         responses=refusals(404, 422, 503),
     )
+    @demands(TokenScope.OPERATE)
     async def snapshot(name: Name, asked: Annotated[SnapshotRequest, Body()] = SnapshotRequest()) -> Response:  # noqa: B008 (frozen)
         """As `replicator snapshot NAME [TABLE…]`. With `since` a call can be repeated; without it each call asks for another snapshot."""
         return await _requested(access, name, asked, restart=False)
@@ -106,6 +111,7 @@ def router(access: Access) -> APIRouter:
         response_model=RequestedDocument,
         responses=refusals(404, 422, 503),
     )
+    @demands(TokenScope.OPERATE)
     async def restart(name: Name, asked: Annotated[RestartRequest, Body()] = RestartRequest()) -> Response:  # noqa: B008 (frozen)
         """As `replicator snapshot NAME --restart`: after the log's position was lost. Every table gets a new snapshot, in place.
 
@@ -120,6 +126,7 @@ def router(access: Access) -> APIRouter:
         response_model=ReplicatorStatus,
         responses=refusals(404, 422, 503),
     )
+    @demands(TokenScope.OPERATE)
     async def delete(
         name: Name,
         drop_target: Annotated[bool, Query(description="Also delete the tables in the target.")] = False,

@@ -6,12 +6,14 @@ from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any, Final
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
+from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import ReplicatorError, RequestError
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
@@ -20,6 +22,7 @@ from replicator.service.listening import Listening
 from replicator.web import acting, configuring, reading
 from replicator.web.access import Access
 from replicator.web.dashboard import create, forms, pages
+from replicator.web.demands import demanding, demands, rights_of, unauthorized
 from replicator.web.guard import Caller, Guard
 from replicator.web.problems import MEDIA_TYPE, internal_error
 from replicator.web.recording import Recorder
@@ -78,11 +81,12 @@ def application(access: Access, listening: Listening) -> FastAPI:
         title="Replicator",
         version=version("replicator"),
         summary="What the commands do, over HTTP: docs/rest.md.",
-        openapi_url=OPENAPI,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
+    app.include_router(_description(app), include_in_schema=False)
     app.include_router(reading.router(access))
     app.include_router(reading.surroundings(access))
     app.include_router(acting.router(access))
@@ -97,6 +101,18 @@ def application(access: Access, listening: Listening) -> FastAPI:
     app.add_exception_handler(HTTPException, _not_routed)
     app.add_exception_handler(Exception, _failed)
     return app
+
+
+def _description(app: FastAPI) -> APIRouter:
+    """The route of the OpenAPI document. FastAPI's own one would demand nothing."""
+    made = demanding()
+
+    @made.get(OPENAPI)
+    @demands(TokenScope.READ)
+    async def described() -> JSONResponse:
+        return JSONResponse(app.openapi())
+
+    return made
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -145,6 +161,8 @@ async def _not_routed(request: Request, error: Exception) -> Response:
         if allowed:
             response.headers["allow"] = allowed
         return response
+    if rights_of(request.scope).allowed is None:
+        return pages.refuse(request.scope, unauthorized("A token is needed."))
     return pages.refuse(
         request.scope,
         RequestError(

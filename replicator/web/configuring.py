@@ -14,12 +14,13 @@ from typing import Any, Final
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
+from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import RequestError
 from replicator.observability import get_logger
 from replicator.service.configuring_document import ConfiguredDocument, Findings, ValidationDocument
 from replicator.service.configuring_process import Asked, Deed, Outcome
 from replicator.web.access import Access
-from replicator.web.guard import MEDIA_TYPE, YAML_TYPE
+from replicator.web.demands import JSON_TYPE, YAML_TYPE, demanding, demands
 from replicator.web.problems import MEDIA_TYPE as PROBLEM_TYPE
 from replicator.web.problems import HttpProblem, internal_error, problem, refusals
 from replicator.web.reading import Name
@@ -33,7 +34,7 @@ CONFIGURATION_S: Final = 60.0
 _BODY: Final[Mapping[str, Any]] = {
     "required": True,
     "description": "The YAML file of a replicator, or the same as JSON.",
-    "content": {MEDIA_TYPE: {"schema": {"type": "object"}}, YAML_TYPE: {"schema": {"type": "object"}}},
+    "content": {JSON_TYPE: {"schema": {"type": "object"}}, YAML_TYPE: {"schema": {"type": "object"}}},
 }
 _log = get_logger(__name__)
 
@@ -101,7 +102,7 @@ class Configurations:
 
 def router(configurations: Configurations) -> APIRouter:
     """The routes."""
-    routes = APIRouter(prefix="/api/v1")
+    routes = demanding("/api/v1")
     refused = {**refusals(404, 409, 503), **_refused(HTTPStatus.UNPROCESSABLE_ENTITY)}
 
     @routes.post(
@@ -111,6 +112,7 @@ def router(configurations: Configurations) -> APIRouter:
         responses=refused,
         openapi_extra={"requestBody": _BODY},
     )
+    @demands(TokenScope.CONFIGURE, takes=(JSON_TYPE, YAML_TYPE))
     async def validate(request: Request) -> Response:
         """As `replicator validate FILE`. Changes nothing. 422 if the file itself is wrong; what source and target say is in the answer."""
         return _answer(await configurations.ask(await _asked(request, Deed.VALIDATE)))
@@ -122,6 +124,7 @@ def router(configurations: Configurations) -> APIRouter:
         responses={HTTPStatus.CREATED: {"model": ConfiguredDocument, "description": "It is new."}, **refused},
         openapi_extra={"requestBody": _BODY},
     )
+    @demands(TokenScope.CONFIGURE, takes=(JSON_TYPE, YAML_TYPE))
     async def configure(request: Request, name: Name) -> Response:
         """As `replicator start FILE` for a new one, as `replicator reload FILE` for one that is stored. The same file changes nothing."""
         return _answer(await configurations.ask(await _asked(request, Deed.CONFIGURE, name)))
@@ -135,7 +138,7 @@ async def _asked(request: Request, deed: Deed, name: str = "") -> Asked:
         text = (await request.body()).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise RequestError("The body is not UTF-8 text.", status=422, code="invalid_request") from None
-    return Asked(deed=deed, text=text, is_json=media_type == MEDIA_TYPE, name=name)
+    return Asked(deed=deed, text=text, is_json=media_type == JSON_TYPE, name=name)
 
 
 def _answer(outcome: Outcome) -> Response:

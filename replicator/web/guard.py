@@ -1,13 +1,14 @@
 """What stands before every request: its host, its origin, its rate, its token, its size, and the time that it may take.
 
 A page of another site that a browser shows must not be able to use this server, even where no token is needed: neither by a request of
-its own (`Origin`, `Sec-Fetch-Site`, content types), nor by a name of its own that it has pointed at this server (`Host`).
+its own (`Origin`, `Sec-Fetch-Site`; the routes look at content types), nor by a name that it has pointed at this server (`Host`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,7 +23,8 @@ from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import ReplicatorError, RequestError
 from replicator.observability import get_logger
 from replicator.service.listening import Listening
-from replicator.web.paths import configures, has_no_token, is_page, takes_configuration
+from replicator.web.demands import LOCAL, SAFE, Rights, grant, unauthorized
+from replicator.web.paths import has_no_token, is_page
 from replicator.web.problems import internal_error
 
 HEAD_BYTES_MAX: Final = 32 << 10
@@ -31,23 +33,11 @@ BODY_S: Final = 15.0
 API: Final = "/api/"
 PUBLIC: Final = frozenset({"/healthz", "/readyz"})
 """They tell nothing but that the server is there, so that probes need neither a token nor a name."""
-SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-MEDIA_TYPE: Final = "application/json"
-"""A form or a plain request of another site's page has another one."""
-YAML_TYPE: Final = "application/yaml"
-"""Taken where a configuration is. No form has it, so a page of another site cannot send it without asking first, either."""
-FORM_TYPE: Final = "application/x-www-form-urlencoded"
-"""What a form of the dashboard sends. It must also have the text that its page was given (`dashboard/forms.py`)."""
 COOKIE: Final = "replicator_token"
 """Has the token of somebody who uses the dashboard. The API does not read it: another site's page could make a browser send it."""
-MAY_OPERATE: Final = "replicator.may_operate"
-"""In a request's scope: whether its caller may change anything, so that a page can leave out its buttons."""
-MAY_CONFIGURE: Final = "replicator.may_configure"
-"""In a request's scope: whether its caller may store configurations."""
 _CLIENTS_MAX: Final = 4096
-_LOCAL: Final = TokenScope.OPERATE
-"""What a caller without a token may do at an address of the host. A configuration can start programs as the user of the server: that is
-more than an account on the host should give."""
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""A regular expression's `$` also matches before a last newline. A router, a log or a proxy may read such a path in another way."""
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -149,7 +139,8 @@ class Guard:
         check_host(headers.get("host", ""), self._listening.allowed_hosts)
         check_origin(scope["method"], scope["path"], headers)
         given = _token(headers)
-        if given is None and is_page(scope["path"]):
+        is_cookie = given is None and is_page(scope["path"])
+        if is_cookie:
             given = _cookie(headers)
         try:
             caller = await self._identify(given) if given is not None else None
@@ -157,26 +148,17 @@ class Guard:
             self._count(address)
             raise
         self._count(f"token:{caller.name}" if caller else address)
+        name = caller.name if caller else address
         if has_no_token(scope["path"]):
-            return caller.name if caller else address
-        needed = _needed(scope["method"], scope["path"])
+            return name
         if given is not None and caller is None:
-            raise _unauthorized("The token is not valid.", needed)
-        if caller is None and (self._listening.needs_token or not _LOCAL.includes(needed)):
-            raise _unauthorized(
-                f"A token{'' if _LOCAL.includes(needed) else ' with the scope configure'} is needed.", needed
-            )
-        allowed = _LOCAL if caller is None else caller.scope
-        scope[MAY_OPERATE] = allowed.includes(TokenScope.OPERATE)
-        scope[MAY_CONFIGURE] = allowed.includes(TokenScope.CONFIGURE)
-        if caller is not None and not allowed.includes(needed):
-            raise RequestError(
-                f"The token {caller.name} has the scope {caller.scope.value}, which does not allow this.",
-                status=403,
-                code="scope_too_small",
-                action=f"Use a token with the scope {needed.value}.",
-            )
-        return caller.name if caller else address
+            raise unauthorized("The token is not valid.")
+        # What the caller may do with it is decided where the route is (`demands.py`).
+        if caller is not None:
+            grant(scope, Rights(allowed=caller.scope, token=caller.name, is_cookie=is_cookie))
+        else:
+            grant(scope, Rights(allowed=None if self._listening.needs_token else LOCAL))
+        return name
 
     def _count(self, caller: str) -> None:
         if not self._rates.take(caller):
@@ -190,11 +172,16 @@ class Guard:
 
 
 def check_head(scope: Scope) -> None:
-    """Refuse a head that is too large; uvicorn bounds only one that has not come as a whole yet."""
+    """Refuse a head that is too large, which uvicorn bounds only until it has come as a whole, and one that can be read in two ways."""
     size = len(scope["raw_path"]) + len(scope["query_string"])
     if size + sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD_BYTES_MAX:
         raise RequestError(
             f"Path, query and headers are larger than {HEAD_BYTES_MAX >> 10} KiB.", status=431, code="request_too_large"
+        )
+    path = scope["path"]
+    if not path.startswith("/") or _CONTROL.search(path) or _CONTROL.search(scope["raw_path"].decode("latin-1")):
+        raise RequestError(
+            "The path has a control character, or does not begin with a slash.", status=400, code="malformed_request"
         )
 
 
@@ -214,7 +201,7 @@ def check_host(host: str, allowed: tuple[str, ...]) -> None:
 
 
 def check_origin(method: str, path: str, headers: Mapping[str, str]) -> None:
-    """Refuse what a page of another site has sent, and bodies that a page may send without being asked whether it may."""
+    """Refuse what a page of another site has sent."""
     site, origin, host = headers.get("sec-fetch-site"), headers.get("origin"), headers.get("host", "")
     is_safe = method in SAFE
     allowed = ("same-origin",) if not is_safe else ("same-origin", "none")
@@ -227,18 +214,6 @@ def check_origin(method: str, path: str, headers: Mapping[str, str]) -> None:
             status=403,
             code="cross_site",
             action="Behind a proxy, let it pass on the Host header as the browser sent it.",
-        )
-    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    taken: tuple[str, ...] = (FORM_TYPE,) if is_page(path) else (MEDIA_TYPE,)
-    if takes_configuration(method, path):
-        taken = (MEDIA_TYPE, YAML_TYPE)
-    if not is_safe and (has_body or media_type) and media_type not in taken:
-        raise RequestError(
-            f"The body has another content type than {' or '.join(taken)}.",
-            status=415,
-            code="unsupported_media_type",
-            action=f"Send the header Content-Type: {' or '.join(taken)}.",
         )
 
 
@@ -280,22 +255,6 @@ def _token(headers: Headers) -> str | None:
 def _cookie(headers: Headers) -> str | None:
     """The token that a browser keeps; None if it has none."""
     return cookie_parser(headers.get("cookie", "")).get(COOKIE) or None
-
-
-def _needed(method: str, path: str) -> TokenScope:
-    if configures(method, path):
-        return TokenScope.CONFIGURE
-    return TokenScope.READ if method in SAFE else TokenScope.OPERATE
-
-
-def _unauthorized(message: str, needed: TokenScope) -> RequestError:
-    option = "" if needed is TokenScope.READ else f" --scope {needed.value}"
-    return RequestError(
-        message,
-        status=401,
-        code="unauthorized",
-        action=f"Send the header Authorization: Bearer TOKEN. To create a token: replicator token create NAME{option}",
-    )
 
 
 def _bounded(scope: Scope, receive: Receive) -> Receive:

@@ -1,4 +1,4 @@
-"""Which paths are pages of the dashboard. All others speak JSON."""
+"""Which paths are pages of the dashboard, by their text: a first look. What a path leads to the router decides (`demands.py`)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ LOGIN: Final = "/login"
 LOGOUT: Final = "/logout"
 NEW: Final = "/new"
 STATIC: Final = "/static/"
-VALIDATE: Final = "/api/v1/validate"
-_REPLICATORS: Final = "/api/v1/replicators/"
 _PAGES: Final = ("/replicators/", STATIC)
 _EXACT: Final = frozenset({"/", LOGIN, LOGOUT, NEW})
 
@@ -22,13 +20,3 @@ def is_page(path: str) -> bool:
 def has_no_token(path: str) -> bool:
     """Whether it is needed without a valid token: the page that asks for one, its style, and the way out."""
     return path in (LOGIN, LOGOUT) or path.startswith(STATIC)
-
-
-def takes_configuration(method: str, path: str) -> bool:
-    """Whether it takes a configuration, in YAML or JSON."""
-    return (method == "POST" and path == VALIDATE) or (method == "PUT" and path.startswith(_REPLICATORS))
-
-
-def configures(method: str, path: str) -> bool:
-    """Whether it takes a configuration in any form, which needs a scope of its own."""
-    return takes_configuration(method, path) or (method == "POST" and path == NEW)

@@ -12,6 +12,7 @@ from fastapi import Path as InPath
 from pydantic import TypeAdapter
 
 from replicator.config import parse_duration
+from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import RequestError
 from replicator.model.schema import TableId
 from replicator.model.status import ReplicatorStatus, StatusModel, TableStatus
@@ -25,6 +26,7 @@ from replicator.service.plugin_list import PluginDocument, documents
 from replicator.service.stored import find
 from replicator.service.workers import WorkerDocument
 from replicator.web.access import Access
+from replicator.web.demands import demanding, demands
 from replicator.web.problems import refusals
 from replicator.web.repeated import JSON, tagged
 
@@ -43,7 +45,7 @@ WantedTable = Annotated[
 
 def router(access: Access) -> APIRouter:
     """The routes below `/api/v1`."""
-    routes = APIRouter(prefix="/api/v1")
+    routes = demanding("/api/v1")
 
     async def seen(request: Request, make: Callable[[], bytes]) -> Response:
         # Kept under its path, where `Repeated` finds it.
@@ -56,6 +58,7 @@ def router(access: Access) -> APIRouter:
         response_model=list[ReplicatorStatus],
         responses={**_NOT_MODIFIED, **refusals(503)},
     )
+    @demands(TokenScope.READ)
     async def replicators(request: Request) -> Response:
         """All stored replicators by name, each as `replicator status --json` prints it."""
         return await seen(request, lambda: _many(use_cases.statuses(access.store)))
@@ -66,6 +69,7 @@ def router(access: Access) -> APIRouter:
         response_model=ReplicatorStatus,
         responses={**_NOT_MODIFIED, **refusals(404, 422, 503)},
     )
+    @demands(TokenScope.READ)
     async def replicator(request: Request, name: Name) -> Response:
         """What `replicator status NAME --json` prints."""
         return await seen(request, lambda: _one(_status(access, name)))
@@ -76,6 +80,7 @@ def router(access: Access) -> APIRouter:
         response_model=TableStatus,
         responses={**_NOT_MODIFIED, **refusals(404, 422, 503)},
     )
+    @demands(TokenScope.READ)
     async def table(request: Request, name: Name, table: TableName) -> Response:
         """The table's part of the replicator's status."""
         return await seen(request, lambda: _one(table_of(_status(access, name), table)))
@@ -86,6 +91,7 @@ def router(access: Access) -> APIRouter:
         response_model=HistoryDocument,
         responses=refusals(404, 422, 503),
     )
+    @demands(TokenScope.READ)
     async def changes(
         name: Name,
         table: WantedTable = None,
@@ -105,6 +111,7 @@ def router(access: Access) -> APIRouter:
         response_model=LogsDocument,
         responses=refusals(404, 422, 503),
     )
+    @demands(TokenScope.READ)
     async def logs(
         name: Name,
         table: WantedTable = None,
@@ -131,15 +138,17 @@ def router(access: Access) -> APIRouter:
 
 def surroundings(access: Access) -> APIRouter:
     """The routes below `/api/v1` that are about no replicator."""
-    routes = APIRouter(prefix="/api/v1")
+    routes = demanding("/api/v1")
 
     @routes.get("/workers", summary="List the workers", response_model=list[WorkerDocument], responses=refusals(503))
+    @demands(TokenScope.READ)
     async def workers() -> Response:
         """What `replicator workers --json` prints: the workers of all hosts, with what each runs."""
         kept = await access.run(lambda: access.recent.get("workers", lambda: _many(use_case.workers(access.store))))
         return Response(kept.body, media_type=JSON)
 
     @routes.get("/plugins", summary="List the plugins", response_model=list[PluginDocument], responses=refusals())
+    @demands(TokenScope.READ)
     async def plugins() -> Response:
         """What `replicator plugins --json` prints."""
         return Response(_PLUGINS.dump_json(documents(access.registry.plugins)), media_type=JSON)
@@ -149,14 +158,16 @@ def surroundings(access: Access) -> APIRouter:
 
 def probes(access: Access) -> APIRouter:
     """The routes for machines that watch."""
-    routes = APIRouter()
+    routes = demanding()
 
     @routes.get("/healthz", summary="Is the server there?")
+    @demands(None)
     async def alive() -> dict[str, str]:
         """Answers as long as the server does."""
         return {"status": "ok"}
 
     @routes.get("/readyz", summary="Does the state store answer?", responses=refusals(503))
+    @demands(None)
     async def ready() -> dict[str, str]:
         """Answers 200 if the state store does, and has this version's format. Whether a worker runs does not matter."""
 
@@ -173,6 +184,7 @@ def probes(access: Access) -> APIRouter:
         response_class=Response,
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **refusals(503)},
     )
+    @demands(TokenScope.READ)
     async def scrape() -> Response:
         """What `replicator metrics` prints."""
         kept = await access.run(lambda: access.recent.get("metrics", lambda: metrics.exposition(access.store)))

@@ -8,13 +8,15 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from replicator.model.access import Scope as TokenScope
+from replicator.web.demands import rights_of
 from replicator.web.recent import Kept, Recent
 
 JSON: Final = "application/json"
 
 
 class Repeated:
-    """Gives what is kept under a request's path, and passes on the rest. It asks for no rights: the guard stands before it."""
+    """Gives what is kept under a request's path, and passes on the rest. Only what a route with the scope `read` has made is kept."""
 
     def __init__(self, app: ASGIApp, recent: Recent) -> None:
         self._app, self._recent = app, recent
@@ -22,7 +24,7 @@ class Repeated:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         is_plain = scope["method"] == "GET" and not scope["query_string"]
-        kept = self._recent.peek(scope["path"]) if is_plain else None
+        kept = self._recent.peek(scope["path"]) if is_plain and rights_of(scope).include(TokenScope.READ) else None
         await (self._app if kept is None else tagged(kept, Headers(scope=scope)))(scope, receive, send)
 
 

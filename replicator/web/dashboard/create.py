@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from replicator.config import read_document
+from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import RequestError
 from replicator.observability import MASK
 from replicator.plugins.registry import Registry
@@ -21,6 +22,7 @@ from replicator.web.access import Access
 from replicator.web.configuring import Configurations
 from replicator.web.dashboard import pages, wizard
 from replicator.web.dashboard.forms import Form, read_form
+from replicator.web.demands import demanding, page
 from replicator.web.paths import NEW
 
 _FIELDS_MAX: Final = 500
@@ -49,13 +51,15 @@ class Draft:
 
 def router(access: Access, configurations: Configurations) -> APIRouter:
     """The routes of the page."""
-    routes = APIRouter()
+    routes = demanding()
 
     @routes.get(NEW)
+    @page(TokenScope.READ)
     async def ask(request: Request, source: _Plugin = "", target: _Plugin = "") -> Response:
         return await access.run(lambda: _page(request, access.registry, _empty(access.registry, source, target)))
 
     @routes.post(NEW)
+    @page(TokenScope.CONFIGURE)
     async def make(request: Request) -> Response:
         form = await read_form(request, _FIELDS_MAX)
         draft = await access.run(lambda: _draft(access.registry, form))

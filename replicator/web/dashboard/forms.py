@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, quote
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
+from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import RequestError
 from replicator.service import lifecycle, tokens
 from replicator.service import status as use_cases
@@ -17,6 +18,7 @@ from replicator.service.listening import Listening
 from replicator.service.stored import find
 from replicator.web.access import Access
 from replicator.web.dashboard import csrf, pages
+from replicator.web.demands import demanding, page
 from replicator.web.guard import COOKIE
 from replicator.web.paths import LOGIN, LOGOUT
 from replicator.web.reading import Name
@@ -47,9 +49,10 @@ class Form:
 
 def router(access: Access, listening: Listening) -> APIRouter:
     """The routes that take forms, and the pages that ask before something is done."""
-    routes = APIRouter()
+    routes = demanding()
 
     @routes.get("/replicators/{name}/{action}")
+    @page(TokenScope.READ)
     async def confirm(
         request: Request, name: Name, action: str, table: Annotated[str, Query(max_length=512)] = ""
     ) -> Response:
@@ -59,6 +62,7 @@ def router(access: Access, listening: Listening) -> APIRouter:
         return pages.render(request, "confirm.html", one=one, action=action, table=table)
 
     @routes.post("/replicators/{name}/{action}")
+    @page(TokenScope.OPERATE)
     async def act(request: Request, name: Name, action: str) -> Response:
         form = await read_form(request)
         do = _action(access, name, action, form)
@@ -71,10 +75,12 @@ def router(access: Access, listening: Listening) -> APIRouter:
         return RedirectResponse(f"/replicators/{quote(name, safe='')}?done={action}", HTTPStatus.SEE_OTHER)
 
     @routes.get(LOGIN)
+    @page(None)
     async def ask_for_token(request: Request) -> Response:
         return pages.render(request, "login.html", is_wrong=False)
 
     @routes.post(LOGIN)
+    @page(None)
     async def log_in(request: Request) -> Response:
         token = (await read_form(request)).text("token").strip()
         if await access.run(lambda: tokens.find(access.store, token)) is None:
@@ -85,6 +91,7 @@ def router(access: Access, listening: Listening) -> APIRouter:
         return response
 
     @routes.post(LOGOUT)
+    @page(None)
     async def log_out(request: Request) -> Response:
         await read_form(request)
         response = RedirectResponse(LOGIN, HTTPStatus.SEE_OTHER)

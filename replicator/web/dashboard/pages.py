@@ -22,6 +22,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
 
 from replicator.model import ordering
+from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import ReplicatorError, RequestError
 from replicator.model.status import DesiredState, ReplicatorStatus
 from replicator.service import history
@@ -35,8 +36,8 @@ from replicator.web.access import Access
 from replicator.web.dashboard import words
 from replicator.web.dashboard.chart import SHOWN, Chart, chart
 from replicator.web.dashboard.csrf import COOKIE, FIELD, new_text
+from replicator.web.demands import demanding, page, rights_of
 from replicator.web.guard import COOKIE as TOKEN_COOKIE
-from replicator.web.guard import MAY_CONFIGURE, MAY_OPERATE
 from replicator.web.paths import LOGIN, STATIC, is_page
 from replicator.web.problems import answer, problem
 from replicator.web.reading import Name, TableName, WantedTable, table_of
@@ -106,13 +107,13 @@ def refuse(scope: Scope, error: ReplicatorError) -> Response:
 
 def _page(scope: Scope, csrf: str | None, template: str, status: int, values: Mapping[str, Any]) -> Response:
     text = csrf or new_text()
-    may_operate, may_configure = (bool(scope.get(key, False)) for key in (MAY_OPERATE, MAY_CONFIGURE))
+    rights = rights_of(scope)
     has_token = TOKEN_COOKIE in cookie_parser(Headers(scope=scope).get("cookie", ""))
     body = _TEMPLATES.get_template(template).render(
         csrf=text,
         csrf_field=FIELD,
-        may_operate=may_operate,
-        may_configure=may_configure,
+        may_operate=rights.include(TokenScope.OPERATE),
+        may_configure=rights.include(TokenScope.CONFIGURE),
         has_token=has_token,
         **values,
     )
@@ -124,15 +125,17 @@ def _page(scope: Scope, csrf: str | None, template: str, status: int, values: Ma
 
 def router(access: Access) -> APIRouter:
     """The pages."""
-    routes = APIRouter()
+    routes = demanding()
     seen = _Seen(access)
 
     @routes.get("/")
+    @page(TokenScope.READ)
     async def fleet(request: Request) -> Response:
         found = await access.run(seen.fleet)
         return render(request, "fleet.html", replicators=sorted(found, key=ordering.worst_replicator_first))
 
     @routes.get("/replicators/{name}")
+    @page(TokenScope.READ)
     async def replicator(
         request: Request, name: Name, done: Annotated[str | None, Query(max_length=20)] = None
     ) -> Response:
@@ -153,6 +156,7 @@ def router(access: Access) -> APIRouter:
         )
 
     @routes.get("/replicators/{name}/tables/{table:path}")
+    @page(TokenScope.READ)
     async def table(request: Request, name: Name, table: TableName) -> Response:
         one, paces = await access.run(lambda: seen.replicator(name))
         row = table_of(one, table)
@@ -171,6 +175,7 @@ def router(access: Access) -> APIRouter:
         )
 
     @routes.get("/replicators/{name}/logs")
+    @page(TokenScope.READ)
     async def logs(
         request: Request, name: Name, table: WantedTable = None, limit: Annotated[int, Query(ge=1, le=1000)] = 200
     ) -> Response:
@@ -179,6 +184,7 @@ def router(access: Access) -> APIRouter:
         return render(request, "logs.html", one=one, table=table or "", log=log, events=_events(log))
 
     @routes.get(STATIC + "{file}")
+    @page(None)
     async def static(file: str) -> Response:
         media_type = _STATIC_TYPES.get(file)
         if media_type is None:

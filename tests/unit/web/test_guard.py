@@ -9,7 +9,9 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message
 
+from replicator.model.access import Scope
 from replicator.model.errors import StateUnavailableError
+from replicator.web.demands import Rights, grant
 from replicator.web.guard import Rates
 from replicator.web.recent import KEPT_S, Kept, Recent
 from replicator.web.repeated import Repeated
@@ -63,10 +65,14 @@ def test_a_failure_is_not_kept() -> None:
     assert recent.get("a", lambda: b"there").body == b"there"
 
 
-async def asked(app: ASGIApp, method: str, path: str, query: bytes = b"", tag: str = "") -> tuple[int, bytes]:
+async def asked(
+    app: ASGIApp, method: str, path: str, query: bytes = b"", tag: str = "", may_read: bool = True
+) -> tuple[int, bytes]:
     """Status and body of an answer."""
     headers = [(b"if-none-match", tag.encode())] if tag else []
     scope = {"type": "http", "method": method, "path": path, "query_string": query, "headers": headers}
+    if may_read:
+        grant(scope, Rights(allowed=Scope.READ))
     told: list[Message] = []
 
     async def receive() -> Message:
@@ -89,6 +95,7 @@ def test_only_a_plain_read_is_answered_again_without_the_application() -> None:
         return asyncio.run(asked(app, method, path, **more))
 
     assert answer("GET", "/a") == (200, b"kept")
+    assert answer("GET", "/a", may_read=False) == (200, b"made")
     assert answer("GET", "/a", tag=f'W/{kept.tag}, "other"') == (304, b"")
     assert answer("GET", "/a", tag='"other"') == (200, b"kept")
     assert answer("GET", "/b") == answer("DELETE", "/a") == answer("GET", "/a", query=b"x=1") == (200, b"made")
