@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import ssl
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from replicator.config import ConfigModel, Duration, Secret, Size
+from replicator.model.hosts import is_loopback
 
 TlsMode = Literal["disable", "prefer", "require", "verify-ca", "verify-full"]
 
@@ -112,11 +112,3 @@ class RelationalConfig(ConfigModel):
         if self.tls_cert is not None:
             context.load_cert_chain(self.tls_cert, self.tls_key)
         return context
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the host can only be this machine: `localhost`, 127.0.0.0/8, ::1. No look-up: a name may resolve to anything."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
