@@ -107,7 +107,9 @@ def mysql(tls: ssl.SSLContext | None = None) -> Talk:
 
     def talk(client: socket.socket, told: bytearray) -> None:
         client.sendall(_packet(greeting, 0))
-        answer = _hear(client, told)
+        # No more than the packet: a client that asks for TLS begins with it at once.
+        answer = _hear(client, told, 4)
+        answer += _hear(client, told, int.from_bytes(answer[:3], "little"))
         if tls is not None and int.from_bytes(answer[4:8], "little") & 0x800:
             with tls.wrap_socket(client, server_side=True) as encrypted:
                 _hear(encrypted, told)
@@ -182,8 +184,8 @@ def tds_password(password: str) -> bytes:
     return bytes((((byte & 0xF) << 4) | (byte >> 4)) ^ 0xA5 for byte in password.encode("utf-16-le"))
 
 
-def _hear(client: socket.socket, told: bytearray) -> bytes:
-    data = client.recv(1 << 16)
+def _hear(client: socket.socket, told: bytearray, size: int = 1 << 16) -> bytes:
+    data = client.recv(size)
     told += data
     return data
 

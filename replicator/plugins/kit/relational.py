@@ -96,13 +96,18 @@ class RelationalConfig(ConfigModel):
         return "prefer" if is_loopback(self.host) else "verify-full"
 
     @property
+    def demands_tls(self) -> bool:
+        """Whether a connection without TLS must not be used. Sources look after connecting, whatever their driver made of the mode."""
+        return self.tls_mode not in ("disable", "prefer")
+
+    @property
     def server(self) -> str:
         """`host:port`, for messages."""
         return f"{self.host}:{self.port}"
 
     def tls_context(self) -> ssl.SSLContext | None:
         """What a driver that takes Python's TLS must wrap the connection in; None where TLS is off or only preferred."""
-        if self.tls_mode in ("disable", "prefer"):
+        if not self.demands_tls:
             return None
         context = ssl.create_default_context(cafile=str(self.tls_ca) if self.tls_ca else None)
         # Authorities that servers make for themselves often lack what RFC 5280 asks for; the proof does not rest on it.
