@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from ipaddress import ip_address
 from itertools import pairwise
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
@@ -17,6 +16,7 @@ from replicator.config.base import ConfigModel
 from replicator.config.quantities import Duration
 from replicator.config.secrets import Secret
 from replicator.model.alerts import AlertKind
+from replicator.model.hosts import is_loopback
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: Final[Sequence[Day]] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -73,7 +73,7 @@ class WebhookConfig(ChannelConfig):
     @model_validator(mode="after")
     def _check_scheme(self) -> Self:
         parts = urlsplit(self.url.reveal())
-        if parts.scheme == "http" and not self.allow_http and not _is_loopback(parts.hostname or ""):
+        if parts.scheme == "http" and not self.allow_http and not is_loopback(parts.hostname or ""):
             raise ValueError("url must begin with https://, or allow_http must be true")
         return self
 
@@ -219,10 +219,3 @@ class AlertsConfig(ConfigModel):
     def channels(self) -> Mapping[str, WebhookConfig | CommandConfig | AppriseConfig]:
         """All channels by name."""
         return {**self.webhooks, **self.commands, **self.apprise}
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import ssl
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Final, Self
 from pydantic import BaseModel, ConfigDict
 
 from replicator.model.errors import ConfigError
+from replicator.model.hosts import is_loopback
 
 _NEEDED: Final = ("fastapi", "h11", "jinja2", "prometheus_client", "uvicorn")
 _BACKLOG: Final = 128
@@ -57,7 +57,7 @@ class Listening(BaseModel):
         host, port = _address(address)
         if (tls_cert is None) != (tls_key is None):
             raise _no_tls("--tls-cert and --tls-key belong together.")
-        is_local = _is_loopback(host)
+        is_local = is_loopback(host)
         if not is_local and tls_cert is None and not behind_proxy:
             raise ConfigError(
                 f"{host} can be reached from other hosts, so TLS is needed.",
@@ -124,13 +124,6 @@ def _address(text: str) -> tuple[str, int]:
             action="Write, for example, 127.0.0.1:8410 or [::1]:8410.",
         )
     return host, int(port)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _check_tls(cert: Path, key: Path) -> None:

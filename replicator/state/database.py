@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Table, create_engine, event, func, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import OperationalError
 
 from replicator.model.errors import ConfigError
+from replicator.state import address
 from replicator.state.errors import translated
 from replicator.state.local_files import prepared_file
 from replicator.state.migrations import POSTGRESQL_SCHEMA, is_current, migrate
@@ -30,40 +31,6 @@ _END_SLEEPERS: Final = text(
     " AND application_name = :application AND state LIKE 'idle in transaction%'"
     " AND clock_timestamp() - state_change > make_interval(secs => :seconds)"
 )
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
-def parse_state_url(text: str) -> URL:
-    """Read a state store's URL: `sqlite:///path` or `postgresql://…`.
-
-    Raises:
-        ConfigError: `invalid_state_url`. The message never repeats the text, which may hold a password.
-    """
-    try:
-        url = make_url(text)
-    except (ArgumentError, ValueError) as error:
-        raise _invalid("it is not a URL") from error
-    if url.drivername in {"sqlite", "sqlite+pysqlite"}:
-        if not url.database or url.database == ":memory:" or url.query:
-            raise _invalid("a SQLite store is a file without options")
-        return url.set(drivername="sqlite+pysqlite")
-    if url.drivername in {"postgresql", "postgres", "postgresql+psycopg"}:
-        return url.set(drivername="postgresql+psycopg")
-    raise _invalid(f"{url.drivername} is not supported")
-
-
-def is_shared(url: URL) -> bool:
-    """Whether workers on several hosts may use the store: PostgreSQL, unless it is reached over loopback or a local socket."""
-    if not is_server(url):
-        return False
-    host = url.host or url.query.get("host") or ""
-    hosts = [host] if isinstance(host, str) else list(host)
-    return not all(h == "" or h.startswith("/") or h in _LOOPBACK for h in hosts)
-
-
-def is_server(url: URL) -> bool:
-    """Whether the store is a server, which workers with homes of their own can share."""
-    return url.get_backend_name() == "postgresql"
 
 
 def utc_now() -> datetime:
@@ -75,15 +42,20 @@ class Database:
     """An engine whose transactions raise our errors.
 
     Args:
-        url: As `parse_state_url` takes it.
+        url: As `address.parse_state_url` takes it. What it holds of secrets is masked from now on.
         busy_timeout_s: How long a statement waits for another process's lock.
         clock: The clock of a SQLite store, which is this host's; PostgreSQL has its own.
     """
 
     def __init__(self, url: str, *, busy_timeout_s: float, clock: Callable[[], datetime]) -> None:
-        self._url = parse_state_url(url)
+        self._url = address.parse_state_url(url)
+        if secrets := address.secrets(self._url):
+            from replicator.observability import register_secret  # what only looks at a local store does without it
+
+            for secret in secrets:
+                register_secret(secret)
         self._clock, self._busy_timeout_s = clock, busy_timeout_s
-        self.location = _location(self._url)
+        self.location = address.location(self._url)
         if self._url.get_backend_name() == "sqlite":
             assert self._url.database is not None
             self._engine = _sqlite_engine(self._url, busy_timeout_s)
@@ -233,6 +205,7 @@ def _postgresql_engine(url: URL, busy_timeout_s: float) -> Engine:
             hide_parameters=True,
             connect_args={
                 "application_name": _APPLICATION,
+                **address.protection(url),
                 "options": " ".join([*options, *(f"-c {name}={value}" for name, value in settings.items())]),
             },
         )
@@ -243,24 +216,10 @@ def _postgresql_engine(url: URL, busy_timeout_s: float) -> Engine:
             code="missing_driver",
             action="Install `replicator[postgresql]`.",
         ) from error
-    connect = connector(answer_s)
+    connect = connector(answer_s, demands_tls=address.demands_tls(url))
 
     @event.listens_for(engine, "do_connect")
     def _connect(_: object, __: object, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
         return connect(*arguments, **options)
 
     return engine
-
-
-def _location(url: URL) -> str:
-    if url.get_backend_name() == "sqlite":
-        return str(Path(url.database or "").absolute())
-    return url.set(drivername="postgresql", password=None, query={}).render_as_string()
-
-
-def _invalid(fact: str) -> ConfigError:
-    return ConfigError(
-        f"The state store's URL cannot be used: {fact}.",
-        code="invalid_state_url",
-        action="Set REPLICATOR_STATE_URL to `sqlite:////path/of/state.db` or `postgresql://user@host/database`.",
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,11 @@ _SQLITE_TRANSIENT: Final = {
 _POSTGRES_DENIED: Final = ("28", "42501")
 _POSTGRES_MISSING: Final = ("3D000", "3F000", "42P01", "42703")
 _POSTGRES_PASSING: Final = ("08", "25006", "25P03", "25P04", "40", "53", "55", "57", "58")
+_TLS: Final = re.compile(r"certificate|does not support SSL|TLS is demanded")
+_TLS_ACTION: Final = (
+    "Give the server a certificate that this host trusts, or name its authority with `sslrootcert=` in REPLICATOR_STATE_URL."
+    " docs/connections.md has the other ways."
+)
 _LIBPQ_DENIED: Final = (
     "authentication failed",
     "no pg_hba.conf entry",
@@ -124,7 +130,11 @@ def _of_postgresql(location: str, error: exc.DBAPIError) -> ReplicatorError | No
     if state.startswith(_POSTGRES_MISSING):
         return corrupt_state(location, fact)
     if state.startswith(_POSTGRES_PASSING) or isinstance(error, exc.OperationalError | exc.InterfaceError):
-        return StateUnavailableError(f"The state store {location}: {fact}", code="state_unavailable")
+        return StateUnavailableError(
+            f"The state store {location}: {fact}",
+            code="state_unavailable",
+            action=_TLS_ACTION if _TLS.search(fact) else None,
+        )
     return None
 
 

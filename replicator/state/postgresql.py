@@ -17,8 +17,11 @@ KEEP_ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count
 """A server whose host or network has failed is noticed within 25 s, also while nothing is asked."""
 
 
-def connector(answer_s: float) -> Callable[..., psycopg.Connection[Any]]:
-    """Makes connections whose answers may take so long. One that took longer is closed, and is an OperationalError."""
+def connector(answer_s: float, *, demands_tls: bool) -> Callable[..., psycopg.Connection[Any]]:
+    """Makes connections whose answers may take so long. One that took longer is closed, and is an OperationalError.
+
+    So is one without TLS where it is demanded, whatever the library that is installed made of the parameters.
+    """
 
     class BoundedConnection(psycopg.Connection[Any]):
         @override
@@ -30,7 +33,12 @@ def connector(answer_s: float) -> Callable[..., psycopg.Connection[Any]]:
                 raise psycopg.OperationalError(f"the server did not answer within {answer_s:.0f} s") from error
 
     def connect(*arguments: Any, **options: Any) -> psycopg.Connection[Any]:
-        return BoundedConnection.connect(*arguments, **{"connect_timeout": CONNECT_TIMEOUT_S, **KEEP_ALIVE, **options})
+        given = {"connect_timeout": CONNECT_TIMEOUT_S, **KEEP_ALIVE, **options}
+        connection = BoundedConnection.connect(*arguments, **given)
+        if demands_tls and not connection.pgconn.ssl_in_use:
+            connection.close()
+            raise psycopg.OperationalError("the connection is not encrypted, although TLS is demanded")
+        return connection
 
     return connect
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import ssl
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from replicator.config import ConfigModel, Duration, Secret, Size
+from replicator.model.hosts import is_loopback
 
 TlsMode = Literal["disable", "prefer", "require", "verify-ca", "verify-full"]
 
@@ -96,13 +96,18 @@ class RelationalConfig(ConfigModel):
         return "prefer" if is_loopback(self.host) else "verify-full"
 
     @property
+    def demands_tls(self) -> bool:
+        """Whether a connection without TLS must not be used. Sources look after connecting, whatever their driver made of the mode."""
+        return self.tls_mode not in ("disable", "prefer")
+
+    @property
     def server(self) -> str:
         """`host:port`, for messages."""
         return f"{self.host}:{self.port}"
 
     def tls_context(self) -> ssl.SSLContext | None:
         """What a driver that takes Python's TLS must wrap the connection in; None where TLS is off or only preferred."""
-        if self.tls_mode in ("disable", "prefer"):
+        if not self.demands_tls:
             return None
         context = ssl.create_default_context(cafile=str(self.tls_ca) if self.tls_ca else None)
         # Authorities that servers make for themselves often lack what RFC 5280 asks for; the proof does not rest on it.
@@ -112,11 +117,3 @@ class RelationalConfig(ConfigModel):
         if self.tls_cert is not None:
             context.load_cert_chain(self.tls_cert, self.tls_key)
         return context
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the host can only be this machine: `localhost`, 127.0.0.0/8, ::1. No look-up: a name may resolve to anything."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -25,8 +25,8 @@ from replicator.model.reports import RetryReport
 from replicator.model.schema import TableId
 from replicator.model.verdict import Result
 from replicator.state import local_files, migrations
+from replicator.state.address import is_shared, parse_state_url
 from replicator.state.alert_records import AlertingState
-from replicator.state.database import is_shared, parse_state_url
 from replicator.state.local_files import network_mount
 from replicator.state.records import AppliedRecord, Preparation, RequestKind, Stage, TargetCopy
 from replicator.state.store import StateStore

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 import threading
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final, TypeAlias
@@ -22,6 +23,7 @@ Connection: TypeAlias = pymysql.connections.Connection
 Row = tuple[Any, ...]
 
 _READ_MARGIN_S: Final = 60.0
+_TLS_REFUSED: Final = 2026
 # What makes values canonical: no padding, no zone, and identifiers and strings quoted as we quote them.
 _SQL_MODE: Final = "NO_BACKSLASH_ESCAPES"
 
@@ -54,6 +56,7 @@ def connect(config: MysqlConfig, *, read_timeout_s: float) -> Connection:
     )
     try:
         connection.connect()
+        _verify_tls(connection, config)
         with connection.cursor() as cursor:
             # PyMySQL believes the greeting, in which MySQL says that autocommit is on where `SET GLOBAL autocommit = OFF` made it
             # off: a session would then read in one transaction, and so as of one moment, permanently.
@@ -66,6 +69,12 @@ def connect(config: MysqlConfig, *, read_timeout_s: float) -> Connection:
             connection.close()
         raise
     return connection
+
+
+def _verify_tls(connection: Connection, config: MysqlConfig) -> None:
+    # PyMySQL has no name for its socket.
+    if config.demands_tls and not isinstance(connection._sock, ssl.SSLSocket):  # noqa: SLF001
+        raise pymysql.err.OperationalError(_TLS_REFUSED, "the connection is not encrypted, although TLS is demanded")
 
 
 class SameServer:

@@ -22,7 +22,7 @@ from pymysql.constants import COMMAND
 
 from replicator.plugins.kit.arrow import Bools, Longs, gathered
 from replicator_source_mysql.connection import Connection
-from replicator_source_mysql.wire import EOF, ERROR, LostError, error_of, farewell, misnumbered
+from replicator_source_mysql.wire import EOF, ERROR, LostError, endless, error_of, farewell, misnumbered
 
 Words = npt.NDArray[np.uint64]
 
@@ -30,6 +30,8 @@ _HEADER: Final = 4
 _HEAD: Final = struct.Struct("<I")
 _SIZE_MAX: Final = (1 << 24) - 1
 _EOF_SIZE_MAX: Final = 8
+_ROW_MAX: Final = 2 << 30
+"""More of a row's text than Arrow's arrays hold of one column."""
 _RECEIVE_BYTES: Final = 1 << 18
 _FIRST_BYTES: Final = 1 << 20
 _KEPT_BYTES: Final = 64 << 20
@@ -149,6 +151,8 @@ class _Answer:
             size = _HEAD.unpack_from(self._buffer, behind)[0] & _SIZE_MAX
             heads.append(behind)
             behind += _HEADER + size
+            if behind - offset > _ROW_MAX:
+                raise endless(_ROW_MAX)
         if behind > self._end:
             return None
         self._prove()

@@ -20,6 +20,8 @@ ERROR: Final = 0xFF
 EOF: Final = 0xFE
 _RECEIVE_BYTES: Final = 1 << 18
 _PACKET_MAX: Final = (1 << 24) - 1
+_JOINED_MAX: Final = (1 << 30) + (1 << 20)
+"""No server sends a larger event: max_allowed_packet ends at 1 GiB. What goes on for ever must not fill the memory."""
 _HEADER: Final = 4
 _HEAD: Final = struct.Struct("<I")
 
@@ -120,6 +122,8 @@ class PacketReader:
     def _add_large(self, content: bytes, packets: list[bytes]) -> None:
         """Join what the protocol has cut; a piece of the largest size is not the last."""
         self._large.append(content)
+        if sum(map(len, self._large)) > _JOINED_MAX:
+            raise endless(_JOINED_MAX)
         if len(content) < _PACKET_MAX:
             packets.append(b"".join(self._large))
             self._large = []
@@ -136,6 +140,11 @@ def farewell(packet: bytes) -> LostError:
     """The error for an ERR packet with which the server ended the connection."""
     number, text = error_of(packet)
     return LostError(f"the server ended the connection: ({number}) {text}")
+
+
+def endless(bytes_max: int) -> LostError:
+    """The error for a packet that is larger than any that a server sends."""
+    return LostError(f"the server sent a packet of more than {bytes_max:,} bytes")
 
 
 def misnumbered(found: int, expected: int) -> pymysql.err.InternalError:

@@ -190,3 +190,12 @@ def test_the_last_row_s_value_is_given_alone() -> None:
     with answering(bytes(packets.data), []) as connection:
         rows: list[Rows] = list(text_rows(connection, "SELECT", rows_max=10, bytes_max=1 << 20, silence_s=60))
     assert [rows[0].last_text(rows[0].next_values()) for _ in range(2)] == ["2", "ü"]
+
+
+def test_a_row_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(textrows, "_ROW_MAX", 20 << 20)
+    packets = Packets(1)
+    packets.row(b"x" * (2 * LARGE + 5))
+    packets.add(END)
+    with pytest.raises(wire.LostError, match="more than 20,971,520 bytes"):
+        read(packets.data, 1)

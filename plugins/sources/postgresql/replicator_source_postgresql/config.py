@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import re
-import ssl
 from datetime import timedelta
-from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import Field, field_validator
 from typing_extensions import override
 
+from replicator.model.hosts import system_authorities
 from replicator.model.schema import TableId
 from replicator.plugins import Duration, Secret
 from replicator.plugins.kit.relational import RelationalConfig, TlsMode
 from replicator.plugins.lineage import DatasetName
 
 NAME_BYTES_MAX: Final = 63
-# Where distributions keep the certificate authorities they trust, tried in order if Python's own default is not there.
-_SYSTEM_AUTHORITIES: Final = (
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-)
 _SLOT: Final = re.compile(r"[a-z0-9_]{1,63}")
 
 
@@ -133,12 +125,3 @@ class PostgresqlConfig(RelationalConfig):
     def column_name(self, name: str) -> str:
         """See `SupportsLineage`."""
         return name
-
-
-def system_authorities() -> str:
-    """The file of certificate authorities that this system trusts, or `system`, which leaves the search to libpq."""
-    default = ssl.get_default_verify_paths().cafile
-    for path in (default, *_SYSTEM_AUTHORITIES):
-        if path is not None and Path(path).is_file():
-            return path
-    return "system"

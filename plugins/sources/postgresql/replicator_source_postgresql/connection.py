@@ -85,6 +85,7 @@ class Session(KitSession[Connection]):
     def connect(self) -> Connection:
         connection: Connection = psycopg.connect(autocommit=True, prepare_threshold=None, **self._parameters)
         try:
+            verify_tls(connection, self._parameters)
             self._same.verify(connection)
         except BaseException:
             # Whatever ended it, no session may be left on the server.
@@ -119,6 +120,18 @@ class Session(KitSession[Connection]):
     def translated_connect(self, error: Exception, doing: str) -> ReplicatorError:
         assert isinstance(error, psycopg.Error), "one of `driver_errors`"
         return translate_connect(error, doing=doing)
+
+
+def verify_tls(connection: psycopg.Connection[Any], parameters: Mapping[str, Any]) -> None:
+    """See that a connection is encrypted, if its parameters demand it.
+
+    Raises:
+        psycopg.OperationalError: It is not.
+    """
+    if parameters["sslmode"] not in ("disable", "prefer") and not connection.pgconn.ssl_in_use:
+        raise psycopg.OperationalError(
+            "the connection is not encrypted: server does not support SSL, but it is demanded"
+        )
 
 
 def _moment(started: datetime) -> str:

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import pq
 
 from replicator.model.errors import ReplicatorError, SourceUnavailableError
-from replicator_source_postgresql.connection import SameServer
+from replicator_source_postgresql.connection import SameServer, verify_tls
 from replicator_source_postgresql.errors import translate_connect, translate_log
 from replicator_source_postgresql.types import RAW_SETTING, SESSION_OPTIONS
 from replicator_source_postgresql.wire import Block, Message, received_messages
@@ -106,6 +106,7 @@ class Feed:
         except psycopg.Error as error:
             raise translate_connect(error, doing="connecting for replication") from error
         try:
+            verify_tls(connection, conninfo)
             same.verify(connection)
             connection.execute(f"SELECT repeat('x', {_INPUT_BUFFER_BYTES})".encode())
             _start(connection, slot, publication, start_lsn)
