@@ -6,6 +6,7 @@ import click
 
 from replicator.cli import completion
 from replicator.runtime.home import Home
+from replicator.service import attending
 from replicator.service import ddl as use_cases
 from replicator.state.store import StateStore
 
@@ -22,5 +23,7 @@ def accept(name: str, table: str) -> None:
     """Have the target follow the change at which TABLE stopped, this once. Exits 2 if TABLE has not stopped at one."""
     home = Home.from_environment()
     home.ensure()
-    accepted = use_cases.accept(StateStore(home.state_url), name, table)
-    click.echo(f"Accepted the change of {accepted}. To watch it: replicator status {name}")
+    store = StateStore(home.state_url)
+    accepted = use_cases.accept(store, name, table)
+    next_step = attending.next_step(store, name) or f"To watch it: replicator status {name}"
+    click.echo(f"Accepted the change of {accepted}. {next_step}")

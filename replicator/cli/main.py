@@ -25,7 +25,7 @@ from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
 from replicator.runtime.supervisor import End, RunOutcome
 from replicator.runtime.watch_process import watched
-from replicator.service import history, lifecycle, reloading, status
+from replicator.service import attending, history, lifecycle, reloading, status
 from replicator.service import verify as verification
 from replicator.service.logs import log_lines
 from replicator.service.stored import find
@@ -104,12 +104,13 @@ def run(file: Path, until_caught_up: bool) -> None:
     record, assessment = lifecycle.put(store, home, registry, loaded)
     findings.warnings(assessment)
     lifecycle.start_unless_paused(store, record)
+    lease = lifecycle.take(store, record.name)
     stop = stop_on_signals()
     display = progress.ProgressDisplay(store, record.name)
     with display, watched(is_watched(store, [record.name]), (record.name,), display.log_line):
         display.say("starting capture and apply. To stop: Ctrl-C.")
         outcome = lifecycle.supervise(
-            store, home, registry, record, stop, until_caught_up=until_caught_up, echo=display.log_line
+            store, home, registry, record, stop, until_caught_up=until_caught_up, echo=display.log_line, lease=lease
         )
     _finish(record.name, outcome)
 
@@ -123,7 +124,7 @@ def start(file: Path) -> None:
     record, assessment = lifecycle.put(store, home, registry, _load(file, registry))
     findings.warnings(assessment)
     lifecycle.start(store, record)
-    click.echo(f"{record.name} is set to run. If no worker is running, start one: replicator serve")
+    click.echo(_and(f"{record.name} is set to run.", attending.next_step(store, record.name)))
 
 
 @commands.command(name="reload")
@@ -137,7 +138,7 @@ def reload_(file: Path) -> None:
     store = _open(home)
     found = reloading.reload(store, home, registry, _load(file, registry))
     findings.warnings(found.assessment)
-    show.reloaded(found)
+    show.reloaded(found, attending.next_step(store, found.record.name))
 
 
 @commands.command()
@@ -160,7 +161,9 @@ def pause(name: str, apply_only: bool) -> None:
         kept = f" The source{left.removeprefix(',')}, by its own rules. A longer pause loses the position."
     kept = "" if apply_only else kept
     what = " (writes to the target only)" if apply_only else ""
-    click.echo(f"{name} is paused{what}.{kept} To continue: replicator resume {name}")
+    # Of one whose capture is to continue it may be that nobody runs it.
+    lacking = attending.next_step(store, name) if apply_only else ""
+    click.echo(_and(f"{name} is paused{what}.{kept} To continue: replicator resume {name}", lacking))
 
 
 @commands.command()
@@ -169,8 +172,7 @@ def resume(name: str) -> None:
     """Resume a paused or failed replicator."""
     store = _open(Home.from_environment())
     lifecycle.resume(store, name)
-    needed = "" if store.lease(name) else " No worker is running. Start one: replicator serve (or run FILE)"
-    click.echo(f"{name} is set to run.{needed}")
+    click.echo(_and(f"{name} is set to run.", attending.next_step(store, name)))
 
 
 @commands.command()
@@ -214,9 +216,9 @@ def snapshot(name: str, tables: tuple[str, ...], restart: bool, changed_only: bo
     store = _open(Home.from_environment())
     chosen = lifecycle.snapshot(store, name, tables, restart=restart, changed_only=changed_only, recreate=recreate)
     what = "a new snapshot of only what changed in" if changed_only else "a new snapshot of"
-    click.echo(
-        f"Requested {what} {', '.join(map(str, chosen)) or 'every table'}. To watch it: replicator status {name}"
-    )
+    watch = f"To watch it: replicator status {name}"
+    requested = f"Requested {what} {', '.join(map(str, chosen)) or 'every table'}."
+    click.echo(_and(requested, attending.next_step(store, name) or watch))
 
 
 @commands.command()
@@ -357,6 +359,11 @@ commands.add_command(
         help="Replicate a live database and survive a kill -9. At the end it compares both sides row by row.",
     )
 )
+
+
+def _and(done: str, next_step: str) -> str:
+    """What was done, and what is to be done, if anything is."""
+    return f"{done} {next_step}" if next_step else done
 
 
 def _load(file: Path, registry: Registry) -> LoadedConfig:

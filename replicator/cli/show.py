@@ -283,22 +283,17 @@ def deletion(name: str, done: Deletion) -> None:
             click.echo(f"  {title}: {phrase}")
 
 
-def reloaded(found: Reloaded) -> None:
-    """What `reload` changed, and what else is to be done."""
+def reloaded(found: Reloaded, next_step: str) -> None:
+    """What `reload` changed, and what else is to be done; `next_step`: before a worker has it, empty where one runs it."""
     name = found.record.name
     if not found.sections:
         click.echo(f"{name}: nothing changed: the file says what is stored.")
         return
     changed = ", ".join(found.sections)
-    if not found.has_worker:
-        click.echo(f"{name}: {changed} changed. No worker is running; the next one uses it.")
+    if next_step:
+        click.echo(f"{name}: {changed} changed; the next start has it. {next_step}")
     else:
-        roles = [role.value for role in (Role.CAPTURE, Role.APPLY) if role in found.roles]
-        again = " and ".join(roles) or "verification"
-        click.echo(
-            f"{name}: {changed} changed. Its worker keeps running and starts {again} again, at a clean point. To watch it: "
-            f"replicator status {name}"
-        )
+        click.echo(f"{name}: {changed} changed. {_restarted(found)} To watch it: replicator status {name}")
     for table in found.added:
         click.echo(f"  added: {table}, which gets a snapshot while the others continue")
     for table in found.removed:
@@ -306,6 +301,25 @@ def reloaded(found: Reloaded) -> None:
     for table in found.recreated:
         command = f"replicator snapshot {name} {shlex.quote(str(table))} --recreate"
         click.echo(f"  needs a new target table (deletes, source_timestamp): {table}. Run: {command}")
+
+
+def _restarted(found: Reloaded) -> str:
+    """What a worker starts again for a changed configuration."""
+    from replicator.runtime.reloading import ON_THE_SIDE  # loads the configuration's models
+
+    said = ["Its worker keeps running"]
+    words = {Role.CAPTURE: "capture", Role.APPLY: "apply", Role.VERIFY: "verification"}
+    if again := [word for role, word in words.items() if role in found.roles]:
+        *others, last = again
+        listed = f"{', '.join(others)} and {last}" if others else last
+        said.append(f"starts {listed} again, at a clean point")
+    if found.was_scheduled != found.is_scheduled:
+        said.append(f"{'begins' if found.is_scheduled else 'ends'} scheduled verification")
+    if len(said) == 1:
+        said.append("starts nothing again")
+    sentence = f"{said[0]} and {', and '.join(said[1:])}."
+    on_the_side = [section for section in found.sections if section in ON_THE_SIDE]
+    return f"{sentence} Who sends {' and '.join(on_the_side)} has it within seconds." if on_the_side else sentence
 
 
 def _alarmed(one: ReplicatorStatus) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from replicator.config import LoadedConfig
 from replicator.model.errors import Problem
@@ -13,10 +13,8 @@ from replicator.model.schema import TableId
 from replicator.plugins.registry import Registry
 from replicator.plugins.source import DeltaSource, SourceCatalogue, SourceContext, TableSummary
 from replicator.plugins.target import DeltaTarget, TargetContext
+from replicator.runtime.reloading import ON_THE_SIDE
 from replicator.state.records import ReplicatorRecord
-
-ON_THE_SIDE: Final = ("alerts", "lineage")
-"""Blocks that only the process that watches replicators reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

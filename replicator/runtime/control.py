@@ -37,6 +37,11 @@ class WorkerControl:
         """Start the thread that reads the supervisor's lines."""
         threading.Thread(target=self._listen, name="supervisor-pipe", daemon=True).start()
 
+    def stop(self) -> None:
+        """Have it end at the next clean point. From a signal handler, too."""
+        self._stop.set()
+        self.wake()
+
     def should_stop(self) -> bool:
         """Whether to end at the next clean point."""
         return self._stop.is_set()

@@ -26,8 +26,13 @@ class Message:
     fields: Mapping[str, Any]
 
 
+def child(module: str) -> list[str]:
+    """The command of a process whose `main` is in a module; its arguments follow. SIGTERM ends it cleanly from its first line on."""
+    return [sys.executable, "-m", "replicator.runtime.child", module]
+
+
 class WorkerProcess:
-    """Starts `python -m replicator.runtime.worker`, hands its lines to `deliver`, and its log lines to `log`.
+    """Starts `replicator.runtime.worker`, hands its lines to `deliver`, and its log lines to `log`.
 
     The child is in a session of its own, so that Ctrl-C in the terminal reaches the supervisor only. Its stdin is
     the leash: when this process dies, however, the pipe closes and the child ends.
@@ -49,7 +54,7 @@ class WorkerProcess:
         self._deliver, self._log = deliver, log
         self._write = threading.Lock()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "replicator.runtime.worker", role.value, name, str(epoch)],
+            [*child("replicator.runtime.worker"), role.value, name, str(epoch)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -19,6 +19,8 @@ _READ_BY: Final[Mapping[str, frozenset[Role]]] = {
     "lineage": frozenset(),
 }
 """Per section of the file the processes that read it; of any other section: all."""
+ON_THE_SIDE: Final = tuple(section for section, roles in _READ_BY.items() if not roles)
+"""Sections that only the process that watches replicators reads: for all others they are not there."""
 _ALL: Final = frozenset({Role.CAPTURE, Role.APPLY, Role.VERIFY})
 
 

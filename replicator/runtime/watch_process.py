@@ -1,9 +1,8 @@
-"""The process that watches replicators on the side of workers: `python -m replicator.service.watching`."""
+"""The process that watches replicators on the side of workers: `replicator.service.watching`."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from replicator.observability import get_logger
+from replicator.runtime.process import child
 
 STOP: Final = "stop"
 LOOK_S: Final = 5.0
@@ -83,7 +83,7 @@ class WatchProcess:
     def _spawn(self) -> None:
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "replicator.service.watching", *self._names],
+                [*child("replicator.service.watching"), *self._names],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

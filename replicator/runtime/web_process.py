@@ -1,16 +1,16 @@
-"""The process of the REST API, as `serve` sees it: `python -m replicator.web`."""
+"""The process of the REST API, as `serve` sees it: `replicator.web.__main__`."""
 
 from __future__ import annotations
 
 import queue
 import subprocess
-import sys
 import threading
 from socket import socket
 from typing import Final
 
 from replicator.model.errors import ConfigError
 from replicator.observability import get_logger
+from replicator.runtime.process import child
 
 READY: Final = "ready"
 STOP: Final = "stop"
@@ -63,7 +63,7 @@ class WebProcess:
 
     def _spawn(self) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "replicator.web", str(self._listener.fileno())],
+            [*child("replicator.web.__main__"), str(self._listener.fileno())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

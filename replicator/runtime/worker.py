@@ -1,8 +1,10 @@
-"""A worker process: `python -m replicator.runtime.worker capture|apply|verify NAME EPOCH`, started by the supervisor."""
+"""A worker process: `replicator.runtime.worker capture|apply|verify NAME EPOCH`, started by the supervisor."""
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 
 from replicator.model.errors import FatalError, ReplicatorError
 from replicator.observability import configure_logging, get_logger
@@ -17,7 +19,10 @@ _log = get_logger(__name__)
 
 
 def main(arguments: list[str]) -> int:
-    """Run one pump until it is told to stop, and report how it ended. Never retries: the supervisor decides."""
+    """Run one pump until it is told to stop, and report how it ended. Never retries: the supervisor decides.
+
+    SIGTERM has it stop at a clean point, too: to its supervisor, which has not asked for that, it has ended without being finished.
+    """
     role, name, epoch = Role(arguments[0]), arguments[1], int(arguments[2])
     answers, sys.stdout = sys.stdout, sys.stderr  # nothing but messages may go up the pipe
     configure_logging(format="json", stream=sys.stderr)
@@ -29,6 +34,13 @@ def main(arguments: list[str]) -> int:
         return 1
     control = WorkerControl(store, name, epoch, commands=sys.stdin, answers=answers)
     control.listen()
+    is_ended = threading.Event()
+
+    def end(*_: object) -> None:
+        is_ended.set()
+        control.stop()
+
+    signal.signal(signal.SIGTERM, end)
     _log.info("worker_started", role=role, epoch=epoch)
     try:
         _run(store, home, role, name, epoch, control)
@@ -43,7 +55,8 @@ def main(arguments: list[str]) -> int:
     finally:
         store.close()
     _log.info("worker_stopped", role=role)
-    control.announce(messages.FINISHED)
+    if not is_ended.is_set():
+        control.announce(messages.FINISHED)
     return 0
 
 

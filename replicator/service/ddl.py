@@ -5,7 +5,7 @@ from __future__ import annotations
 from replicator.model.errors import ConfigError
 from replicator.model.schema import TableId
 from replicator.service.lifecycle import replicated_tables
-from replicator.service.stored import find
+from replicator.service.stored import find_kept
 from replicator.state import table_life
 from replicator.state.records import Desired, RequestKind
 from replicator.state.store import StateStore
@@ -19,7 +19,7 @@ def accept(store: StateStore, name: str, table: str) -> TableId:
     Raises:
         ConfigError: No such replicator or table; `nothing_to_accept`: the table does not wait for that.
     """
-    record = find(store, name)
+    record = find_kept(store, name)
     known = replicated_tables(store, name, [table])[0]
     tracked = next(found for found in store.tables(name) if found.table == known)
     if not table_life.waits_for_acceptance(tracked):

@@ -24,7 +24,7 @@ from replicator.runtime.policy import RetryBudget, RetryLimits
 from replicator.runtime.supervisor import End, RunOutcome, Supervisor
 from replicator.runtime.teardown import tear_down
 from replicator.service.assess import Assessment, assess
-from replicator.service.stored import find
+from replicator.service.stored import being_deleted, find, find_kept
 from replicator.state import holder_id, holder_in_words, table_life
 from replicator.state.records import CHANGED_ONLY, Desired, Lease, ReplicatorRecord, RequestKind
 from replicator.state.store import StateStore
@@ -45,9 +45,7 @@ def put(store: StateStore, home: Home, registry: Registry, loaded: LoadedConfig)
     name = loaded.config.name
     record = store.replicator(name)
     if record and record.desired is Desired.DELETED:
-        raise ConfigError(
-            f"{name} is being deleted", code="being_deleted", action=f"Wait, or run: replicator delete {name} --yes"
-        )
+        raise being_deleted(name)
     has_begun = record is not None and store.last_segment(name) is not None
     assessment = assess(loaded, registry, home, uuid=record.uuid if record else "", may_retry=has_begun)
     if assessment.is_blocked_for_all if has_begun else assessment.is_blocked:
@@ -89,19 +87,14 @@ def start_unless_paused(store: StateStore, record: ReplicatorRecord) -> None:
 
 def pause(store: StateStore, name: str, *, apply_only: bool) -> None:
     """Ask for a replicator to pause, keeping its position; with `apply_only` capture continues."""
-    record = find(store, name)
-    if record.desired is Desired.DELETED:
-        raise ConfigError(f"{name} is being deleted", code="being_deleted")
+    find_kept(store, name)
     store.set_desired(name, Desired.RUNNING if apply_only else Desired.PAUSED, apply_paused=apply_only)
     crash_point("pause.recorded")
 
 
 def resume(store: StateStore, name: str) -> None:
     """Ask for a paused replicator to run again."""
-    record = find(store, name)
-    if record.desired is Desired.DELETED:
-        raise ConfigError(f"{name} is being deleted", code="being_deleted")
-    start(store, record)
+    start(store, find_kept(store, name))
 
 
 def snapshot(
@@ -122,7 +115,7 @@ def snapshot(
 
     Returns the tables; ConfigError if one is not replicated.
     """
-    record = find(store, name)
+    record = find_kept(store, name)
     chosen = replicated_tables(store, name, tables)
     option = "--changed-only" if changed_only else "--restart"
     if (restart or changed_only) and tables:
@@ -203,6 +196,18 @@ def unknown_tables(name: str, unknown: Sequence[str], known: Mapping[str, TableI
     )
 
 
+def take(store: StateStore, name: str) -> Lease:
+    """Take the lease of a replicator, for `supervise`.
+
+    Raises:
+        ConfigError: `already_running`: another process holds it.
+    """
+    lease = store.acquire_lease(name, holder_id(), LEASE_S)
+    if lease is None:
+        raise _already_running(store, name)
+    return lease
+
+
 def supervise(
     store: StateStore,
     home: Home,
@@ -227,9 +232,7 @@ def supervise(
         ConfigError: `already_running`: another process holds the lease.
     """
     home.ensure()
-    lease = lease or store.acquire_lease(record.name, holder_id(), LEASE_S)
-    if lease is None:
-        raise _already_running(store, record.name)
+    lease = lease or take(store, record.name)
     limits = RetryLimits.of(assembly.load(record, registry).config.retry)
     log = LogFile(home.log_file(record.name), echo)
     budget = RetryBudget(limits=limits)

@@ -16,7 +16,7 @@ from replicator.service import lifecycle
 from replicator.service.assess import Assessment
 from replicator.service.stored import find
 from replicator.state import table_life
-from replicator.state.records import ReplicatorRecord, Role, TableRecord
+from replicator.state.records import Desired, ReplicatorRecord, Role, TableRecord
 from replicator.state.store import StateStore
 
 
@@ -24,14 +24,17 @@ from replicator.state.store import StateStore
 class Reloaded:
     """What a changed configuration changes.
 
-    `sections` of the file differ. `roles` are the processes that a worker starts again for them; it keeps running itself. `recreated` are
-    tables that have a setting by now that only a new target table can have.
+    `sections` of the file differ. `roles` are the processes that a worker starts again for them now; it keeps running itself. Whether
+    tables are verified by a schedule may change with it (`was_scheduled`, `is_scheduled`). `recreated` are tables that have a setting by
+    now that only a new target table can have.
     """
 
     record: ReplicatorRecord
     assessment: Assessment
     sections: tuple[str, ...]
     roles: frozenset[Role]
+    was_scheduled: bool
+    is_scheduled: bool
     added: tuple[TableId, ...]
     removed: tuple[TableId, ...]
     recreated: tuple[TableId, ...]
@@ -45,8 +48,10 @@ def reload(store: StateStore, home: Home, registry: Registry, loaded: LoadedConf
         ConfigError: `unknown_replicator`; as `lifecycle.put`, and then nothing is stored.
     """
     before = find(store, loaded.config.name)
+    old = _read(registry, before) or loaded
     tables = [table for table in store.tables(before.name) if table_life.is_replicated(table)]
-    recreated = _recreated(registry, before, loaded, tables)
+    recreated = _recreated(old, loaded, tables)
+    was_scheduled, is_scheduled = (one.config.verify.every is not None for one in (old, loaded))
     record, assessment = lifecycle.put(store, home, registry, loaded)
     sections = changed_sections(before.config, record.config)
     known, selected = {table.table for table in tables}, set(assessment.selected)
@@ -57,7 +62,9 @@ def reload(store: StateStore, home: Home, registry: Registry, loaded: LoadedConf
         record=record,
         assessment=assessment,
         sections=sections,
-        roles=concerned(sections),
+        roles=concerned(sections) & _running(store, record, verifies=was_scheduled and is_scheduled),
+        was_scheduled=was_scheduled,
+        is_scheduled=is_scheduled,
         added=tuple(sorted(selected - named)),
         removed=tuple(sorted(known - kept)),
         recreated=tuple(table for table in recreated if table in kept),
@@ -65,15 +72,26 @@ def reload(store: StateStore, home: Home, registry: Registry, loaded: LoadedConf
     )
 
 
-def _recreated(
-    registry: Registry, before: ReplicatorRecord, now: LoadedConfig, tables: Sequence[TableRecord]
-) -> Sequence[TableId]:
-    """Tables whose target table was made with other settings. None is known where the stored configuration cannot be read here."""
+def _read(registry: Registry, record: ReplicatorRecord) -> LoadedConfig | None:
+    """The stored configuration; None where it cannot be read here."""
     try:
-        old = assembly.load(before, registry).config.tables
+        return assembly.load(record, registry)
     except ReplicatorError:
-        return ()
-    pairs = {table.table: [c.options_for(table.table) for c in (old, now.config.tables)] for table in tables}
+        return None
+
+
+def _running(store: StateStore, record: ReplicatorRecord, *, verifies: bool) -> frozenset[Role]:
+    """The processes that a worker has for a replicator now, as it is wanted."""
+    if record.desired is not Desired.RUNNING or store.lease(record.name) is None:
+        return frozenset()
+    if record.apply_paused:
+        return frozenset({Role.CAPTURE})
+    return frozenset({Role.CAPTURE, Role.APPLY, *([Role.VERIFY] if verifies else [])})
+
+
+def _recreated(old: LoadedConfig, now: LoadedConfig, tables: Sequence[TableRecord]) -> Sequence[TableId]:
+    """Tables whose target table was made with other settings."""
+    pairs = {table.table: [c.config.tables.options_for(table.table) for c in (old, now)] for table in tables}
     return [
         table
         for table, (was, is_now) in pairs.items()

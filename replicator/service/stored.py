@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replicator.model.errors import ConfigError
-from replicator.state.records import ReplicatorRecord
+from replicator.state.records import Desired, ReplicatorRecord
 from replicator.state.store import StateStore
 
 
@@ -16,3 +16,18 @@ def find(store: StateStore, name: str) -> ReplicatorRecord:
             f"There is no replicator called {name!r}.", code="unknown_replicator", action=f"Known here: {known}."
         )
     return record
+
+
+def find_kept(store: StateStore, name: str) -> ReplicatorRecord:
+    """As `find`; ConfigError (`being_deleted`) also if it is being deleted, or that was begun and not finished."""
+    record = find(store, name)
+    if record.desired is Desired.DELETED:
+        raise being_deleted(name)
+    return record
+
+
+def being_deleted(name: str) -> ConfigError:
+    """What is said of a replicator that is being deleted."""
+    return ConfigError(
+        f"{name} is being deleted.", code="being_deleted", action=f"Wait, or run: replicator delete {name} --yes"
+    )

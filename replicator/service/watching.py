@@ -1,4 +1,4 @@
-"""`python -m replicator.service.watching [NAME…]`: what is done on the side of replicators, in a process of its own.
+"""`replicator.service.watching [NAME…]`: what is done on the side of replicators, in a process of its own.
 
 Alerts, and lineage. Nothing that moves data waits for it, whatever becomes of it.
 """
@@ -6,6 +6,7 @@ Alerts, and lineage. Nothing that moves data waits for it, whatever becomes of i
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Collection
@@ -69,6 +70,7 @@ def main(names: list[str]) -> int:
     os.nice(_NICENESS)
     configure_logging(format="json", stream=sys.stderr)
     stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     threading.Thread(target=_obey, args=(stop,), name="leash", daemon=True).start()
     try:
         store = StateStore(Home.from_environment().state_url)

@@ -1,4 +1,4 @@
-"""`python -m replicator.web DESCRIPTOR`: serves on an inherited socket until the process that started it says stop, or ends."""
+"""`replicator.web.__main__ DESCRIPTOR`, a child of `serve`: serves on an inherited socket until `serve` says stop, or ends."""
 
 from __future__ import annotations
 

@@ -390,12 +390,14 @@ def test_who_asks_too_often_is_told_to_wait(home: Path) -> None:
 
 def test_the_server_ends_with_serve_and_starts_again_if_it_alone_ends(home: Path) -> None:
     with serving(home) as server:
-        (web,) = [p for p in psutil.Process(server.process.pid).children() if "replicator.web" in p.cmdline()]
+        (web,) = [p for p in psutil.Process(server.process.pid).children() if "replicator.web.__main__" in p.cmdline()]
         web.kill()
         web.wait()
         # The socket is open all the time: this request waits for the next process.
         assert server.ask("/healthz").status == 200
-        (again,) = [p for p in psutil.Process(server.process.pid).children() if "replicator.web" in p.cmdline()]
+        (again,) = [
+            p for p in psutil.Process(server.process.pid).children() if "replicator.web.__main__" in p.cmdline()
+        ]
         server.process.kill()
         wait_until(lambda: not again.is_running(), "the server runs without serve")
 

@@ -30,7 +30,7 @@ def loaded(*arguments: str, home: Path) -> set[str]:
     """Run a command in a process of its own; which of HEAVY it loaded, and what `--help` needs nothing of."""
     program = (
         "import sys\n"
-        "from replicator.cli import main\n"
+        "from replicator.cli.entry import main\n"
         "try:\n"
         f"    main({list(arguments)!r}, prog_name='replicator')\n"
         "except SystemExit as end:\n"

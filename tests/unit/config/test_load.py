@@ -438,8 +438,9 @@ def test_no_text_does_worse_than_a_configuration_error(text: str) -> None:
 
 
 def test_file_name_is_all_that_the_headline_tells() -> None:
-    with pytest.raises(ConfigError, match=r"^shop\.yaml cannot be used: 1 problem\.$"):
+    with pytest.raises(ConfigError) as refused:
         load_text(GOOD + "x: 1\n")
+    assert refused.value.message == "shop.yaml cannot be used: 1 problem."
 
 
 def test_relative_paths_of_documents_need_no_file_system() -> None:

@@ -14,9 +14,10 @@ from replicator.model.errors import ConfigError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
+from replicator.service.attending import next_step
 from replicator.service.reloading import Reloaded, reload
 from replicator.state import holder_id, table_life
-from replicator.state.records import Role
+from replicator.state.records import Desired, Role
 from replicator.state.store import StateStore
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget
 from replicator_testbed.present import present
@@ -54,7 +55,7 @@ def reloaded(store: StateStore, folder: Path, text: str) -> Reloaded:
 def test_the_same_file_changes_nothing(store: StateStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = reloaded(store, tmp_path, document(tmp_path))
     assert (found.sections, found.roles, found.added, found.removed) == ((), frozenset(), (), ())
-    show.reloaded(found)
+    show.reloaded(found, "")
     assert capsys.readouterr().out == "shop: nothing changed: the file says what is stored.\n"
 
 
@@ -63,10 +64,10 @@ def test_tables_that_come_go_and_need_a_new_target_table_are_named(
 ) -> None:
     soft = "  settings: {public.*: {deletes: soft}}\n"
     found = reloaded(store, tmp_path, document(tmp_path, "public.a, public.c", soft))
-    assert (found.sections, set(found.roles)) == (("tables",), {Role.CAPTURE, Role.APPLY, Role.VERIFY})
+    assert (found.sections, set(found.roles)) == (("tables",), {Role.CAPTURE, Role.APPLY})
     assert (found.added, found.removed, found.recreated) == ((C,), (B,), (A,))
     assert present(store.replicator("shop")).config == found.record.config
-    show.reloaded(found)
+    show.reloaded(found, "")
     first, *others = capsys.readouterr().out.splitlines()
     assert first.startswith(
         "shop: tables changed. Its worker keeps running and starts capture and apply again, at a clean point."
@@ -93,8 +94,49 @@ def test_without_a_worker_the_next_one_uses_it(
     store: StateStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.release_lease(present(store.lease("shop")))
-    show.reloaded(reloaded(store, tmp_path, document(tmp_path, "public.a")))
-    assert "shop: tables changed. No worker is running; the next one uses it.\n" in capsys.readouterr().out
+    show.reloaded(reloaded(store, tmp_path, document(tmp_path, "public.a")), next_step(store, "shop"))
+    said = "shop: tables changed; the next start has it. No worker is running. To start one: replicator serve (or run FILE)\n"
+    assert said in capsys.readouterr().out
+
+
+ALERTS = "alerts: {commands: {ops: {argv: ['true']}}}\n"
+AGAIN = "and starts capture and apply again, at a clean point."
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (
+            "",
+            ALERTS,
+            "alerts changed. Its worker keeps running and starts nothing again. Who sends alerts has it within seconds.",
+        ),
+        ("", "retry: {give_up_after: 2h}\n", f"retry changed. Its worker keeps running {AGAIN}"),
+        ("", "verify: {every: 1d}\n", "verify changed. Its worker keeps running and begins scheduled verification."),
+        ("verify: {every: 1d}\n", "", "verify changed. Its worker keeps running and ends scheduled verification."),
+        ("", "verify: {rows_per_second: 9}\n", "verify changed. Its worker keeps running and starts nothing again."),
+        ("verify: {every: 1d}\n", "verify: {every: 2d}\n", "and starts verification again, at a clean point."),
+        (
+            "",
+            f"{ALERTS}apply: {{max_wait: 7s}}\n",
+            "alerts, apply changed. Its worker keeps running and starts apply again",
+        ),
+    ],
+    ids=["alerts", "retry", "begins", "ends", "no schedule", "another schedule", "both"],
+)
+def test_only_what_starts_again_is_named(
+    store: StateStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], before: str, after: str, said: str
+) -> None:
+    store.set_config("shop", document(tmp_path, extra=before))
+    show.reloaded(reloaded(store, tmp_path, document(tmp_path, extra=after)), "")
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("apply_paused", [True, False])
+def test_what_is_paused_starts_nothing_again(store: StateStore, tmp_path: Path, apply_paused: bool) -> None:
+    store.set_desired("shop", Desired.RUNNING if apply_paused else Desired.PAUSED, apply_paused=apply_paused)
+    found = reloaded(store, tmp_path, document(tmp_path, "public.a"))
+    assert set(found.roles) == ({Role.CAPTURE} if apply_paused else set())
 
 
 def test_a_replicator_that_is_not_stored_cannot_be_reloaded(store: StateStore, tmp_path: Path) -> None:
