@@ -245,7 +245,9 @@ def _verdict(compared: Compared, chosen: Chosen, parts: Sequence[Sequence[Round]
     positions = [part[0].position for part in parts]
     # The source was read somewhat later: how many rows it had at the position follows from what differs there.
     rows_target = sum(part[0].rows_target for part in parts)
-    described = [entry for one in rounds for entry in one.described][:DIFFERENCES_MAX]
+    described = sorted(
+        [entry for one in rounds for entry in one.described][:DIFFERENCES_MAX], key=lambda one: one.order
+    )
     return Verdict(
         table=compared.record.table,
         result=Result.DIFFERENT if counts.total else compared.equal,

@@ -114,6 +114,18 @@ def test_values_are_told_if_they_are_asked_for() -> None:
     assert (shown.source, shown.target) == ({"name": "a"}, {"name": "b"})
 
 
+def test_values_are_printed_as_people_write_them() -> None:
+    rows = (
+        replace(FOUND[0], source={"name": "a", "vip": "true"}, target={"name": None, "vip": "false"}),
+        replace(FOUND[1], key={"id": "8"}, source={"id": "8", "name": "b"}),
+    )
+    lines = verified.markdown(document("n", [replace(DIFFERENT, differences=rows)], with_values=True)).splitlines()
+    assert lines[-2:] == [
+        "- different: id=7; columns: name; source: name=a, vip=true; target: name=NULL, vip=false",
+        "- missing: id=8; source: id=8, name=b",
+    ]
+
+
 def test_a_report_for_people_is_a_table_and_a_list() -> None:
     lines = verified.markdown(document("n", [EQUAL, DIFFERENT, NOT], with_values=False)).splitlines()
     assert "| shop.people | different | table | 5 | 3 | 2 | 1 | 0 | 1 |" in lines
