@@ -18,6 +18,7 @@ _STYLES: Final = {
     Result.EQUAL: "green",
     Result.EQUAL_IN_PART: "yellow",
     Result.DIFFERENT: "red",
+    Result.NOTHING_COMPARED: "yellow",
     Result.NOT_VERIFIED: "yellow",
 }
 _SHOWN: Final = 20

@@ -28,13 +28,22 @@ DIFFERENT = Verdict(
     table=TableId("shop", "people"), result=Result.DIFFERENT, position=5, rows_source=3, rows_target=2,
     counts=Counts(missing=1, different=1), differences=FOUND,
 )  # fmt: skip
+NOTHING = replace(EQUAL, result=Result.NOTHING_COMPARED, scope=Extent.SINCE, keys=0, rows_source=0, rows_target=0)
 RANGES = replace(EQUAL, last_position=12, ranges=5, ranges_kept=2)
 NOT = Verdict(table=TableId("shop", "x"), result=Result.NOT_VERIFIED, reason="it has failed", action="Run: this")
 
 
 @pytest.mark.parametrize(
     ("verdicts", "code"),
-    [([], 0), ([EQUAL], 0), ([EQUAL, IN_PART], 0), ([IN_PART, NOT], 1), ([NOT, DIFFERENT, EQUAL], 3), ([DIFFERENT], 3)],
+    [
+        ([], 0),
+        ([EQUAL], 0),
+        ([EQUAL, IN_PART], 0),
+        ([NOTHING], 0),
+        ([IN_PART, NOT], 1),
+        ([NOT, DIFFERENT, EQUAL], 3),
+        ([DIFFERENT], 3),
+    ],
 )
 def test_the_worst_result_is_the_exit_code(verdicts: list[Verdict], code: int) -> None:
     assert exit_code(verdicts) == code
