@@ -39,12 +39,14 @@ from replicator.model.errors import (
     TargetCrashedError,
     ThrottledError,
     TransientError,
+    with_names,
 )
 from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchFile, TargetTable
 from replicator.state import table_life
+from replicator.state.next_steps import REPAIR
 from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, TargetCopy
 
 _SMALLER_PER_CRASH, _TIMES_SMALLER_MAX = 10, 3
@@ -456,7 +458,7 @@ class TableApplier:
             record.alarms,
             audit,
             record.merged,
-            action=f"Run `replicator snapshot {self._context.name} {self._table}`.",
+            action=with_names(REPAIR, self._context.name, str(self._table)),
             now=self._context.store.now,
         )
         record = replace(record, merged=audit.merged, audited_to=audit.position, alarms=alarms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import click
@@ -18,6 +18,7 @@ _STYLES: Final = {
     Result.EQUAL: "green",
     Result.EQUAL_IN_PART: "yellow",
     Result.DIFFERENT: "red",
+    Result.NOTHING_COMPARED: "yellow",
     Result.NOT_VERIFIED: "yellow",
 }
 _SHOWN: Final = 20
@@ -107,10 +108,15 @@ def _details(one: VerifiedTableDocument, *, limit: int = _SHOWN) -> Sequence[str
 
 
 def _difference(one: DifferenceDocument) -> str:
-    key = ", ".join(f"{name}={value}" for name, value in one.key.items())
-    text = f"{one.kind}: {key}"
+    text = f"{one.kind}: {_values(one.key)}"
     if one.columns:
         text += f"; columns: {', '.join(one.columns)}"
-    if one.source or one.target:
-        text += f"; source: {one.source}; target: {one.target}"
+    if one.source:
+        text += f"; source: {_values(one.source)}"
+    if one.target:
+        text += f"; target: {_values(one.target)}"
     return one_line(text)
+
+
+def _values(of: Mapping[str, str | None]) -> str:
+    return ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in of.items())

@@ -13,4 +13,6 @@ class Result(StrEnum):
     EQUAL_IN_PART = "equal_in_part"
     """In the columns that can be compared. The target has others, so it proves nothing of whole rows."""
     DIFFERENT = "different"
+    NOTHING_COMPARED = "nothing_compared"
+    """None of the rows that were asked for exist: none were changed. Never of a whole table."""
     NOT_VERIFIED = "not_verified"

@@ -49,6 +49,7 @@ from replicator.service import alert_status, refused_status, source_status, veri
 from replicator.service.objectives import meets_objective
 from replicator.service.stored import find
 from replicator.state import table_life
+from replicator.state.next_steps import next_step
 from replicator.state.records import (
     AlarmRecord,
     AppliedRecord,
@@ -242,13 +243,22 @@ def _table(
             AlarmStatus(
                 code=alarm.code,
                 message=alarm.message,
-                action=with_names(alarm.action, replicator, name),
+                action=with_names(_next_step(alarm, outline, applied, verified), replicator, name),
                 at=alarm.at,
                 count=alarm.count,
             )
             for alarm in _alarms(table, applied, verified)
         ),
         verify=verified_status.of_table(table, verified, now),
+    )
+
+
+def _next_step(
+    alarm: AlarmRecord, outline: TableOutline, applied: AppliedRecord | None, verified: VerificationRecord | None
+) -> str:
+    is_of_it = verified is not None and verified.incarnation == outline.record.incarnation
+    return next_step(
+        alarm.code, applied=applied, verified=verified if is_of_it else None, kept_columns=outline.kept_columns
     )
 
 

@@ -35,14 +35,17 @@ class VerifiedTableDocument(StatusModel):
     """What was found out about a table."""
 
     table: str = Field(description="schema.table, as in the status.")
-    result: Literal["equal", "equal_in_part", "different", "not_verified"] = Field(
-        description="How both sides compare. equal_in_part: nothing differs, but not every column of the target could be compared."
+    result: Literal["equal", "equal_in_part", "different", "nothing_compared", "not_verified"] = Field(
+        description="How both sides compare. equal_in_part: nothing differs, but not every column of the target could be compared. "
+        "nothing_compared: no row was changed within --since."
     )
     scope: Literal["table", "sample", "keys", "since"] = Field(
         description="What was compared: the whole table, a sample of its rows, the rows of --keys, or the rows that were changed within "
         "--since. A table of which the definition or all rows were changed within --since is compared as a whole (table)."
     )
-    sample: float | None = Field(description="Of a sample: how much of the table it is, in percent; otherwise null.")
+    sample: float | None = Field(
+        description="Of a sample: how much of the table it is, in percent; otherwise null. More than was asked for if that has no rows."
+    )
     keys: NonNegativeInt | None = Field(
         description="With keys and since: how many rows were looked for, whether they exist or not; otherwise null."
     )

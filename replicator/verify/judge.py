@@ -112,7 +112,7 @@ class Judge:
 
     def _verify(self, table: TableId, scope: Scope, visit: Visit) -> Verdict:
         compared: Compared | None = None
-        found, again, chosen = list[Round](), None, Chosen()
+        found, again, chosen, larger = list[Round](), None, Chosen(), None
         why = NotVerifiedError(KEPT_CHANGING, AGAIN_SOON)
         for _ in range(ROUNDS_MAX):
             before, compared = compared, self._compared(table)
@@ -121,7 +121,7 @@ class Judge:
                 found, again = [], None
             try:
                 if again is None:
-                    chosen = scope.choose(self._journal_of(compared))
+                    chosen = larger or scope.choose(self._journal_of(compared))
                     if chosen == Chosen():
                         return self._walk(table, visit)
                 one = self._round(compared, chosen.among if again is None else Ids(again))
@@ -134,7 +134,14 @@ class Judge:
             found.append(one)
             again = frozenset(one.moved)
             if not again:
-                return _verdict(compared, chosen, [found])
+                verdict = _verdict(compared, chosen, [found])
+                if verdict.rows_source or verdict.rows_target:
+                    return verdict
+                instead = scope.without_rows(chosen)
+                if isinstance(instead, Result):
+                    return verdict if instead is Result.EQUAL else replace(verdict, result=instead)
+                found, again, larger = [], None, instead
+                continue
             reason = f"{len(again)} of its rows were changed again whenever they were read"
             why = NotVerifiedError(reason, CHANGES_TOO_MUCH)
         raise why
@@ -245,7 +252,9 @@ def _verdict(compared: Compared, chosen: Chosen, parts: Sequence[Sequence[Round]
     positions = [part[0].position for part in parts]
     # The source was read somewhat later: how many rows it had at the position follows from what differs there.
     rows_target = sum(part[0].rows_target for part in parts)
-    described = [entry for one in rounds for entry in one.described][:DIFFERENCES_MAX]
+    described = sorted(
+        [entry for one in rounds for entry in one.described][:DIFFERENCES_MAX], key=lambda one: one.order
+    )
     return Verdict(
         table=compared.record.table,
         result=Result.DIFFERENT if counts.total else compared.equal,

@@ -138,10 +138,10 @@ def _array(value: Any, kind: pa.DataType, column: str) -> pa.Array:
 def _bool(value: Any, kind: pa.DataType) -> pa.Array:
     if isinstance(value, bool):
         return pa.array([value], kind)
-    return pa.array([{"0": False, "1": True}[_checked(value, _BIT)[0]]], kind)
+    return pa.array([_checked(value, _BOOL)[0] in ("1", "true")], kind)
 
 
-_BIT: Final = re.compile("[01]")
+_BOOL: Final = re.compile("0|1|true|false")
 
 
 def _integer(value: Any, kind: pa.DataType) -> pa.Array:
@@ -157,8 +157,8 @@ def _decimal(value: Any, kind: pa.DataType) -> pa.Array:
 
 
 def _float(value: Any, kind: pa.DataType) -> pa.Array:
-    if not isinstance(value, _Digits):
-        return pa.array([float(_checked(value, _NO_NUMBER)[0])], kind)
+    if isinstance(value, str) and _NO_NUMBER.fullmatch(value):
+        return pa.array([float(value)], kind)
     array = pa.array([float(_checked(value, _NUMBER)[0])], pa.float64()).cast(kind, safe=False)
     if math.isinf(array[0].as_py()):
         raise ValueError

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from replicator.model.errors import with_names
 from replicator.model.schema import TableId
 from replicator.model.verdict import Result
+from replicator.state.next_steps import REPAIR
 from replicator.state.records import AlarmRecord
 from replicator.state.verification_records import (
     RangeOutcome,
@@ -133,7 +135,7 @@ class Proofs:
         self.judge.store.note_range(self.judge.name, outcome)
 
     def _action(self, table: TableId) -> str:
-        return f"Run `replicator verify {self.judge.name} {table} --repair`."
+        return with_names(REPAIR, self.judge.name, str(table))
 
 
 def _message(verdict: Verdict) -> str | None:

@@ -42,7 +42,7 @@ from replicator.state.records import TableRecord
 from replicator.verify.barriers import Barrier, Barriers, NotVerifiedError
 from replicator.verify.comparing import Found, compare_rows, differing
 from replicator.verify.moving import Moving
-from replicator.verify.verdicts import DIFFERENCES_MAX, Counts, Difference, Kind, shown
+from replicator.verify.verdicts import DIFFERENCES_MAX, Counts, Difference, Kind, in_order, shown
 
 _DIGITS: Final = 3
 """Of an id, for groups: a row that differs costs the rows of one group in so many."""
@@ -309,6 +309,7 @@ class States:
             columns=columns,
             source=values(ours, with_values),
             target=values(theirs, with_values),
+            order=tuple(in_order((ours or theirs).get(name), types[name]) for name in key),
         )
 
 

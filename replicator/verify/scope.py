@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Final
 
 from replicator.journal.reader import JournalReader
+from replicator.model.verdict import Result
 from replicator.plugins.kit.canonical import DIGEST_DIGITS
 from replicator.plugins.verification import IDS_MAX, Among, Below, Ids
 from replicator.state.records import TableRecord
@@ -21,6 +22,8 @@ from replicator.verify.moving import Moving, TableChangedError
 from replicator.verify.verdicts import Extent
 
 PERCENT_MAX: Final = 100
+_LARGER: Final = 100
+"""By so many times is a sample larger if one has no rows."""
 _IDS: Final = 16**DIGEST_DIGITS
 
 
@@ -127,6 +130,14 @@ class Scope(ABC):
             ConfigError: It has no such rows.
         """
 
+    def without_rows(self, chosen: Chosen) -> Chosen | Result:  # noqa: ARG002 - some do not look
+        """What follows if neither side has any of the chosen rows: more rows, or the result.
+
+        Raises:
+            NotVerifiedError: It cannot be said that anything was compared.
+        """
+        return Result.EQUAL
+
 
 class Whole(Scope):
     """All rows."""
@@ -149,9 +160,19 @@ class Sample(Scope):
     def choose(self, table: TableJournal) -> Chosen:
         """See `Scope.choose`."""
         del table
-        below = int(_IDS * self.percent / PERCENT_MAX)
-        among = Below(f"{below:0{DIGEST_DIGITS}x}") if self.percent < PERCENT_MAX else None
-        return Chosen(extent=Extent.SAMPLE, among=among, sample=float(self.percent))
+        return self._of(self.percent)
+
+    def without_rows(self, chosen: Chosen) -> Chosen | Result:
+        """See `Scope.without_rows`. A table of few rows may have none in the sample: then it is a larger one."""
+        if chosen.among is None:
+            return Result.EQUAL
+        return self._of(min(Decimal(str(chosen.sample)) * _LARGER, Decimal(PERCENT_MAX)))
+
+    @staticmethod
+    def _of(percent: Decimal) -> Chosen:
+        below = int(_IDS * percent / PERCENT_MAX)
+        among = Below(f"{below:0{DIGEST_DIGITS}x}") if percent < PERCENT_MAX else None
+        return Chosen(extent=Extent.SAMPLE, among=among, sample=float(percent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +201,13 @@ class Keys(Scope):
         assert schema is not None, "only tables with a shape are compared"
         return Chosen(extent=Extent.KEYS, among=Ids(ids_of(self.keys, schema)))
 
+    def without_rows(self, chosen: Chosen) -> Chosen | Result:
+        """See `Scope.without_rows`. A key that nobody has may be misspelt."""
+        del chosen
+        raise NotVerifiedError(
+            "neither source nor target has a row with such a key", "Write each key exactly as the table holds it."
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Since(Scope):
@@ -192,3 +220,7 @@ class Since(Scope):
         """See `Scope.choose`."""
         ids = table.changed_since(self.moment)
         return Chosen() if ids is None else Chosen(extent=Extent.SINCE, among=Ids(ids))
+
+    def without_rows(self, chosen: Chosen) -> Chosen | Result:
+        """See `Scope.without_rows`. Rows that were changed and are on neither side were deleted on both."""
+        return Result.EQUAL if chosen.keys else Result.NOTHING_COMPARED

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from replicator.model.schema import TableId
 from replicator.model.verdict import Result
+from replicator.plugins.kit.canonical import values
 from replicator.plugins.source import Cursor
 
 DIFFERENCES_MAX: Final = 1_000
 """Of one table, so many are described; all are counted."""
+_SIZED: Final = re.compile(rb"([0-9]+):")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -45,6 +51,7 @@ class Difference:
         rows: How many rows of this key and kind there are: a row may be in the target several times.
         columns: Those that differ, of a row that is on both sides.
         source, target: The values of these columns; of a row on one side only, of all its columns. Empty unless values are asked for.
+        order: What puts differences into the order of their keys (`in_order`).
     """
 
     key: Mapping[str, str | None]
@@ -53,6 +60,7 @@ class Difference:
     columns: tuple[str, ...] = ()
     source: Mapping[str, str | None] = field(default_factory=dict)
     target: Mapping[str, str | None] = field(default_factory=dict)
+    order: tuple[tuple[int, Any], ...] = field(default=(), repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,20 +135,54 @@ def shown(text: str | None, kind: pa.DataType) -> str | None:
     """A value in its canonical form as a person reads it. None for NULL."""
     if text is None:
         return None
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        for mark in (":", "$"):
-            size, found, rest = text.partition(mark)
-            if found and size.isdecimal():
-                return rest
-        size, _, digest = text.partition("#")
-        return f"{size} bytes, SHA-256 begins with {digest}"
-    if pa.types.is_date(kind):
-        return _day(int(text))
-    if pa.types.is_timestamp(kind):
-        return _moment(int(text), kind)
-    if pa.types.is_time(kind):
-        return text.removeprefix("?") if text.startswith("?") else _clock(int(text))
-    return text
+    return next((show(text, kind) for applies, show in _SHOWN if applies(kind)), text)
+
+
+def in_order(text: str | None, kind: pa.DataType) -> tuple[int, Any]:
+    """What orders values of a column by their canonical forms: NULL first, numbers and moments by size, texts by their bytes."""
+    if text is None:
+        return 0, 0
+    found = shown(text, kind) or ""
+    if pa.types.is_floating(kind):
+        number = float(found)
+        return (2, b"") if math.isnan(number) else (1, number)
+    if pa.types.is_list(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind) or text.startswith("?"):
+        return 2, found.encode()
+    return 1, Decimal(text)
+
+
+def _elements(text: str) -> Iterator[str]:
+    """The canonical forms of a list's elements; empty for NULL. Texts say how long they are, for they may have commas."""
+    data = text.encode()[1:-1]
+    while data:
+        sized = _SIZED.match(data)
+        end = sized.end() + int(sized[1]) if sized else data.index(b",")
+        yield data[:end].decode()
+        data = data[end + 1 :]
+
+
+def _element(text: str, kind: pa.DataType) -> str:
+    if not text:
+        return "NULL"
+    found = shown(text, kind) or ""
+    return json.dumps(found, ensure_ascii=False) if pa.types.is_string(kind) else found
+
+
+def _text(text: str, _: pa.DataType) -> str:
+    for mark in (":", "$"):
+        size, found, rest = text.partition(mark)
+        if found and size.isdecimal():
+            return rest
+    size, _mark, digest = text.partition("#")
+    return f"{size} bytes, SHA-256 begins with {digest}"
+
+
+def _time(text: str, _: pa.DataType) -> str:
+    return text.removeprefix("?") if text.startswith("?") else _clock(int(text))
+
+
+def _list(text: str, kind: pa.DataType) -> str:
+    return f"[{', '.join(_element(one, kind.value_type) for one in _elements(text))}]"
 
 
 def _clock(microseconds: int) -> str:
@@ -163,3 +205,16 @@ def _moment(microseconds: int, kind: pa.TimestampType) -> str:
     except OverflowError:
         return f"{microseconds} µs after 1970-01-01"
     return str(moment if kind.tz else moment.replace(tzinfo=None))
+
+
+_SHOWN: Final[Sequence[tuple[Callable[[pa.DataType], bool], Callable[[str, pa.DataType], str]]]] = (
+    (pa.types.is_boolean, lambda text, _: "true" if text == "1" else "false"),
+    (pa.types.is_floating, lambda text, kind: str(values([text], kind)[0].as_py())),
+    (pa.types.is_list, _list),
+    (pa.types.is_string, _text),
+    (pa.types.is_binary, _text),
+    (pa.types.is_date, lambda text, _: _day(int(text))),
+    (pa.types.is_timestamp, lambda text, kind: _moment(int(text), kind)),
+    (pa.types.is_time, _time),
+)
+"""For which types, what shows their values."""

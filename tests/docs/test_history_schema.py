@@ -63,7 +63,7 @@ def test_the_schema_of_verifications_is_what_the_models_say() -> None:
     schema = json.loads(VERIFY.read_text(encoding="utf-8"))
     assert schema["properties"]["version"]["const"] == VERSION == 1
     table = schema["$defs"]["VerifiedTableDocument"]["properties"]
-    assert table["result"]["enum"] == ["equal", "equal_in_part", "different", "not_verified"]
+    assert table["result"]["enum"] == ["equal", "equal_in_part", "different", "nothing_compared", "not_verified"]
     assert {
         "table",
         "result",

@@ -66,7 +66,11 @@ def test_one_missing_row_is_an_alarm(shop: Shop, change: RowChange) -> None:
     shop.rows(A, change)
     shop.run()
     (alarm,) = shop.applied(A).alarms
-    assert (alarm.code, alarm.count, alarm.action) == ("target_diverged", 1, "Run `replicator snapshot shop shop.a`.")
+    assert (alarm.code, alarm.count, alarm.action) == (
+        "target_diverged",
+        1,
+        "Run `replicator verify shop shop.a --repair`.",
+    )
     assert shop.applied(A).merged.not_found == 1
     assert not shop.applied(A).has_failed
 
@@ -241,7 +245,7 @@ def test_a_history_that_was_removed_before_it_was_checked_is_an_alarm_until_a_sn
     (alarm,) = shop.applied(A).alarms
     assert (alarm.code, alarm.count, "version 7" in alarm.message) == ("target_changed", 1, False)
     assert "changes 1 to 1 of the target cannot be known any more" in alarm.message
-    assert alarm.action == "Run `replicator snapshot shop shop.a`."
+    assert alarm.action == "Run `replicator verify shop shop.a --repair`."
     shop.warehouse.tamper(A, "version 9: UPDATE", repr)
     shop.rows(A, update(0, item(1, "z")))
     shop.run()

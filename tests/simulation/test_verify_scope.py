@@ -73,13 +73,14 @@ def test_only_rows_with_these_keys_are_compared(pair: Pair) -> None:
         pair.warehouse.tamper(KEYED, "an UPDATE", spoil(10_003, 10_004))
         found = judge.verify(KEYED, Keys(['{"id": 10003}', '"10005"', "77777"]))
         assert (found.result, found.counts, found.scope) == (Result.DIFFERENT, Counts(different=1), Extent.KEYS)
-        # A row that neither side has is equal.
+        # A row that neither side has does not count, as long as there are others.
         assert (found.keys, found.rows_source, found.rows_target) == (3, 2, 2)
         assert [one.key for one in found.differences] == [{"id": "10003"}]
         equal = judge.verify(KEYED, Keys(["10005", "77777"]))
         assert (equal.result, equal.keys, equal.rows_source) == (Result.EQUAL, 2, 1)
         nowhere = judge.verify(KEYED, Keys(["77777"]))
-        assert (nowhere.result, nowhere.rows_source, nowhere.rows_target) == (Result.EQUAL, 0, 0)
+        assert (nowhere.result, nowhere.rows_source) == (Result.NOT_VERIFIED, None)
+        assert nowhere.reason == "neither source nor target has a row with such a key"
 
 
 def test_rows_are_compared_by_their_ids(pair: Pair) -> None:
@@ -123,6 +124,22 @@ def test_a_sample_has_the_same_rows_on_both_sides(pair: Pair, percent: str) -> N
                 found = judge.verify(table, Sample(Decimal(percent)))
                 assert found.counts == Counts(missing=sampled)
                 assert (found.rows_source, found.rows_target) == (sampled, 0)
+
+
+def test_a_sample_of_a_small_table_has_rows(pair: Pair) -> None:
+    with pair.running() as (capture, judge):
+        quiet(judge, capture)
+        for table in (KEYED, KEYLESS):
+            rows = sum(pair.database.state(table).values())
+            found = judge.verify(table, Sample(Decimal("0.0001")))
+            assert found.result is Result.EQUAL
+            assert bool(found.rows_source) is bool(rows)
+            with pair.database.begin() as transaction:
+                transaction.truncate(table)
+        quiet(judge, capture)
+        for table in (KEYED, KEYLESS):
+            found = judge.verify(table, Sample(Decimal(5)))
+            assert (found.result, found.rows_source, found.sample) == (Result.EQUAL, 0, 100.0)
 
 
 def test_without_a_key_both_versions_of_a_row_count_if_they_are_in_the_sample(pair: Pair) -> None:
@@ -216,7 +233,9 @@ def test_only_rows_that_were_changed_since_then_are_compared(pair: Pair, table: 
         quiet(judge, capture)
         moment = now(pair)
         equal = judge.verify(table, Since(moment))
-        assert (equal.result, equal.keys, equal.scope, equal.rows_source) == (Result.EQUAL, 0, Extent.SINCE, 0)
+        assert (equal.result, equal.keys, equal.scope, equal.rows_source) == (
+            Result.NOTHING_COMPARED, 0, Extent.SINCE, 0,
+        )  # fmt: skip
         with pair.database.begin() as transaction:
             transaction.insert(table, pair.row(501), pair.row(502))
             (old,) = [row for row in pair.database.state(table) if row[0] == 10_007]
@@ -228,7 +247,13 @@ def test_only_rows_that_were_changed_since_then_are_compared(pair: Pair, table: 
         counts = Counts(different=1) if table == KEYED else Counts(missing=1)
         assert (found.result, found.counts, found.rows_source) == (Result.DIFFERENT, counts, 2)
         assert judge.verify(table).counts.total == (2 if table == KEYED else 4)
-        assert judge.verify(table, Since(now(pair))).result is Result.EQUAL
+        assert judge.verify(table, Since(now(pair))).result is Result.NOTHING_COMPARED
+        moment = now(pair)
+        with pair.database.begin() as transaction:
+            (old,) = [row for row in pair.database.state(table) if row[0] == 10_008]
+            transaction.delete(table, dict(zip(("id", "a", "b"), old, strict=True)))
+        deleted = judge.verify(table, Since(moment))
+        assert (deleted.result, deleted.keys, deleted.rows_source) == (Result.EQUAL, 1, 0)
 
 
 @pytest.mark.parametrize("what", ["truncated", "altered", "many", "beginning"])

@@ -28,13 +28,22 @@ DIFFERENT = Verdict(
     table=TableId("shop", "people"), result=Result.DIFFERENT, position=5, rows_source=3, rows_target=2,
     counts=Counts(missing=1, different=1), differences=FOUND,
 )  # fmt: skip
+NOTHING = replace(EQUAL, result=Result.NOTHING_COMPARED, scope=Extent.SINCE, keys=0, rows_source=0, rows_target=0)
 RANGES = replace(EQUAL, last_position=12, ranges=5, ranges_kept=2)
 NOT = Verdict(table=TableId("shop", "x"), result=Result.NOT_VERIFIED, reason="it has failed", action="Run: this")
 
 
 @pytest.mark.parametrize(
     ("verdicts", "code"),
-    [([], 0), ([EQUAL], 0), ([EQUAL, IN_PART], 0), ([IN_PART, NOT], 1), ([NOT, DIFFERENT, EQUAL], 3), ([DIFFERENT], 3)],
+    [
+        ([], 0),
+        ([EQUAL], 0),
+        ([EQUAL, IN_PART], 0),
+        ([NOTHING], 0),
+        ([IN_PART, NOT], 1),
+        ([NOT, DIFFERENT, EQUAL], 3),
+        ([DIFFERENT], 3),
+    ],
 )
 def test_the_worst_result_is_the_exit_code(verdicts: list[Verdict], code: int) -> None:
     assert exit_code(verdicts) == code
@@ -112,6 +121,18 @@ def test_values_are_told_if_they_are_asked_for() -> None:
     assert all(one.source is one.target is None for one in hidden.tables[0].differences)
     shown = document("n", [DIFFERENT], with_values=True).tables[0].differences[0]
     assert (shown.source, shown.target) == ({"name": "a"}, {"name": "b"})
+
+
+def test_values_are_printed_as_people_write_them() -> None:
+    rows = (
+        replace(FOUND[0], source={"name": "a", "vip": "true"}, target={"name": None, "vip": "false"}),
+        replace(FOUND[1], key={"id": "8"}, source={"id": "8", "name": "b"}),
+    )
+    lines = verified.markdown(document("n", [replace(DIFFERENT, differences=rows)], with_values=True)).splitlines()
+    assert lines[-2:] == [
+        "- different: id=7; columns: name; source: name=a, vip=true; target: name=NULL, vip=false",
+        "- missing: id=8; source: id=8, name=b",
+    ]
 
 
 def test_a_report_for_people_is_a_table_and_a_list() -> None:

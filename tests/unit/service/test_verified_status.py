@@ -83,7 +83,9 @@ def test_a_difference_is_an_alarm_of_the_table(store: StateStore) -> None:
     note(store, A, Result.DIFFERENT)
     found, first, second = shown(store)
     (alarm,) = first.alarms
-    assert (alarm.code, alarm.count, alarm.action) == ("verify_different", 3, "Repair it.")
+    assert (alarm.code, alarm.count, alarm.action) == (
+        "verify_different", 3, f"Run `replicator verify shop {A} --repair`.",
+    )  # fmt: skip
     assert second.alarms == ()
     assert (found.verify.result, found.verify.tables_proven) == (Result.DIFFERENT, 0)
     note(store, A, Result.EQUAL)
