@@ -138,8 +138,8 @@ class Commits:
             self.settle(held, sequence_num)
 
     def plan(self, held: HeldTable, shape: str, what: str) -> None:
-        """Write another text instead of the shape's mark, and change nothing else."""
-        self.commit(held, [], held.last, what, {"shape": text(shape)})
+        """Write another text instead of the shape's mark, and that the columns are neither the former nor the later ones."""
+        self.commit(held, [], held.last, what, {"shape": text(shape), "table_columns": "NULL"})
         if held.row.shape != shape:
             raise _busy(held)
 

@@ -107,13 +107,13 @@ def sized(error: BatchTooLargeError, batch: Batch | None) -> BatchTooLargeError:
     return BatchTooLargeError(message, code=error.code, table=error.table, action=error.action)
 
 
-def not_readable(table: TargetTable, why: str) -> TableError:
+def not_readable(table: TargetTable, why: str, *, action: str = "Run the command again.") -> TableError:
     """The error for a state of a table that is to be compared, and is not there any more, or cannot be read."""
     return TableError(
         f"The state to compare cannot be read. {why}.",
         code="state_not_readable",
         table=str(table.table),
-        action="Run the command again.",
+        action=action,
     )
 
 

@@ -16,7 +16,7 @@ what the table's jobs used, and when its last batch was.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -28,9 +28,15 @@ from replicator.plugins.target import EMPTY_LEDGER, TargetTable
 from replicator_target_bigquery.errors import FENCED
 from replicator_target_bigquery.names import quoted, text
 
-FORMAT: Final = 3
-# Columns that the ledgers of format 1 lack; the last one came with format 3.
-_ADDED: Final = {"source_position": "STRING", "used": "STRING", "batch_at_ms": "INT64", "merged": "STRING"}
+FORMAT: Final = 4
+# Columns that the ledgers of format 1 lack.
+_ADDED: Final = {
+    "source_position": "STRING",
+    "used": "STRING",
+    "batch_at_ms": "INT64",
+    "merged": "STRING",
+    "table_columns": "STRING",
+}
 State = Literal["none", "building", "live", "dropping"]
 
 
@@ -49,6 +55,7 @@ class Entry:
         used: What the table's jobs used, as `Governor.memory` wrote it.
         batch_at_ms: When the last batch was committed, by the clock of its process.
         merged: What the incarnation's batches counted.
+        columns: Those of ours in the order in which the table has them (`columns.recorded`); none if that is not known.
         format: That the row has.
         updated_at: When the statement began that wrote the row, by BigQuery's clock: behind the commit before, not behind its own.
     """
@@ -66,6 +73,7 @@ class Entry:
     used: str | None
     batch_at_ms: int | None
     merged: Merged
+    columns: Sequence[Sequence[str]]
     format: int
     updated_at: datetime
 
@@ -97,6 +105,7 @@ class Entry:
             used=row.get("used"),
             batch_at_ms=row.get("batch_at_ms"),
             merged=Merged(**json.loads(row.get("merged") or "{}")),
+            columns=json.loads(row.get("table_columns") or "[]"),
             format=row["format"],
             updated_at=row["updated_at"],
         )
@@ -137,7 +146,7 @@ def claim_statement(path: str, table: TargetTable, *, may_adopt: bool) -> str:
 UPDATE {quoted(path)} SET
   sequence_num = IF({stays}, sequence_num, {EMPTY_LEDGER}),
   made_in = IF({same}, made_in, NULL), made_at_ms = IF({same}, made_at_ms, NULL), shape = IF({same}, shape, NULL),
-  state = IF({same}, state, 'none'), source_position = IF({stays}, source_position, NULL),
+  table_columns = IF({same}, table_columns, NULL), state = IF({same}, state, 'none'), source_position = IF({stays}, source_position, NULL),
   merged = IF({stays}, merged, NULL),
   used = IF({same}, used, NULL), batch_at_ms = IF({same}, batch_at_ms, NULL), format = {FORMAT},
   uuid = {text(table.uuid)}, table_name = {text(str(table.table))},

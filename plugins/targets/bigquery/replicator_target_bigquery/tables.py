@@ -28,6 +28,7 @@ from replicator.model.schema import TableSchema
 from replicator.plugins.target import TargetTable
 from replicator_target_bigquery.alteration import DESCRIPTION_MAX as DESCRIPTION_MAX  # noqa: PLC0414
 from replicator_target_bigquery.clients import READ_RETRY, TIMEOUT_S
+from replicator_target_bigquery.columns import Made
 from replicator_target_bigquery.config import BigQueryConfig, TableConfig
 from replicator_target_bigquery.names import Names, staged_fields
 from replicator_target_bigquery.shape import ColumnShape, Shape
@@ -49,7 +50,7 @@ class ExistingTable:
     """A table that exists: whose it is, since when, how large, and what readers and writers must mind.
 
     `layout` is how it is partitioned and clustered, as far as BigQuery compares that when one table replaces another; `columns` has name,
-    type and collation of each.
+    type and collation of each, `modes` their modes by name.
     """
 
     owner: str | None
@@ -64,6 +65,7 @@ class ExistingTable:
     description: str | None
     layout: tuple[Any, ...]
     columns: Sequence[tuple[str, str, str]]
+    modes: Mapping[str, str]
     clustered_by: Sequence[str]
     partitioned_by: str | None
     primary_key: Sequence[str]
@@ -137,6 +139,7 @@ class TableClient:
             description=table.description,
             layout=_layout(table),
             columns=[(f.name, f.field_type, f.to_api_repr().get("collation") or "") for f in table.schema],
+            modes={f.name: f.mode or "NULLABLE" for f in table.schema},
             clustered_by=list(table.clustering_fields or ()),
             partitioned_by=None if table.time_partitioning is None else table.time_partitioning.field,
             primary_key=[] if key is None else list(key.columns),
@@ -155,6 +158,10 @@ class TableClient:
             job_retry=None,
         )  # fmt: skip
         return {field.name: _LEGACY.get(field.field_type, field.field_type) for field in job.schema}
+
+    def made(self, path: str, existing: ExistingTable) -> Made:
+        """The columns of a table in its order, with their modes."""
+        return [(name, type_, existing.modes.get(name, "")) for name, type_ in self.columns(path).items()]
 
     def create(self, path: str, table: TargetTable, schema: TableSchema, shape: Shape, settings: TableConfig) -> bool:
         """Make a table of the target; False if there is one of that name.

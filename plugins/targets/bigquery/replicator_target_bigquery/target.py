@@ -22,6 +22,7 @@ from replicator.plugins.verification import SupportsTargetVerification, TableSta
 from replicator_target_bigquery import ledger, pruning, statements, types, verification
 from replicator_target_bigquery.alteration import Plan, filled, planned, strangers, touched
 from replicator_target_bigquery.assess import Assessor
+from replicator_target_bigquery.columns import conflict, recorded
 from replicator_target_bigquery.commits import Commits, HeldTable
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import TOO_DEAR, sized, translated, used_up
@@ -296,6 +297,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
             "made_in": str(table.incarnation),
             "made_at_ms": str(existing.made_at_ms),
             "shape": text(shape.mark),
+            "table_columns": text(recorded(self._tables.made(held.path, existing), shape.held)),
             "state": text("live" if held.path == published else "building"),
         }
         self._commits.commit(held, [], sequence_num, "create", made)
@@ -332,7 +334,8 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
             crash_point("target.names_freed")
         self._carry_out(held, plan, sequence_num)
         body = [statements.fill(held.path, values)] if values else []
-        self._commits.commit(held, body, sequence_num, "altered", {"shape": text(after.mark)})
+        columns = text(recorded(self._tables.made(held.path, self._check_unchanged(held)), after.held))
+        self._commits.commit(held, body, sequence_num, "altered", {"shape": text(after.mark), "table_columns": columns})
 
     def drop_table(self, held: HeldTable, sequence_num: int) -> None:
         """Drop the table, built or not, in a script that first says so in the ledger: a crash behind the DROP is no loss then."""
@@ -346,7 +349,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
         paths = [self._names.building(held.table), published]
         drops = "".join(f"{guard};\nDROP TABLE IF EXISTS {quoted(path)};\n" for path in paths)
         first = f"{intent}\n{drops}"
-        cleared = {"made_in": "NULL", "made_at_ms": "NULL", "shape": "NULL", "state": text("none")}
+        cleared = dict.fromkeys(("made_in", "made_at_ms", "shape", "table_columns"), "NULL") | {"state": text("none")}
         self._commits.commit(held, [], sequence_num, "drop", cleared, first)
 
     def publish_table(self, held: HeldTable, sequence_num: int) -> None:
@@ -454,7 +457,10 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
         existing = self._tables.find(held.path)
         if existing is None or existing.made_at_ms != held.row.made_at_ms:
             ledger.checked(self._commits.read_again(held.ledger_path, held.table), held.table)
-        return check_replaced(held.table, held.row, existing)
+        existing = check_replaced(held.table, held.row, existing)
+        if (why := conflict(held.row.columns, self._tables.made(held.path, existing))) is not None:
+            raise self.recreate(held.table, f"Somebody else changed the columns of the target table. {why}")
+        return existing
 
     def _check_rows(self, table: TargetTable, staging: str, rows: int) -> None:
         found = self._tables.rows(staging)

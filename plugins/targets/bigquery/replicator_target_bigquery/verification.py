@@ -22,6 +22,7 @@ from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum,
 from replicator_target_bigquery import canonical_sql as sql
 from replicator_target_bigquery import ledger
 from replicator_target_bigquery.alteration import Plan
+from replicator_target_bigquery.columns import conflict
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import TOO_DEAR, not_readable, translated
 from replicator_target_bigquery.jobs import Jobs
@@ -79,6 +80,9 @@ def open_state(
         entry, then = _moment(services, names, table, at)
         path = services.incarnations.path(table, entry)
         found = services.tables.columns(path, then)
+    if (changed := conflict(entry.columns, [(name, type_, "") for name, type_ in found.items()])) is not None:
+        why = f"Somebody else changed its columns. {changed.removesuffix('.')}"
+        raise not_readable(table, why, action="Recreate the table: replicator snapshot NAME TABLE --recreate.")
     for read in reads.values():
         if read.name not in found:
             raise not_readable(table, f"The table had no column {read.name} then")

@@ -46,11 +46,12 @@ def test_the_ledger_is_one_row_that_says_everything(copy: Copy, warehouse: Wareh
     assert abs(row.pop("batch_at_ms") - time.time() * 1000) < 600_000
     ((_, batches, load_jobs, _, _),) = json.loads(row.pop("used"))
     assert (batches, load_jobs) == (1, 1)
+    assert [name for name, *_ in json.loads(row.pop("table_columns"))][-2:] == ["note", "_sequence_num"]
     assert json.loads(row.pop("merged")) == {"matched": 0, "inserted": 1, "deleted": 0, "not_found": 0}
     made = warehouse.client.get_table(warehouse.names.path(copy.table.table)).created
     assert row == {
         "uuid": UUID, "table_name": "shop.items", "incarnation": 1, "epoch": 1, "sequence_num": 1, "made_in": 1,
-        "made_at_ms": round(made.timestamp() * 1000), "shape": row["shape"], "state": "live", "format": 3,
+        "made_at_ms": round(made.timestamp() * 1000), "shape": row["shape"], "state": "live", "format": 4,
         "source_position": None,
     }  # fmt: skip
 
@@ -137,7 +138,7 @@ def test_a_second_row_in_the_ledger_stops_everything(copy: Copy, warehouse: Ware
 
 def test_a_ledger_of_a_newer_version_is_not_touched(copy: Copy, warehouse: Warehouse) -> None:
     path = warehouse.names.ledger(copy.table.table)
-    warehouse.query(f"UPDATE `{path}` SET format = 4 WHERE TRUE")
+    warehouse.query(f"UPDATE `{path}` SET format = 5 WHERE TRUE")
     with pytest.raises(FatalError) as found:
         copy.restart()
     assert found.value.code == "newer_ledger"
@@ -145,13 +146,13 @@ def test_a_ledger_of_a_newer_version_is_not_touched(copy: Copy, warehouse: Wareh
 
 def test_a_ledger_of_an_older_version_is_migrated(copy: Copy, warehouse: Warehouse) -> None:
     path = warehouse.names.ledger(copy.table.table)
-    for column in ("source_position", "used", "batch_at_ms", "merged"):
+    for column in ("source_position", "used", "batch_at_ms", "merged", "table_columns"):
         warehouse.query(f"ALTER TABLE `{path}` DROP COLUMN {column}")
     warehouse.query(f"UPDATE `{path}` SET format = 1 WHERE TRUE")
     assert copy.restart().last_applied == 1
     copy.apply(insert(2, item(2, "b")))
     row = warehouse.ledger(copy.table.table)
-    assert (row["format"], row["sequence_num"], row["batch_at_ms"] > 0) == (3, 2, True)
+    assert (row["format"], row["sequence_num"], row["batch_at_ms"] > 0) == (4, 2, True)
     assert copy.live() == as_tuples(copy.schema, [item(1, "a"), item(2, "b")])
 
 
