@@ -57,6 +57,10 @@ class DamagedLogError(Exception):
     """There is a Delta log, and it cannot be understood. The message says which, and why."""
 
 
+class LostFilesError(Exception):
+    """Files that the newest version needs are not there, or are cut off. The message names one, and how many."""
+
+
 def read_log(storage: Storage, path: str) -> TableLog | None:
     """Read the newest version of the table at `path`; None if no Delta table is there.
 
