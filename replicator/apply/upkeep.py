@@ -1,6 +1,7 @@
 """Upkeep and audits of tables that have nothing to apply.
 
-What fails is postponed, counted and shown: it never ends anything, and nothing waits for it.
+What fails is postponed, counted and shown: it never ends anything, and nothing waits for it. Only a copy that cannot be read any more
+fails its table.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from replicator.apply.table import TableApplier
-from replicator.model.errors import FencedError, ReplicatorError, TargetCrashedError
+from replicator.model.errors import FencedError, ReplicatorError, TargetCrashedError, TargetDamagedError
 from replicator.model.isolation import INTERNAL, table_error
 from replicator.model.reports import UpkeepReport
 from replicator.model.schema import TableId
@@ -77,6 +78,7 @@ class Upkeep:
 
         Raises:
             FencedError: A newer epoch has the table.
+            TargetDamagedError: The table fails.
         """
         if self._try(applier.maintain, table, applier):
             self._failed.pop(table, None)
@@ -86,6 +88,7 @@ class Upkeep:
 
         Raises:
             FencedError: A newer epoch has the table.
+            TargetDamagedError: The table fails.
         """
         self._audited[table] = self._clock()
         self._try(applier.audit, table, applier)
@@ -93,7 +96,8 @@ class Upkeep:
     def _try(self, act: Callable[[], None], table: TableId, applier: TableApplier) -> bool:
         try:
             act()
-        except FencedError:
+        except (FencedError, TargetDamagedError):
+            self._failed.pop(table, None)
             raise
         except Exception as error:  # noqa: BLE001 - shown in the status, and tried again
             applier.forget_claim()

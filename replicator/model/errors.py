@@ -177,6 +177,10 @@ class SchemaConflictError(TableError):
     """Source and target disagree on the table's shape, or the change has no policy."""
 
 
+class TargetDamagedError(TableError):
+    """The target's copy of the table cannot be read any more. The table fails whoever finds that, its upkeep or an audit, too."""
+
+
 class ImpossibleKeyError(TableError):
     """A key that rows are asked for by is no value that a key of the table can have."""
 

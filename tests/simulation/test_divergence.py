@@ -9,18 +9,20 @@ from typing import Any
 import pytest
 
 from replicator.apply import table as apply_table
+from replicator.model.errors import TargetDamagedError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.merged import Merged
 from replicator.model.status import TableState
 from replicator.model.verdict import Result
-from replicator.plugins.target import TableOptions
+from replicator.plugins.target import TableOptions, TargetTable
 from replicator.service.status import status
 from replicator.state.records import Stage, TableRecord, TargetCopy
 from replicator.state.verification_records import VerificationOutcome
 from replicator.testing.batches import RowChange, delete, insert, update
-from replicator.testing.memory.target import StoredTable
+from replicator.testing.memory.target import MemoryTarget, StoredTable
 from replicator.testing.target_harness import item, items_schema
 from replicator_testbed.applied import NAME, A, B, Killed, Shop
+from replicator_testbed.present import present
 
 
 def lose(shop: Shop, *ids: int) -> None:
@@ -271,6 +273,37 @@ def test_what_others_changed_in_an_idle_table_is_an_alarm_without_its_next_chang
     assert codes(shop) == {"target_changed": 1}
     assert now[0] >= shop.settings.audit_every_s
     assert shop.applied(B).alarms == ()
+
+
+@pytest.mark.parametrize("act", ["audit", "maintain"])
+def test_a_copy_that_cannot_be_read_any_more_fails_its_table_whoever_finds_that(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    shop.copy(A, 1, 2)
+    shop.copy(B, 1)
+    shop.run()
+    shop.new_epoch()
+    if act == "maintain":
+        shop.rows(A, insert(0, item(3)))
+    calls, real = [0], getattr(MemoryTarget, act)
+
+    def damaged(target: MemoryTarget, table: TargetTable, *arguments: Any) -> Any:
+        calls[0] += table.table == A
+        # The first audit follows the claim.
+        if table.table == A and (act == "maintain" or calls[0] > 1):
+            raise TargetDamagedError("A file is missing.", code="target_file_unreadable", table=str(A))
+        return real(target, table, *arguments)
+
+    monkeypatch.setattr(MemoryTarget, act, damaged)
+    now = [0.0]
+
+    def is_done() -> bool:
+        now[0] += shop.settings.audit_every_s / 20
+        return shop.applied(A).has_failed or now[0] > 10 * shop.settings.audit_every_s
+
+    shop.run(is_done=is_done, clock=lambda: now[0])
+    assert (shop.applied(A).has_failed, shop.applied(B).has_failed) == (True, False)
+    assert present(shop.applied(A).error).code == "target_file_unreadable"
 
 
 def test_a_snapshot_clears_what_was_wrong_before_it_and_nothing_else(shop: Shop) -> None:

@@ -239,8 +239,8 @@ def _grouped(
         try:
             with storage.open_input(f"{table}/{name}") as source:
                 found = pq.ParquetFile(source).schema_arrow
-        except FileNotFoundError as error:
-            raise EngineNeededError(f"its file {name} is missing") from error
+        except (FileNotFoundError, pa.ArrowInvalid) as error:
+            raise EngineNeededError(f"its file {name} is missing or damaged") from error
         there = set(found.names)
         return [found.field(c.physical).type if c.physical in there else None for c in columns]
 

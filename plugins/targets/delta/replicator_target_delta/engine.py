@@ -19,6 +19,7 @@ from replicator_target_delta.ddl import NewTable
 from replicator_target_delta.logstore import LogStore, create
 from replicator_target_delta.maintenance import Condition, UpkeepKind, condition_of_files, takes_turn
 from replicator_target_delta.storage import Storage
+from replicator_target_delta.tablelog import LostFilesError
 
 if TYPE_CHECKING:
     from replicator_target_delta.lane.bulk import Bulk
@@ -146,7 +147,12 @@ class DirectTable:
         return self._lane.clear(table, sequence_num, below, last) is not None
 
     def finish(self, table: TargetTable) -> bool:
-        """Commit what was rewritten, if that is done. Whether anything was committed."""
+        """Commit what was rewritten, if that is done. Whether anything was committed.
+
+        Raises:
+            LostFilesError: What was to be rewritten is not there.
+        """
+        self._check_losses()
         future = self._rewriting
         if future is None or not future.done():
             return False
@@ -155,7 +161,8 @@ class DirectTable:
             return self._lane.commit_rewrite(table, future.result())
         except EngineNeededError as refused:
             self._given_up = self._planned
-            _log.info("rewrite_given_up", table=str(table.table), reason=str(refused))
+            self._give_up(table, refused)
+            self._check_losses()
         except Exception as error:  # noqa: BLE001 - raised by `check`
             self._failure = error
         return False
@@ -202,6 +209,22 @@ class DirectTable:
         if future.exception() is None:
             self._lane.discard(future.result())
 
+    def _give_up(self, table: TargetTable, refused: EngineNeededError) -> None:
+        """Leave files as they are, unless they cannot be read at all."""
+        _log.info("rewrite_given_up", table=str(table.table), reason=str(refused))
+        try:
+            self._lane.check_files()
+        except LostFilesError as error:
+            self._failure = error
+
+    def _check_losses(self) -> None:
+        if isinstance(self._failure, LostFilesError):
+            self.check()
+
+    def check_files(self) -> None:
+        """As `Lane.check_files`."""
+        self._lane.check_files()
+
     def _begin(self, table: TargetTable, schema: TableSchema, version: int) -> None:
         reached = version // CHECKPOINT_INTERVAL
         if (
@@ -221,7 +244,7 @@ class DirectTable:
                 deleted_share_max=self._config.deleted_rows_share_max,
             )
         except EngineNeededError as refused:
-            _log.info("rewrite_given_up", table=str(table.table), reason=str(refused))
+            self._give_up(table, refused)
             return
         planned = frozenset(file.path for file in plan.files) if plan is not None else frozenset()
         # They would be refused behind every batch: Spark rewrites them when its time comes.

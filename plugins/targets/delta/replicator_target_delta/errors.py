@@ -15,13 +15,14 @@ from replicator.model.errors import (
     ReplicatorError,
     SchemaConflictError,
     TableError,
+    TargetDamagedError,
     TargetUnavailableError,
     ThrottledError,
 )
 from replicator.plugins.target import Batch, TargetTable
 from replicator.spark.session import local_folder, spark_error
 from replicator_target_delta.mapping import conflict
-from replicator_target_delta.tablelog import DamagedLogError
+from replicator_target_delta.tablelog import DamagedLogError, LostFilesError
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]{4,})\]")
 _THROWN: Final = re.compile(
@@ -48,7 +49,7 @@ _UNUSABLE: Final = re.compile(
 )
 # A missing file of the table: its data, a deletion vector, or its log.
 _MISSING: Final = re.compile(
-    r"FAILED_READ_FILE|PATH_NOT_FOUND|ChecksumException|FileNotFoundException[^\n]*(?:\.parquet|deletion_vector_|_delta_log)"
+    r"FAILED_READ_FILE|PATH_NOT_FOUND|DELTA_DELETION_VECTOR_(?:CARDINALITY|CHECKSUM|SIZE)_MISMATCH|ChecksumException|FileNotFoundException[^\n]*(?:\.parquet|deletion_vector_|_delta_log)"
 )
 _RIGHT: Final = "Give the process, and on a cluster the user of the executors, write access to it."
 _STORAGE: Final = (
@@ -156,9 +157,11 @@ def translate(
     """Say what `error` means; None if it is none we know, which makes it a bug."""
     if lost := spark_error(error):
         return lost
+    if isinstance(error, LostFilesError):
+        return not_whole(table, str(error))
     if isinstance(error, DamagedLogError):
         action = _RESTORE_LOG if not error.version else _RESTORE_COMMIT
-        return TableError(str(error), code="target_unreadable", table=table, action=action)
+        return TargetDamagedError(str(error), code="target_unreadable", table=table, action=action)
     text = str(error)
     return (
         _of_log(text, table)
@@ -360,8 +363,13 @@ def _of_files(text: str, table: str, files: tuple[str, ...]) -> ReplicatorError 
             table=table,
             action="Restore the file, or run `replicator snapshot NAME TABLE`.",
         )
-    return SchemaConflictError(
-        f"A data file of the target cannot be read: {words_of(text)}.",
+    return not_whole(table, f"A data file of the target cannot be read: {words_of(text)}.")
+
+
+def not_whole(table: str, message: str) -> TargetDamagedError:
+    """The error for a table whose files are not all what its log says."""
+    return TargetDamagedError(
+        message,
         code="target_file_unreadable",
         table=table,
         action="Something else removed or changed files of the table. Recreate it: replicator snapshot NAME TABLE --recreate.",

@@ -103,6 +103,12 @@ class Storage:
                 found.append(inner)
         return found
 
+    def sizes(self, path: str) -> dict[str, int]:
+        """Bytes of every file below a folder, by its path from there: one listing."""
+        inner = self._inner(path)
+        found = self._fs.get_file_info(pafs.FileSelector(inner, allow_not_found=True, recursive=True))
+        return {info.path[len(inner) :].lstrip("/"): info.size for info in found if info.type is pafs.FileType.File}
+
     def kind(self, path: str) -> pafs.FileType:
         """Whether there is a file, a folder, or nothing."""
         return self._fs.get_file_info(self._inner(path)).type

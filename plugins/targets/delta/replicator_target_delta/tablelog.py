@@ -74,6 +74,10 @@ class DamagedLogError(Exception):
         )
 
 
+class LostFilesError(Exception):
+    """Files that the newest version needs are not there, or are cut off. The message names one, and how many."""
+
+
 def read_log(storage: Storage, path: str, *, below: int | None = None) -> TableLog | None:
     """Read the newest version of the table at `path`, or the newest below another; None if no Delta table is there.
 

@@ -28,7 +28,7 @@ from replicator.plugins.target import (
     TargetTable,
 )
 from replicator.plugins.verification import SupportsTargetVerification, TableState
-from replicator_target_delta import building, ddl, history, maintenance, spark_engine, types, upkeep
+from replicator_target_delta import building, ddl, history, losses, maintenance, spark_engine, types, upkeep
 from replicator_target_delta.check import existing_problems, folder_problems, occupied, path_problems
 from replicator_target_delta.comments import comment_notices
 from replicator_target_delta.config import DIRECT_ROWS, LOG_RETENTION_MIN, DeltaLakeConfig
@@ -87,6 +87,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
         self._sparks: set[TableId] = set()
         # Of tables with large rows: changes of a batch that the lane may have in memory.
         self._rows_max: dict[TableId, int] = {}
+        self._files = losses.FileChecks()
 
     @classmethod
     def default_max_wait_s(cls, config: DeltaLakeConfig) -> float:
@@ -395,11 +396,12 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
             return spark_engine.apply_batch(held, batch, uris, self._storage)
 
     def audit(self, table: TargetTable, since: str | None) -> Audit:
-        """What the commits since then say, without Spark."""
+        """What the commits since then say, without Spark; every few minutes also whether the log and all files are there."""
         with translated(str(table.table)):
             held = super().held(table)
             path = self._storage.table_path(table.table)
             where = building.path_of(self._storage, table, read_log(self._storage, path)) if held is None else held.path
+            self._files.check(self._storage, where, table.table, None if held is None else held.direct)
             return history.audit(self._storage, where, table, since, is_building=where != path)
 
     def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:

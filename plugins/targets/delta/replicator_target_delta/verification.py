@@ -13,6 +13,7 @@ from replicator_target_delta.building import path_of
 from replicator_target_delta.duckdb_state import duckdb_state
 from replicator_target_delta.errors import RECREATE, not_readable, translated
 from replicator_target_delta.ledger import exists
+from replicator_target_delta.losses import check_files
 from replicator_target_delta.mapping import conflict
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import read_log
@@ -38,5 +39,6 @@ def open_state(
                     raise not_readable(table, why, action=RECREATE)
                 state = stack.enter_context(duckdb_state(storage, path, version, table, schema, columns))
             except EngineNeededError as why:
+                check_files(storage, path)
                 raise not_readable(table, f"It is not understood without Spark: {why}") from why
         yield state

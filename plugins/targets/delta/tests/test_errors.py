@@ -13,6 +13,7 @@ from replicator.model.errors import (
     ReplicatorError,
     SchemaConflictError,
     TableError,
+    TargetDamagedError,
     TargetUnavailableError,
     ThrottledError,
 )
@@ -66,7 +67,7 @@ JOURNAL = ("file:///journal/0001-abc.parquet",)
         ),
         (
             "java.io.FileNotFoundException: File file:/lake/t/deletion_vector_1.bin does not exist",
-            SchemaConflictError,
+            TargetDamagedError,
             "target_file_unreadable",
         ),
         ("ExecutorLostFailure: java.lang.OutOfMemoryError", ThrottledError, "spark_out_of_memory"),
@@ -79,7 +80,7 @@ JOURNAL = ("file:///journal/0001-abc.parquet",)
         ),
         ("java.io.FileNotFoundException: /x/y (File name too long)", TableError, "table_name_too_long"),
         ("[DELTA_LOG_FILE_NOT_FOUND] Unable to retrieve the delta log files", TableError, "target_unreadable"),
-        ("[FAILED_READ_FILE.NO_HINT] file:///lake/part-1.parquet", SchemaConflictError, "target_file_unreadable"),
+        ("[FAILED_READ_FILE.NO_HINT] file:///lake/part-1.parquet", TargetDamagedError, "target_file_unreadable"),
     ],
 )
 def test_reason_decides_who_acts(text: str, kind: type[ReplicatorError], code: str) -> None:

@@ -314,7 +314,7 @@ def test_what_is_gone_cannot_be_read(lake_by: Callable[..., Lake]) -> None:
     assert caught.value.code == "state_not_readable"
     with pytest.raises(TableError, match="is missing") as caught, state_of(lake):
         pass
-    assert caught.value.code == "state_not_readable"
+    assert caught.value.code == "target_file_unreadable"
     checkpointed(lake)
     (lake.path / "_delta_log" / f"{1:020}.json").unlink()
     with pytest.raises(TableError, match="no longer in the table's log") as caught, state_of(lake, at=at):

@@ -54,6 +54,7 @@ from replicator_target_delta.lane.parquet import read_rows, write_rows
 from replicator_target_delta.lane.rewrite import Rewrite, Rewritten, carried, due, rewrite_files, still_stands
 from replicator_target_delta.lane.values import LAYOUT
 from replicator_target_delta.ledger import Entry, check_last, claim_lost, exists
+from replicator_target_delta.losses import check_files
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import SCHEMA, UUID, DamagedLogError
 
@@ -186,6 +187,10 @@ class Lane:
             EngineNeededError: The log is not understood.
         """
         return self._log.refresh()
+
+    def check_files(self) -> None:
+        """Raise LostFilesError unless all files of the newest version are there."""
+        check_files(self._storage, self._path, self._log.refresh)
 
     def files(self) -> Collection[LiveFile]:
         """The files of the newest version.

@@ -169,6 +169,11 @@ def name_of(vector: Descriptor) -> str:
     return f"{prefix}/{name}" if prefix else name
 
 
+def end_of(vector: Descriptor) -> int:
+    """Bytes that the vector's file has at least."""
+    return (vector.offset or 0) + _LENGTH.size + vector.size + _CRC.size
+
+
 def z85(data: bytes) -> str:
     """Spell bytes, a multiple of four of them."""
     return base64.b85encode(data).translate(_TO_Z85).decode()
@@ -202,9 +207,9 @@ def _bytes_of(vector: Descriptor, storage: Storage, table: str) -> bytes:
         with storage.open_input(path) as file:
             file.seek(vector.offset or 0)
             (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-            data, crc = bytes(file.read(vector.size)), file.read(_CRC.size)
+            data, (crc,) = bytes(file.read(vector.size)), _CRC.unpack(file.read(_CRC.size))
     except (FileNotFoundError, struct.error) as error:
-        raise EngineNeededError("a deletion vector is missing") from error
-    if length != vector.size or len(data) != length or _CRC.unpack(crc)[0] != zlib.crc32(data):
+        raise EngineNeededError("a deletion vector is missing or cut off") from error
+    if length != vector.size or len(data) != length or crc != zlib.crc32(data):
         raise EngineNeededError("a deletion vector is damaged")
     return data
