@@ -252,7 +252,14 @@ class NamedReader(LogReader):
             for source, ordinal in batch.unlogged.items()
             if (table := moved.get(source) or tracked(source))
         }
-        return replace(batch, changes=changes, ddl=ddl, table_errors=errors, unlogged=unlogged)
+        refusals = {
+            table: _table_error(e, table)
+            for source, e in batch.unlogged_errors.items()
+            if (table := moved.get(source) or tracked(source))
+        }
+        return replace(
+            batch, changes=changes, ddl=ddl, table_errors=errors, unlogged=unlogged, unlogged_errors=refusals
+        )
 
     def _event(self, event: DDLEvent, moved: dict[TableId, TableId]) -> DDLEvent:
         table = self._names.tracked(event.table)

@@ -444,7 +444,7 @@ class _Session:
             self._tracker.ddl(event, base + ordinal)
         for table, ordinal in batch.unlogged.items():
             with of_table(table, "starting a new snapshot of it"):
-                self._tracker.unlogged.note(table, base + ordinal)
+                self._tracker.unlogged.note(table, base + ordinal, batch.unlogged_errors.get(table))
         self._fail_undecoded(batch)
         if batch.announced_by is not None:
             self._periodic.announce(batch.announced_by)

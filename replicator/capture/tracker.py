@@ -110,7 +110,7 @@ class CatalogTracker:
         self._comparison = Comparison(
             source=self.source, submit=self.submit, marks=self.marks, tables=self.tables, alterations=self.alterations
         )
-        self.unlogged = Unlogged(tables=self.tables, suspend=self._suspend, start=self.start)
+        self.unlogged = Unlogged(self.settings, self.tables, self._suspend, self.start, self.fail_undecoded)
         self.renaming = Renaming(
             names=self.names, source=self.source, tables=self.tables, snapshots=self.snapshots, settings=self.settings,
             alterations=self.alterations, decoded=self.decoded, fail=self.fail, suspend=self._suspend, start=self.start,

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from replicator.capture.settings import CaptureSettings
 from replicator.capture.tables import TrackedTable, TrackedTables
+from replicator.model.errors import TableError
 from replicator.model.schema import TableId
 from replicator.state import table_life
 from replicator.state.records import Stage
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Unlogged:
     """Called by the loop's thread alone.
 
@@ -19,20 +21,29 @@ class Unlogged:
     is complete.
 
     Attributes:
+        settings: Of capture.
+        tables: All of them.
         suspend: Nothing of the table is written until its new snapshot begins.
         start: Have snapshots of tables begin.
+        fail: A table fails.
     """
 
+    settings: CaptureSettings
     tables: TrackedTables
     suspend: Callable[[TrackedTable], None]
     start: Callable[[Sequence[TableId]], None]
+    fail: Callable[[TrackedTable, TableError], None]
     _changed_at: dict[TableId, int] = field(default_factory=dict)
     """Of tables whose snapshot waits to begin: the number of the last such change."""
 
-    def note(self, table: TableId, number: int) -> None:
-        """The log says that rows of the table may have changed."""
+    def note(self, table: TableId, number: int, error: TableError | None = None) -> None:
+        """The log says that rows of the table may have changed. `error` as `LogBatch.unlogged_errors`."""
         tracked = self.tables.get(table)
         if tracked is None:
+            return
+        if error is not None and self.settings.unexplained_change == "stop":
+            if tracked.is_captured:
+                self.fail(tracked, error)
             return
         match tracked.record.stage:
             case Stage.STREAMING | Stage.COMPARING:

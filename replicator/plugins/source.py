@@ -131,16 +131,15 @@ class LogBatch:
         transactions: `TRANSACTION_SCHEMA`: the transactions that ended here, those without captured rows may be left out.
         open_transaction: Id of the transaction inside which the pull stopped; None at a boundary. Its rows are in `changes` already. A pull
             that brought nothing leaves open what an earlier one left open: what capture has of it must not be sealed.
-        marks: Marks delivered in this pull, in order. All of `changes` and `transactions` that precede the mark are
-            in this or an earlier pull.
+        marks: Marks delivered in this pull, in order. All that precedes a mark is in this or an earlier pull.
         offset: Where to resume after everything in this pull that has committed; None if nothing moved. Never inside a transaction.
         source_time: On the source's clock: everything committed before it has been delivered; None if unknown.
         table_errors: Tables whose changes could not be decoded; their rows are not in `changes` from there on.
-        unlogged: Tables whose rows a transaction may have changed without a trace in the log (cascades of foreign keys), each
-            with the ordinal of the last such change; the ordinal is used for nothing else. They get a new snapshot, in place.
-        is_rolled_back: The open transaction was rolled back, wholly or in part, after rows of it had been delivered. The batch
-            has nothing else, and the reader is unusable: the host drops what it has not sealed, and calls `open_log` of the same
-            source object again behind the last durable offset. That log hands out what was really committed.
+        unlogged: Tables whose rows a transaction may have changed without a trace in the log: they get a new snapshot, in place. Each with
+            the ordinal of the last such change. `unlogged_errors`: what some fail with instead if `snapshot.unexplained_change` is `stop`.
+        is_rolled_back: The open transaction was rolled back, wholly or in part, after rows of it had been delivered. The batch has nothing
+            else, and the reader is unusable: the host drops what it has not sealed, and has `open_log` of this source object hand out
+            what was really committed behind the last durable offset.
         announced_by: Somebody says that tables were altered: the last transaction that says so. Capture compares the catalogue soon, until
             that shows what the transaction did, and trusts the announcement with nothing else.
     """
@@ -157,6 +156,7 @@ class LogBatch:
     source_time: datetime | None = None
     table_errors: Mapping[TableId, TableError] = field(default_factory=dict)
     unlogged: Mapping[TableId, int] = field(default_factory=dict)
+    unlogged_errors: Mapping[TableId, TableError] = field(default_factory=dict)
     is_rolled_back: bool = False
     announced_by: str | None = None
 

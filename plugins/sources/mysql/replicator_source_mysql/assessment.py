@@ -10,7 +10,7 @@ from typing import Final
 from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
 from replicator_source_mysql.config import MysqlConfig
-from replicator_source_mysql.server import ServerFacts
+from replicator_source_mysql.server import ServerFacts, global_privileges
 
 _PACKET_MIN: Final = 64 << 20
 _DAY_S: Final = 86_400
@@ -237,7 +237,7 @@ def _role(facts: ServerFacts) -> list[Problem]:
 
 def has_privilege(facts: ServerFacts, *options: str) -> bool:
     """Whether our account has one of these privileges on all databases."""
-    granted = _global_privileges(facts)
+    granted = global_privileges(facts.grants)
     return "ALL PRIVILEGES" in granted or not granted.isdisjoint(options)
 
 
@@ -254,7 +254,7 @@ def _privileges(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
         for options in needed
         if not has_privilege(facts, *options)
     ]
-    excess = sorted(_global_privileges(facts).intersection(_EXCESS))
+    excess = sorted(global_privileges(facts.grants).intersection(_EXCESS))
     if excess:
         problems.append(
             Problem(
@@ -266,14 +266,6 @@ def _privileges(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
             )
         )
     return problems
-
-
-def _global_privileges(facts: ServerFacts) -> set[str]:
-    found: set[str] = set()
-    for grant in facts.grants:
-        if match := re.match(r"GRANT (.*?) ON \*\.\* TO ", grant):
-            found.update(part.strip().upper() for part in match[1].split(","))
-    return found
 
 
 _NAME: Final = r"`(?:[^`]|``)*`"

@@ -31,6 +31,7 @@ from replicator_source_mysql.binlog.events import (
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.cascades import Cascades
 from replicator_source_mysql.coordinates import Progress
+from replicator_source_mysql.definitions import KnownDefinitions
 from replicator_source_mysql.dump import Dump
 from replicator_source_mysql.errors import PACKET_TOO_LARGE, RESTART_ACTION, event_too_large
 from replicator_source_mysql.events import (
@@ -80,6 +81,7 @@ class BinlogReader(LogReader):
         size_max: Bytes that a compressed event, or all prepared transactions, may have.
         cascades: Tells which tables foreign keys may have changed; None where the server logs what they do, or it is not asked for.
         undoing: Takes back what transactions roll back.
+        definitions: Tells what a statement met on the server; None: nothing does.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class BinlogReader(LogReader):
         size_max: int,
         undoing: Undoing,
         cascades: Cascades | None = None,
+        definitions: KnownDefinitions | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._flavor = flavor
@@ -119,6 +122,8 @@ class BinlogReader(LogReader):
             xa=self._xa,
             undoing=undoing,
             cascades=cascades,
+            definitions=definitions,
+            cursor=progress.cursor,
         )
         self._group: Group | None = None
         self._end: LogEnd | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -69,6 +69,7 @@ class Pull:
         # The slots of changes that the log does not have, and of each table the last one and its transaction.
         self._empty_slots: list[int] = []
         self._unlogged: dict[TableId, tuple[int, int]] = {}
+        self._unlogged_errors: dict[TableId, TableError] = {}
 
     @property
     def has_ended(self) -> bool:
@@ -139,6 +140,11 @@ class Pull:
         self._empty_slots.append(self._slots)
         self._slots += 1
         self._rows += 1.0
+
+    def unlogged_statement(self, transaction: Transaction, errors: Mapping[TableId, TableError]) -> None:
+        """A statement may have changed these tables; each with the error that it fails with where no new snapshot is wanted."""
+        self.unlogged(transaction, errors.keys())
+        self._unlogged_errors |= errors
 
     def event(self, transaction: Transaction, event: DDLEvent) -> None:
         """Take a DDL event, the last thing of the pull, except others of its statement."""
@@ -215,6 +221,7 @@ class Pull:
             marks=self.marks,
             table_errors=self._errors,
             unlogged={table: int(firsts[slot]) for table, (slot, _) in self._unlogged.items()},
+            unlogged_errors=self._unlogged_errors,
         )
 
     def _number(self, transaction: Transaction) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -122,6 +123,15 @@ def read_facts(connection: Connection) -> ServerFacts:
             replica_status=flavor.replica_status(version_of(text)),
         ),
     )
+
+
+def global_privileges(grants: Iterable[str]) -> set[str]:
+    """What lines of SHOW GRANTS give on all databases."""
+    found: set[str] = set()
+    for grant in grants:
+        if match := re.match(r"GRANT (.*?) ON \*\.\* TO ", grant):
+            found.update(part.strip().upper() for part in match[1].split(","))
+    return found
 
 
 def _is_replica(connection: Connection) -> bool | None:

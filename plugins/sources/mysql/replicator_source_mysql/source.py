@@ -45,6 +45,7 @@ from replicator_source_mysql.catalogue import CatalogTable
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connection import Connection, SameServer, Session, rows_of, verify_host
 from replicator_source_mysql.coordinates import CoordinateSystems, SourceVisibility, Unseen
+from replicator_source_mysql.definitions import KnownDefinitions
 from replicator_source_mysql.dump import Dump
 from replicator_source_mysql.groups import Undoing, UndoneGroups
 from replicator_source_mysql.log import BinlogReader
@@ -216,6 +217,7 @@ class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal, SupportsSourceVer
             size_max=self.config.transaction_bytes_max,
             undoing=Undoing(groups=self._undone, fold=self._folded),
             cascades=cascades,
+            definitions=KnownDefinitions(use=self._ends.use),
         )
         self._open_reader = reader
         return reader

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
 from replicator.model.errors import TableError
 from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.schema import TableId
 from replicator_source_mysql.alterations import Alteration
 from replicator_source_mysql.cascades import Cascades
+from replicator_source_mysql.cursor import ReadPosition
 from replicator_source_mysql.ddl import Effect, TableEffect, effects, opens_group
+from replicator_source_mysql.definitions import KnownDefinitions, defines_nothing, first_word
 from replicator_source_mysql.events import Query
 from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.groups import Group, Undoing
 from replicator_source_mysql.pulls import Pull
+from replicator_source_mysql.reach import CHANGING
 from replicator_source_mysql.sql.reader import shown
 from replicator_source_mysql.tablerows import TableRows, committed_at
 from replicator_source_mysql.xa import XaTransactions
+
+log = logging.getLogger(__name__)
 
 _DDL: Final = {
     Effect.TRUNCATE: DDLOperation.TRUNCATE_TABLE,
@@ -37,6 +45,8 @@ class Statements:
         xa: Takes statements about XA transactions.
         undoing: Takes back what transactions roll back.
         cascades: As `TableRows`.
+        definitions: Tells what a statement met on the server; None: nothing does.
+        cursor: Where in the server's files the log is read.
     """
 
     def __init__(
@@ -48,6 +58,8 @@ class Statements:
         xa: XaTransactions,
         undoing: Undoing,
         cascades: Cascades | None,
+        definitions: KnownDefinitions | None,
+        cursor: ReadPosition,
     ) -> None:
         self._flavor = flavor
         self._is_lower_case = is_lower_case
@@ -55,6 +67,8 @@ class Statements:
         self._xa = xa
         self._undoing = undoing
         self._cascades = cascades
+        self._definitions = definitions
+        self._cursor = cursor
 
     def take(self, statement: Query, group: Group, offset: int, pull: Pull) -> bool:
         """Take a statement that ends at this offset of its group; return whether it commits the group."""
@@ -76,9 +90,14 @@ class Statements:
         return self._other(statement, group, pull)
 
     def _other(self, statement: Query, group: Group, pull: Pull) -> bool:
+        if self._definitions is not None and not defines_nothing(statement, self._flavor):
+            self._definitions.forget()
         if not group.is_skipped:
             tables = self._rows.tables
             found = effects(statement, tables, flavor=self._flavor, is_lower_case=self._is_lower_case)
+            if (reached := self._reached(found, statement, group)) is not None:
+                self._take_unlogged(reached, statement, group, pull)
+                found = []
             # Of tables that get a name, the columns are known.
             renamed = {effect.new_table for effect in found if effect.effect is Effect.RENAME}
             for effect in found:
@@ -94,6 +113,27 @@ class Statements:
         if opens_group(statement, self._flavor):
             group.is_open = True
         return not group.is_open
+
+    def _reached(self, found: Sequence[TableEffect], statement: Query, group: Group) -> Collection[TableId] | None:
+        """The tables that a statement in place of rows may have changed; None: it is none, or they may be all."""
+        if group.is_xa or not found or any(effect.effect is not Effect.STATEMENT for effect in found):
+            return None
+        if self._definitions is None or first_word(statement, self._flavor) not in CHANGING:
+            return None
+        definitions = self._definitions.at(self._cursor.file, self._cursor.pos)
+        reached = definitions.reached(statement.text, statement.database) if definitions is not None else None
+        return None if reached is None else [effect.table for effect in found if effect.table in reached]
+
+    def _take_unlogged(self, tables: Collection[TableId], statement: Query, group: Group, pull: Pull) -> None:
+        if not tables:
+            return
+        text = shown(statement, self._flavor)
+        errors = {table: refusal(TableEffect(effect=Effect.STATEMENT, table=table), text) for table in tables}
+        for table in sorted(tables, key=str):
+            log.warning(
+                "The log has a statement instead of the rows that it changed, which may be rows of %s: %s", table, text
+            )
+        pull.unlogged_statement(group.ensure_transaction(), errors)
 
     def _apply(self, effect: TableEffect, statement: Query, group: Group, pull: Pull) -> None:
         if effect.effect not in _DDL:

@@ -130,6 +130,9 @@ class Flavor(ABC):
     tells_foreign_actions: ClassVar[bool]
     """Whether InnoDB's view of foreign keys says in every version what they do."""
 
+    routines_query: ClassVar[str]
+    """SQL of every stored routine: database, name and text, NULL for one that is not written in SQL, or not shown to us."""
+
     @abstractmethod
     def row_versions(self, version: Version) -> str:
         """SQL of how often columns of a table were added or dropped without a rebuild, in InnoDB's view of tables."""

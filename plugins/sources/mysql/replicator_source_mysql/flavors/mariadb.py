@@ -55,6 +55,11 @@ class MariaDb(Flavor):
     innodb_prefix = "innodb_sys_"
     encodes_foreign_names = True
     tells_foreign_actions = True
+    # `information_schema.routines` has no packages and no defaults of parameters.
+    routines_query = (
+        "SELECT db, name, IF(language = 'SQL', CONCAT(CONVERT(param_list USING utf8mb4), ' ', CONVERT(body_utf8 USING utf8mb4)), NULL)"
+        " FROM mysql.proc"
+    )
 
     @override
     def is_hidden_column(self, name: str, type_code: int, *, is_unsigned: bool | None) -> bool:

@@ -53,6 +53,10 @@ class MySql(Flavor):
     encodes_foreign_names = False
     # Early releases of 8.0 (8.0.15 among them) say 0 of every foreign key.
     tells_foreign_actions = False
+    routines_query = (
+        "SELECT routine_schema, routine_name, IF(routine_body = 'SQL', routine_definition, NULL)"
+        " FROM information_schema.routines"
+    )
 
     @override
     def is_hidden_column(self, name: str, type_code: int, *, is_unsigned: bool | None) -> bool:
