@@ -60,7 +60,7 @@ class Checks:
             return (), {}
         self.checked.update(new)
         self._at = self.clock()
-        of_target = _of_tables(self._assessed(list(new.values())), new, is_curable=False)
+        of_target = of_tables(self._assessed(list(new.values())), new, is_curable=False)
         clashing = _clashes(shapes, new.keys() - set(captured))
         return new.keys(), {**clashing, **of_target, **self.of_all(list(new), captured)}
 
@@ -68,7 +68,7 @@ class Checks:
         """Check tables before their snapshots."""
         answers, refused = ask(self.source.check, tables, "checking it")
         problems = [problem for answer in answers for problem in answer]
-        return {**refused, **_of_tables(problems, tables, is_curable=True)}
+        return {**refused, **of_tables(problems, tables, is_curable=True)}
 
     def of_all(self, tables: Sequence[TableId], captured: Collection[TableId]) -> Refusals:
         """Check tables and server.
@@ -79,7 +79,7 @@ class Checks:
         """
         answers, refused = ask(self.source.check, tables, "checking it")
         problems = [problem for answer in answers for problem in answer]
-        found = _of_tables(problems, tables, is_curable=True)
+        found = of_tables(problems, tables, is_curable=True)
         if found:
             there = describe(self.source, list(found)).found
             found = {table: error for table, error in found.items() if table in there}
@@ -139,7 +139,7 @@ class Checks:
                 )
 
 
-def _of_tables(problems: Sequence[Problem], tables: Collection[TableId], *, is_curable: bool) -> Refusals:
+def of_tables(problems: Sequence[Problem], tables: Collection[TableId], *, is_curable: bool) -> Refusals:
     """What speaks against tables, except that they are not there: the catalogue judges that, and knows policies and new names."""
     found = [problem for problem in problems if problem.code not in _NOT_THERE]
     return {table: refusal(table, problem, is_curable=is_curable) for table, problem in blocking(found, tables).items()}

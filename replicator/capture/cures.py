@@ -1,4 +1,7 @@
-"""Tables that failed by something in the source: whether it is in order again.
+"""Tables that failed: whether something in the source is the reason, and whether that is in order again.
+
+Whoever meets a failure first (the log, a chunk, a preparation), it may be one that the source's check knows, with a better reason and its
+remedy. So the check is asked once about each table that has failed, and what it finds replaces the reason.
 
 Such a failure (`CurableError`) is one that the source's check finds for as long as it is there. So the source is asked now and then about
 these tables, all in one question. The table gets a new snapshot once nothing speaks against it. What it fails by next is another
@@ -11,8 +14,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from replicator.capture.asking import ask, may_be_of_one
-from replicator.model.errors import Severity
+from replicator.capture.asking import Refusals, ask, may_be_of_one
+from replicator.capture.checks import of_tables
+from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.source import SourceCatalogue
@@ -35,6 +39,32 @@ class Cures:
     _asked: Mapping[TableId, ErrorRecord] = field(default_factory=dict)
     _running: Future[Collection[TableId]] | None = None
     _due: float | None = None
+    _explained: Mapping[TableId, ErrorRecord] = field(default_factory=dict)
+    _explaining: tuple[Mapping[TableId, ErrorRecord], Future[Refusals]] | None = None
+
+    def explain(
+        self,
+        failed: Mapping[TableId, ErrorRecord],
+        submit: Callable[..., Future[Refusals]],
+        fail: Callable[[Refusals], None],
+    ) -> None:
+        """In the loop: ask once about each failure whether the check finds its reason, and act on the answer to the last question.
+
+        Args:
+            failed: Tables, and why they failed.
+            submit: Runs a call in the control thread.
+            fail: Called with those about which the check finds something.
+        """
+        if self._explaining is not None:
+            asked, running = self._explaining
+            if not running.done():
+                return
+            self._explaining = None
+            self._explained = asked
+            if found := {t: error for t, error in running.result().items() if failed.get(t) == asked[t]}:
+                fail(found)
+        elif any(self._explained.get(table) != error for table, error in failed.items()):
+            self._explaining = failed, submit(self._found, list(failed))
 
     def watch(
         self,
@@ -68,20 +98,29 @@ class Cures:
     def forget(self) -> None:
         """The log is opened again: an answer to an earlier question is dropped."""
         self._running = None
+        self._explaining = None
+
+    def _found(self, tables: Sequence[TableId]) -> Refusals:
+        """In the control thread: what the check finds against tables."""
+        return of_tables(self._checked(tables)[0], tables, is_curable=True)
 
     def _fixed(self, tables: Sequence[TableId]) -> Collection[TableId]:
         """In the control thread: those of the tables that exist and that no check speaks against."""
+        problems, unchecked = self._checked(tables)
+        names = {str(table) for table in tables}
+        against = {problem.table for problem in problems if problem.severity is Severity.BLOCKING}
+        if against - names:
+            # A check of a server that is not in order may not come to its tables.
+            return ()
+        return [table for table in tables if table not in unchecked and str(table) not in against]
+
+    def _checked(self, tables: Sequence[TableId]) -> tuple[Sequence[Problem], Collection[TableId]]:
+        """What the check finds, and the tables about which it cannot tell."""
         try:
             answers, refused = ask(self.source.check, tables, "checking whether it may continue")
         except Exception as error:
             if not may_be_of_one(error):
                 raise
             _log.warning("cure_not_checked", exc_info=error)
-            return ()
-        problems = [problem for answer in answers for problem in answer]
-        names = {str(table) for table in tables}
-        against = {problem.table for problem in problems if problem.severity is Severity.BLOCKING}
-        if against - names:
-            # A check of a server that is not in order may not come to its tables.
-            return ()
-        return [table for table in tables if table not in refused and str(table) not in against]
+            return (), tables
+        return [problem for answer in answers for problem in answer], refused

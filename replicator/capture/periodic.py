@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from replicator.capture.asking import Refusals
 from replicator.capture.growth import LogGrowth
 from replicator.capture.marks import MarkBoard
 from replicator.capture.names import NamedSource
@@ -100,6 +101,7 @@ class PeriodicWork:
         self._compare(now)
         self.parts.checks.watch(self.tracker.captured(), self.parts.control.submit, self.tracker.refuse)
         self.parts.target_checks.watch(self._captured, self.tracker.refuse)
+        self.parts.cures.explain(self._unexplained(), self.parts.control.submit, self._refail)
         self.parts.cures.watch(self._curable(), self.parts.control.submit, self._resume)
         self._measure(now)
         if now - self._clocks.swept >= self.parts.settings.retention_every_s:
@@ -135,6 +137,16 @@ class PeriodicWork:
         now = self.parts.now()
         failed = [f.record for f in self.tables.all(Stage.FAILED) if table_life.resumes_itself(f.record, now)]
         return {record.table: record.error for record in failed if record.error is not None}
+
+    def _unexplained(self) -> Mapping[TableId, ErrorRecord]:
+        failed = [f.record for f in self.tables.all(Stage.FAILED) if table_life.may_have_finding(f.record)]
+        return {record.table: record.error for record in failed if record.error is not None}
+
+    def _refail(self, found: Refusals) -> None:
+        """The source's check finds why these tables failed, or what else keeps them from continuing."""
+        for table, error in found.items():
+            if (tracked := self.tables.get(table)) is not None:
+                self.tables.fail(tracked, error)
 
     def _resume(self, tables: Collection[TableId]) -> None:
         """What failed these tables is found in order in the source: they get new snapshots."""

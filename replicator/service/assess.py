@@ -24,9 +24,9 @@ from replicator.spark.master import java_problem, reach_problem, setting_problem
 class Assessment:
     """What `validate` found.
 
-    `identity` is what the stored configuration is compared with; None if the source could not be asked. `selected` are the tables that
-    the configuration names, `tables` the schemas of those that exist. `estimated_rows` is their sum by the source's statistics; None if
-    a table has none.
+    `problems` has each finding once. `identity` is what the stored configuration is compared with; None if the source could not be asked.
+    `selected` are the tables that the configuration names, `tables` the schemas of those that exist. `estimated_rows` is their sum by the
+    source's statistics; None if a table has none.
     """
 
     tables: Sequence[TableSchema]
@@ -35,6 +35,13 @@ class Assessment:
     identity: dict[str, Any] | None
     selected: Sequence[TableId] = ()
     estimated_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        """Keep each finding once: host and target may find the same of a table."""
+        once: dict[object, Problem] = {}
+        for problem in self.problems:
+            once.setdefault((problem.severity, problem.code, problem.message, problem.location), problem)
+        object.__setattr__(self, "problems", list(once.values()))
 
     @property
     def is_blocked(self) -> bool:

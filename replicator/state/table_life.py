@@ -183,6 +183,13 @@ def resumes_itself(record: TableRecord, now: datetime) -> bool:
     return is_curable and not has_resumed_often(record, now)
 
 
+def may_have_finding(record: TableRecord) -> bool:
+    """Whether the table failed by something for which the source's check may know the reason: not by a policy, nor by the target."""
+    if record.stage is not Stage.FAILED or record.error is None or record.error.is_curable:
+        return False
+    return record.error.code not in (TABLE_MISSING, TABLE_RENAMED, DDL_STOP, VALUE_DOES_NOT_FIT, JOURNAL_GIVEN_UP)
+
+
 def has_resumed_often(record: TableRecord, now: datetime) -> bool:
     """Whether it has continued by itself as often as it may, and is left to a person."""
     return sum(now - at < RESUMES_WITHIN for at in record.resumed_at) >= RESUMES_MAX

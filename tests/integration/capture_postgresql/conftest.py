@@ -29,9 +29,8 @@ def make(tmp_path: Path) -> Iterator[Make]:
         server = database.server
 
         def source(context: SourceContext) -> PostgresqlSource:
-            config = PostgresqlConfig(
-                host=server.host, port=server.port, user=server.user, database=database.name, **settings
-            )
+            own = {"host": server.host, "port": server.port, "user": server.user, "database": database.name}
+            config = PostgresqlConfig(**{**own, **settings})
             return PostgresqlSource(config, context)
 
         folder = tmp_path / f"capture{len(made)}"

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import re
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from structlog.testing import capture_logs
 
-from replicator.model.errors import AccessDeniedError, CurableError, Problem, ReplicatorError, TableError
+from replicator.capture.cures import Cures
+from replicator.model.errors import (
+    AccessDeniedError,
+    CurableError,
+    KeyMissingError,
+    Problem,
+    RefusedError,
+    ReplicatorError,
+    TableError,
+    UnsupportedTypeError,
+)
 from replicator.model.schema import TableId
-from replicator.state.records import Decision, Stage
-from replicator.state.table_life import RESUMES_MAX
+from replicator.state import table_life
+from replicator.state.records import Decision, ErrorRecord, RequestKind, Stage
+from replicator.state.table_life import DDL_STOP, JOURNAL_GIVEN_UP, RESUMES_MAX, VALUE_DOES_NOT_FIT
 from replicator_testbed.present import present
 from tests.unit.capture.conftest import NAME
 
@@ -18,6 +36,8 @@ if TYPE_CHECKING:
     from tests.unit.capture.conftest import Bench, Running
 
 STREAMING = (Stage.STREAMING,)
+ROOT = Path(__file__).parents[3]
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def two(bench: Bench) -> list[TableId]:
@@ -38,9 +58,12 @@ def finding(table: TableId | None, code: str = "column_not_captured") -> Problem
     )
 
 
-def fail(bench: Bench, capture: Running, table: TableId, error: ReplicatorError | None = None) -> None:
+def fail(
+    bench: Bench, capture: Running, table: TableId, error: ReplicatorError | None = None, *, is_found: bool = True
+) -> None:
     """Have the log fail a table by something that the check finds."""
-    bench.database.problems.append(finding(table))
+    if is_found:
+        bench.database.problems.append(finding(table))
     curable = CurableError("it lacks a column.", code="column_not_captured", table=str(table), action="Add it.")
     capture.source.faults.script("pull", error or curable)
     capture.until(lambda: bench.known(table).stage is Stage.FAILED)
@@ -79,12 +102,91 @@ def test_a_table_that_failed_by_anything_else_waits_for_a_person(bench: Bench) -
     bad, good = two(bench)
     with bench.running() as capture:
         capture.until(bench.is_at(*STREAMING))
-        fail(bench, capture, bad, TableError("bad", code="source_error", table=str(bad)))
-        bench.database.problems.clear()
+        fail(bench, capture, bad, TableError("bad", code="source_error", table=str(bad)), is_found=False)
         fail(bench, capture, good)
         bench.database.problems.clear()
         capture.until(lambda: bench.known(good).stage is Stage.STREAMING)
         assert bench.known(bad).stage is Stage.FAILED
+
+
+@pytest.mark.parametrize("kind", [TableError, RefusedError, KeyMissingError, UnsupportedTypeError])
+@pytest.mark.parametrize("point", ["pull", "prepare"])
+def test_whoever_meets_a_failure_first_what_the_check_finds_is_its_reason(
+    bench: Bench, point: str, kind: type[TableError]
+) -> None:
+    bad, _ = two(bench)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        bench.database.problems.append(finding(bad))
+        error = kind("another reason", code="other", table=str(bad), action="Run `replicator snapshot NAME TABLE`.")
+        capture.source.faults.script(point, error)
+        if point == "prepare":
+            bench.store.add_request(NAME, RequestKind.SNAPSHOT, {"tables": [str(bad)]})
+        capture.until(lambda: bench.known(bad).stage is Stage.FAILED and bench.error_of(bad).is_curable)
+        found = bench.error_of(bad)
+        assert (found.code, found.message) == ("column_not_captured", "it lacks a column.")
+        assert present(found.action).startswith("Add it. Then a new snapshot begins by itself")
+        bench.write(bad, {"id": 70, "a": "unseen", "b": None})
+        bench.database.problems.clear()
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(bad)())
+
+
+# All that a check may find against one table or all, as the documentation has them.
+FINDINGS = re.findall(r"^\| `(\w+)` \| (?:\w+, )*finding \|", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE)
+
+
+def test_every_finding_of_a_check_makes_the_failure_one_that_resumes_by_itself(bench: Bench) -> None:
+    """Whatever the source, and whoever met it first. That a table is not there has ways of its own."""
+    codes = sorted({*FINDINGS} - {"table_not_found", "table_missing"})
+    assert len(codes) > 40
+    tables = {code: bench.create(bench.schema(code)) for code in codes}
+    bench.database.problems += [finding(table, code) for code, table in tables.items()]
+    _, source = bench.make()
+    cures = Cures(source=source, clock=time.monotonic, every_s=1.0)
+    failed = {}
+    for code, table in tables.items():
+        error = ErrorRecord.of(TableError("met by the log", code=code, table=str(table)), NOW)
+        record = table_life.failed(table_life.added(table), error)
+        assert table_life.may_have_finding(record), code
+        failed[table] = error
+    found: dict[TableId, TableError] = {}
+    for _ in range(2):
+        cures.explain(failed, at_once, found.update)
+    for code, table in tables.items():
+        record = table_life.failed(table_life.added(table), ErrorRecord.of(found[table], NOW))
+        assert table_life.resumes_itself(record, NOW), code
+        assert found[table].code == code
+
+
+def at_once(call: Callable[..., Any], *arguments: object) -> Future[Any]:
+    done: Future[Any] = Future()
+    done.set_result(call(*arguments))
+    return done
+
+
+def test_a_failure_that_the_check_does_not_find_keeps_its_reason_and_is_asked_about_once(bench: Bench) -> None:
+    bad, good = two(bench)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        fail(bench, capture, bad, TableError("bad", code="source_error", table=str(bad)), is_found=False)
+        # One is the check of the log that is opened again.
+        capture.until(lambda: capture.source.faults.counts["check"] == 2)
+        bench.fill(good, 20, first=100)
+        capture.until(bench.holds(good))
+        assert capture.source.faults.counts["check"] == 2
+        assert (bench.error_of(bad).code, bench.error_of(bad).is_curable) == ("source_error", False)
+
+
+@pytest.mark.parametrize("code", [DDL_STOP, VALUE_DOES_NOT_FIT, JOURNAL_GIVEN_UP])
+def test_a_failure_by_a_policy_or_by_the_target_is_no_question_to_the_source(bench: Bench, code: str) -> None:
+    bad, good = two(bench)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        fail(bench, capture, bad, TableError("bad", code=code, table=str(bad)))
+        bench.fill(good, 20, first=100)
+        capture.until(bench.holds(good))
+        assert capture.source.faults.counts["check"] == 1, "that of the log that is opened again"
+        assert bench.error_of(bad).code == code
 
 
 def test_a_cure_that_comes_while_no_capture_runs_is_seen_by_the_next(bench: Bench) -> None:

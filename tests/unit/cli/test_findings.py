@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 import pyarrow as pa
 import pytest
@@ -130,3 +132,12 @@ def test_validate_ends_with_what_it_found(
     findings.assessment(found, "shop.yaml")
     printed = capsys.readouterr().out.splitlines()
     assert printed == ["public.t: 1 column, key id", *([text] if text else [])]
+
+
+def test_what_host_and_target_both_find_is_one_problem() -> None:
+    """As for the columns `Name` and `name`."""
+    clash = Problem(code="column_names_clash", message="they differ only in case", table="s.a", action="Rename one.")
+    other = replace(clash, table="s.b", location="s.b")
+    found = Assessment(tables=(), left_out=(), problems=[clash, WARNING, other, replace(clash), WARNING], identity=None)
+    assert found.problems == [clash, WARNING, other]
+    assert "2 blocking problems and 1 warning" in findings.refusal(found.problems, "x.yaml").message

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 from psycopg import sql
@@ -47,8 +48,12 @@ class ReadPlan:
         return [c.mapping for c in self.columns if c.mapping is not None]
 
 
+BEGIN_READ: Final = "BEGIN ISOLATION LEVEL READ COMMITTED, READ ONLY"
+"""Opens the transaction of `chunk_script` and `whole_script`."""
+
+
 def chunk_script(plan: ReadPlan, request: ChunkRequest) -> str:
-    """The script that reads one chunk; results: …, fingerprint, COPY, fingerprint, …."""
+    """The script that reads one chunk, after `BEGIN_READ`; results: …, fingerprint, COPY, fingerprint, …."""
     conditions = _filter(plan)
     if request.keys is not None:
         conditions.append(_among(plan, request.keys))
@@ -86,9 +91,17 @@ def _script(plan: ReadPlan, tail: str, prologue: str = "") -> str:
     rows = f"SELECT {expressions} FROM {source}{tail}"  # noqa: S608 names are quoted, values are literals
     query = f"SELECT pg_current_snapshot()::text{nulls} UNION ALL SELECT NULL, q.* FROM ({rows}) AS q"  # noqa: S608
     return (
-        f"BEGIN ISOLATION LEVEL READ COMMITTED, READ ONLY; {prologue}SELECT FROM {source} LIMIT 0; {fingerprint};"
+        f"{prologue}SELECT FROM {source} LIMIT 0; {fingerprint};"
         f" COPY ({query}) TO STDOUT (FORMAT binary); {fingerprint}; COMMIT"
     )
+
+
+def lock_statement(plan: ReadPlan) -> str:
+    """A statement that takes the lock of a SELECT from whatever has the table's name, and evaluates nothing of it.
+
+    It is parsed and not planned: planning a SELECT from a view evaluates functions in it. LOCK TABLE needs a privilege on all columns.
+    """
+    return f"PREPARE replicator_lock AS SELECT FROM {table_source(plan)}; DEALLOCATE replicator_lock"
 
 
 def table_source(plan: ReadPlan) -> str:
@@ -181,7 +194,7 @@ def keys_query(plan: ReadPlan, keys: Sequence[Sequence[str | None]]) -> str:
 
 
 def _rows(plan: ReadPlan, keys: Sequence[Sequence[str | None]]) -> str:
-    """The keys as VALUES. Those of a domain have its base type: rows may be older than a constraint that is NOT VALID."""
+    """The keys as VALUES."""
     types = [_base_type(column) for column in plan.key_columns]
     texts = (
         [None if text is None else _with_era(text, column) for text, column in zip(key, plan.key_columns, strict=True)]
@@ -194,6 +207,11 @@ def _rows(plan: ReadPlan, keys: Sequence[Sequence[str | None]]) -> str:
 
 
 def _base_type(column: CatalogColumn) -> str:
+    """The type that a literal for the column has: of a domain its base type.
+
+    The domain's constraints may call functions of its owner, who is not to run them as our role; and rows may be older than one that is
+    NOT VALID.
+    """
     info = column.mapping.info if column.mapping is not None else None
     if info is None or info.base is None:
         return column.type_sql
@@ -236,7 +254,7 @@ def _ordering(part: KeyPart) -> str:
 
 def _literals(plan: ReadPlan, cursor: Cursor) -> list[str]:
     return [
-        f"{sql.Literal(text).as_string(None)}::{column.type_sql}"
+        f"{sql.Literal(text).as_string(None)}::{_base_type(column)}"
         for text, column in zip(cursor, plan.key_columns, strict=True)
     ]
 

@@ -8,16 +8,23 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
 import psycopg
-from psycopg import pq
+from psycopg import pq, sql
 from typing_extensions import override
 
-from replicator.model.errors import ReplicatorError, SourceUnavailableError
+from replicator.model.errors import ConfigError, ReplicatorError, SourceUnavailableError
 from replicator.plugins.kit.session import Session as KitSession
 from replicator_source_postgresql.discovery import Connection
-from replicator_source_postgresql.errors import translate, translate_connect
-from replicator_source_postgresql.types import SESSION_OPTIONS
+from replicator_source_postgresql.errors import CONNECTION_POOLER, POOLER_ACTION, translate, translate_connect
+from replicator_source_postgresql.types import SESSION_SETTINGS
 
 ANOTHER_SERVER: Final = "another_server"
+
+
+_REFUSING_VIEWS: Final = ("restrict_nonsystem_relation_kind", "view, foreign-table")
+"""A setting of servers from 13.16, 14.13, 15.8, 16.4 and 17 on: no statement of the session reads a view that somebody made.
+
+A table's owner can put one in its place between two of our statements, and the functions in it would run as our role.
+"""
 
 
 class SameServer:
@@ -72,8 +79,11 @@ class Session(KitSession[Connection]):
         """
         super().__init__(server)
         self._same = same
-        options = "".join(f" -c {name}={value}" for name, value in settings.items())
-        self._parameters: dict[str, Any] = {**parameters, "options": SESSION_OPTIONS + options}
+        self._settings = {**SESSION_SETTINGS, **settings}
+        options = " ".join(f"-c {name}={value}" for name, value in self._settings.items())
+        self._parameters: dict[str, Any] = {**parameters, "options": options}
+        self.refuses_views = False
+        """Whether the server refuses statements that read views or foreign tables; known once it is connected."""
 
     @property
     def backend_pid(self) -> int | None:
@@ -87,6 +97,8 @@ class Session(KitSession[Connection]):
         try:
             verify_tls(connection, self._parameters)
             self._same.verify(connection)
+            _verify_settings(connection, self._settings)
+            self.refuses_views = _refuse_views(connection)
         except BaseException:
             # Whatever ended it, no session may be left on the server.
             connection.close()
@@ -132,6 +144,33 @@ def verify_tls(connection: psycopg.Connection[Any], parameters: Mapping[str, Any
         raise psycopg.OperationalError(
             "the connection is not encrypted: server does not support SSL, but it is demanded"
         )
+
+
+def _verify_settings(connection: Connection, settings: Mapping[str, str]) -> None:
+    """Compare the session's settings with those that it was opened with.
+
+    Raises:
+        ConfigError: `connection_pooler`: some have other values.
+    """
+    wanted = sql.SQL(", ").join(map(sql.SQL("({}, {})").format, settings, settings.values()))
+    # The server spells a value as it shows it; for the length of this statement.
+    query = sql.SQL(
+        "SELECT name FROM (SELECT name, current_setting(name) AS found, set_config(name, value, true) AS wanted"
+        " FROM (VALUES {}) AS s(name, value) OFFSET 0) AS s WHERE found IS DISTINCT FROM wanted"
+    )
+    if differing := [name for (name,) in connection.execute(query.format(wanted))]:
+        raise ConfigError(
+            f"the session does not have the settings that it was opened with ({', '.join(differing)}): a connection pooler, such as"
+            " PgBouncer, is between Replicator and the server, and drops them.",
+            code=CONNECTION_POOLER,
+            action=POOLER_ACTION,
+        )
+
+
+def _refuse_views(connection: Connection) -> bool:
+    """Have the server refuse statements that read views or foreign tables; whether it can."""
+    query = sql.SQL("SELECT set_config(name, {1}, false) FROM pg_settings WHERE name = {0}")
+    return connection.execute(query.format(*_REFUSING_VIEWS)).fetchone() is not None
 
 
 def _moment(started: datetime) -> str:

@@ -61,8 +61,8 @@ _TRANSIENT: Final[Mapping[str, tuple[str, str | None]]] = {
 }
 _TRANSIENT_CLASSES: Final = ("08", "53", "57", "58")
 _ACCESS_DENIED: Final = ("28000", "28P01", "42501")
-# A table, or one of its columns, no longer exists: it concerns this table only.
-_TABLE_CHANGED: Final = ("42P01", "42703", "42809", "42846", "42883")
+# A table, or one of its columns, no longer exists, or a view has its name: it concerns this table only.
+_TABLE_CHANGED: Final = ("42P01", "42703", "42809", "42846", "42883", "55000")
 
 
 def translate(error: psycopg.Error, *, doing: str, table: str | None = None) -> ReplicatorError:
@@ -117,16 +117,19 @@ def translate_connect(error: psycopg.Error, *, doing: str) -> ReplicatorError:
             code="access_denied",
             action="Grant LOGIN and REPLICATION to the role, and CONNECT on the database.",
         )
+    if _POOLER in text:
+        return ConfigError(
+            f"{message}. Only a connection pooler, such as PgBouncer, says that.",
+            code=CONNECTION_POOLER,
+            action=POOLER_ACTION,
+        )
     if any(words in text for words in _FULL):
         action = "Close unused connections, or raise the server's, the database's or the role's limit."
-        return SourceUnavailableError(message, code="source_unavailable", action=action)
-    if _ANSWER.search(text) or "SSL" in text:
-        return SourceUnavailableError(
-            message, code="source_unavailable", action="The server answered; see its message."
-        )
-    return SourceUnavailableError(
-        message, code="source_unavailable", action="Check that the server runs and that host and port are right."
-    )
+    elif _ANSWER.search(text) or "SSL" in text:
+        action = "The server answered; see its message."
+    else:
+        action = "Check that the server runs and that host and port are right."
+    return SourceUnavailableError(message, code="source_unavailable", action=action)
 
 
 def translate_log(error: psycopg.Error, *, doing: str, slot: str) -> ReplicatorError:
@@ -145,6 +148,10 @@ def translate_log(error: psycopg.Error, *, doing: str, slot: str) -> ReplicatorE
             return translate(error, doing=doing)
 
 
+CONNECTION_POOLER: Final = "connection_pooler"
+POOLER_ACTION: Final = (
+    "Set `source.host` and `source.port` to the PostgreSQL server itself: replication does not work through a pooler."
+)
 NOT_UTF8_ACTION: Final = "Rename it in the source, or exclude the table (tables.exclude)."
 
 
@@ -185,6 +192,7 @@ _REFUSALS: Final = (
     "server does not support SSL",
 )
 _DENIED: Final = ("permission denied", "must be superuser or replication role", "is not permitted to log in")
+_POOLER: Final = "unsupported startup parameter"
 _FULL: Final = ("too many clients", "too many connections", "connection slots are reserved")
 # Severity, colon and two spaces is how libpq prints what a server answered, in every language.
 _ANSWER: Final = re.compile(r"(?:^|failed: |\n)\s*[^\s:]+:  \S")

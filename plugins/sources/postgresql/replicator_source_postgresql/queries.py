@@ -69,9 +69,10 @@ USED_TYPES_QUERY: Final = f"""
 SELECT c.oid::int8, u.is_label, u.oid, u.state FROM unnest(%s::oid[]) AS c(oid) CROSS JOIN LATERAL ({_USED_TYPES}) AS u
 """  # noqa: S608 our own text
 
-# What reads of a table depend on: the object, its columns, the index of its key, how it is published, and its partitions.
+# What reads of a table depend on, and its identity: the object, its columns (also how many it ever had), the index of its key, how it
+# is published, and its partitions.
 _FINGERPRINT: Final = """
-concat_ws('|', c.oid, c.relfilenode, c.relkind, c.relreplident, c.relpersistence,
+concat_ws('|', c.oid, c.relfilenode, c.relkind, c.relreplident, c.relpersistence, c.relnatts,
   (SELECT md5(string_agg(concat_ws(':', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated, a.attcollation),
       ',' ORDER BY a.attnum))
      FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),

@@ -30,10 +30,19 @@ from replicator.plugins.kit.reads import ChunkBounds, TableReads, impossible_key
 from replicator.plugins.planning import RowSample
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen, Visibility, WholeRead
 from replicator_source_postgresql.catalogue import CatalogTable
-from replicator_source_postgresql.chunksql import ReadPlan, chunk_script, keys_query, whole_script
+from replicator_source_postgresql.chunksql import (
+    BEGIN_READ,
+    ReadPlan,
+    chunk_script,
+    keys_query,
+    lock_statement,
+    whole_script,
+)
+from replicator_source_postgresql.connection import Session
 from replicator_source_postgresql.copyout import CopyScript, Row, column_values, copy_columns
 from replicator_source_postgresql.discovery import Connection, read_tables
 from replicator_source_postgresql.errors import not_utf8
+from replicator_source_postgresql.queries import fingerprint_query
 from replicator_source_postgresql.rawtexts import is_raw
 from replicator_source_postgresql.types import PgType
 from replicator_source_postgresql.wire import NULL, TEXT, Frames, MalformedError, Slices
@@ -101,12 +110,36 @@ ORDER BY l.pid LIMIT 1
 class PublishedReads(TableReads[Connection, CatalogTable, ReadPlan]):
     """A base for reads of replicated tables over one connection.
 
+    Statements name a table, and its owner can put a view in its place at any moment, whose functions would run as our role. The server
+    refuses that where it can (`Session.refuses_views`). Elsewhere the name is locked and compared before it is read.
+
     Attributes:
         publication: Through which the tables are replicated: its row filter applies to reads too.
     """
 
+    session: Session
     publication: str
     unrepresentable: Literal["fail", "null"]
+
+    def is_same(self, table: CatalogTable) -> bool:
+        """Whether nothing about the table changed since it was planned to read it. Asked over another connection."""
+        with self.watch_session.use("reading the catalogue", table=table.table) as connection:
+            row = connection.execute(fingerprint_query(table.table, self.publication).encode()).fetchone()
+        if row is None:
+            raise no_table(table.table)
+        return bool(row[0] == table.fingerprint)
+
+    def secure(self, connection: Connection, table: CatalogTable, plan: ReadPlan) -> None:
+        """In a transaction: make sure that its statements read this table and no view.
+
+        Raises:
+            SchemaConflictError: Another object has the name, or the table was altered.
+        """
+        connection.execute(lock_statement(plan).encode())
+        if not self.is_same(table):
+            raise SchemaConflictError(
+                "it was altered, or another object has its name.", code="table_changed", table=str(table.table)
+            )
 
     @override
     def find(self, connection: Connection, table: TableId) -> CatalogTable | None:
@@ -208,7 +241,12 @@ class TableReader(PublishedReads):
         with self.reading(schema, doing) as (connection, table, plan):
             ours = replace(plan, is_raw=is_raw(connection))
             run = _Run(connection, ours, table, schema, self.unrepresentable)
-            run.start(script(ours))
+            begin = f"{BEGIN_READ}; "
+            if not self.session.refuses_views:
+                connection.execute(begin.encode())
+                self.secure(connection, table, ours)
+                begin = ""
+            run.start(begin + script(ours))
             yield run
 
 

@@ -50,6 +50,7 @@ from replicator_source_postgresql import (
 from replicator_source_postgresql.catalogue import CatalogTable
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.connection import ANOTHER_SERVER, SameServer, Session
+from replicator_source_postgresql.errors import CONNECTION_POOLER
 from replicator_source_postgresql.feed import Feed
 from replicator_source_postgresql.log import LsnMarks, PgLogReader, mark_prefix
 from replicator_source_postgresql.lookups import LogCatalogue
@@ -442,6 +443,8 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
             with self._replication.use("connecting for replication") as replication:
                 continuity.identify_system(replication)
         except ReplicatorError as error:
+            if error.code == CONNECTION_POOLER:
+                raise
             return error.message
         self._replication.release()
         return None

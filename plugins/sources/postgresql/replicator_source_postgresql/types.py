@@ -151,7 +151,7 @@ class PgType:
     Attributes:
         arrow: The canonical type.
         source_type: Our spelling, for display: `numeric(12,2)`, `public.mood`, `int4[]`.
-        can_be_key: Whether a column of this type may identify rows. Floats and arrays may not.
+        can_be_key: Whether a column of this type may identify rows. Floats, arrays, and what is made of domains may not.
     """
 
     arrow: pa.DataType
@@ -313,7 +313,7 @@ def _array_type(info: TypeInfo, element: PgType) -> PgType:
 def _pg_type(
     info: TypeInfo, spelling: str, arrow: pa.DataType, from_text: v.Decoder, from_binary: v.Decoder | None
 ) -> PgType:
-    can_be_key = not (pa.types.is_floating(arrow) or pa.types.is_list(arrow))
+    can_be_key = not (pa.types.is_floating(arrow) or pa.types.is_list(arrow) or _has_domain_inside(info))
     return PgType(
         arrow=arrow,
         source_type=spelling,
@@ -322,6 +322,11 @@ def _pg_type(
         from_binary=from_binary,
         info=info,
     )
+
+
+def _has_domain_inside(info: TypeInfo) -> bool:
+    """Whether an attribute or the subtype is a domain: a literal of the type evaluates its constraints, perhaps its owner's functions."""
+    return any(part.kind == "d" or _has_domain_inside(part) for part in base_of(info).parts)
 
 
 def base_of(info: TypeInfo) -> TypeInfo:

@@ -44,8 +44,7 @@ from replicator_source_postgresql.chunksql import (
 )
 from replicator_source_postgresql.copyout import CopyScript, column_values, copy_columns
 from replicator_source_postgresql.discovery import Connection
-from replicator_source_postgresql.queries import fingerprint_query
-from replicator_source_postgresql.snapshot import PgVisibility, PublishedReads, no_table
+from replicator_source_postgresql.snapshot import PgVisibility, PublishedReads
 from replicator_source_postgresql.types import base_of
 
 STATE_SETTINGS: Final[Mapping[str, str]] = {
@@ -82,19 +81,13 @@ class StateReader(PublishedReads):
                 "SELECT pg_current_snapshot()::text, current_setting('server_encoding')"
             ).fetchone()
             assert row is not None
+            if not self.session.refuses_views:
+                self.secure(connection, table, plan)
             # Takes the lock: from here on nothing rewrites the table. A rewrite before it left rows that the transaction cannot see.
             connection.execute(f"SELECT FROM {table_source(plan)} LIMIT 0".encode())
             query = StateQuery(plan, schema, order_of(list(columns), schema), row[1], self.unrepresentable)
             yield _State(self, connection, table, query, PgVisibility.of(row[0]))
             connection.execute("COMMIT")
-
-    def is_same(self, table: CatalogTable) -> bool:
-        """Whether nothing about the table changed since it was planned to read it."""
-        with self.watch_session.use("reading the catalogue", table=table.table) as connection:
-            row = connection.execute(fingerprint_query(table.table, self.publication).encode()).fetchone()
-        if row is None:
-            raise no_table(table.table)
-        return bool(row[0] == table.fingerprint)
 
 
 class StateQuery:

@@ -6,8 +6,8 @@ import psycopg
 import pytest
 from psycopg.pq import DiagnosticField
 
-from replicator.model.errors import FatalError, ReplicatorError, SourceUnavailableError, TableError
-from replicator_source_postgresql.errors import ROW_TOO_LARGE, translate, translate_log
+from replicator.model.errors import ConfigError, FatalError, ReplicatorError, SourceUnavailableError, TableError
+from replicator_source_postgresql.errors import ROW_TOO_LARGE, translate, translate_connect, translate_log
 
 # The first as servers sent it in `test_a_row_too_large_to_be_sent_is_told_with_its_transaction_and_table`.
 TOO_LARGE = [
@@ -53,3 +53,14 @@ def test_what_only_looks_like_it_is_no_row_that_is_too_large(
     found = translate(answer(state, text), doing="reading a chunk", table="public.t")
     assert isinstance(found, kind)
     assert found.code == code
+
+
+@pytest.mark.parametrize("parameter", ["options", "replication"])
+def test_a_connection_pooler_is_known_by_its_words(parameter: str) -> None:
+    """As PgBouncer 1.18 says them."""
+    words = f'connection to server at "127.0.0.1", port 6432 failed: FATAL:  unsupported startup parameter: {parameter}'
+    found = translate_connect(psycopg.OperationalError(words), doing="reading the catalogue")
+    assert isinstance(found, ConfigError)
+    assert found.code == "connection_pooler"
+    assert parameter in found.message
+    assert "PostgreSQL server itself" in (found.action or "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Any
 
 import psycopg
 import pytest
@@ -11,6 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from replicator.model.errors import (
     AccessDeniedError,
+    ConfigError,
     FatalError,
     LogGapError,
     OffsetExpiredError,
@@ -330,3 +332,21 @@ def test_a_column_that_is_dropped_while_the_catalogue_is_read_is_not_one_that_we
         any_database.execute("ALTER TABLE t DROP COLUMN a")
         rows = connection.execute(COLUMNS_QUERY, ([oid],)).fetchall()
         assert [(row[1], row[8]) for row in rows] == [("id", True), ("a", True)]
+
+
+def test_settings_that_something_between_us_and_the_server_drops_are_noticed(
+    database: ScratchDatabase, monkeypatch: pytest.MonkeyPatch, make_source: Callable[..., PostgresqlSource]
+) -> None:
+    """As PgBouncer does with `ignore_startup_parameters = options`."""
+
+    def without_options(*, options: str, **parameters: Any) -> psycopg.Connection[Any]:
+        return dropped(**parameters)
+
+    dropped = psycopg.connect
+    source = make_source(database)
+    monkeypatch.setattr(psycopg, "connect", without_options)
+    with pytest.raises(ConfigError, match=r"\(.*search_path.*lock_timeout.*\): a connection pooler") as refused:
+        source.list_tables()
+    monkeypatch.undo()
+    assert refused.value.code == "connection_pooler"
+    source.list_tables()

@@ -473,6 +473,18 @@ def test_an_added_column_is_not_read_before_it_is_asked_for(
     assert source.read_chunk(chunk_request(schema_of(source))).rows.to_pylist() == [{"id": 1, "v": 7}]
 
 
+def test_a_column_that_came_and_went_between_two_reads_is_in_the_identity(
+    any_database: ScratchDatabase, source: PostgresqlSource
+) -> None:
+    """What is remembered of the table would never be the table's identity again, and its snapshot never end."""
+    any_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    schema = schema_of(source)
+    source.read_chunk(ChunkRequest(schema=schema, limit=10))
+    any_database.execute("ALTER TABLE t ADD COLUMN extra int", "ALTER TABLE t DROP COLUMN extra")
+    pages_ = [source.read_chunk(ChunkRequest(schema=schema, limit=10)) for _ in range(2)]
+    assert [page.identity for page in pages_] == [None, source.describe([T])[T].identity]
+
+
 def test_a_table_that_changed_since_it_was_planned_is_read_again(
     any_database: ScratchDatabase, source: PostgresqlSource
 ) -> None:
