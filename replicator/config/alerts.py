@@ -66,6 +66,8 @@ class WebhookConfig(ChannelConfig):
     @classmethod
     def _check_url(cls, url: Secret) -> Secret:
         parts = urlsplit(url.reveal())
+        if any(not "!" <= character <= "~" for character in url.reveal()):
+            raise ValueError("must not have blanks, line breaks or letters that are not ASCII")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("must be an address that begins with https://")
         return url

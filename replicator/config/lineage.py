@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from replicator.config.base import ConfigModel
 from replicator.config.quantities import Duration
 from replicator.config.secrets import Secret
+from replicator.model.hosts import is_loopback
 
 
 class LineageConfig(ConfigModel):
@@ -69,6 +70,11 @@ class LineageConfig(ConfigModel):
     def _check_key(self) -> Self:
         if self.api_key is not None and self.url is None:
             raise ValueError("api_key needs url")
+        parts = urlsplit(self.url or "")
+        if self.api_key is not None and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+            raise ValueError(
+                "url must begin with https:// if there is an api_key, which is readable on its way otherwise"
+            )
         return self
 
     @property

@@ -10,7 +10,16 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from replicator.config.document import DOCUMENT_BYTES_MAX, PLACEHOLDER, Document, Path, read_document
-from replicator.config.messages import Block, not_filled_in, problems_of, unknown_plugin, wrong_scalar
+from replicator.config.literals import literal_secrets
+from replicator.config.messages import (
+    Block,
+    literal_secret,
+    not_filled_in,
+    problems_of,
+    unknown_plugin,
+    value_at,
+    wrong_scalar,
+)
 from replicator.config.model import ReplicatorConfig
 from replicator.config.references import Resolver, environment
 from replicator.config.secrets import Resolved
@@ -189,6 +198,8 @@ def _register_secrets(block: Block) -> None:
         is_named_so = isinstance(value, Resolved) and any(is_sensitive_name(str(part)) for part in path)
         if is_secret or is_named_so:
             register_secret(str(value))
+    for path in literal_secrets(block.values):
+        register_secret(str(value_at(block, path)))
 
 
 def _validate(block: Block, unresolved: set[Path]) -> tuple[BaseModel | None, list[Problem]]:
@@ -199,6 +210,7 @@ def _validate(block: Block, unresolved: set[Path]) -> tuple[BaseModel | None, li
         for path, value in _scalars(block.values)
         if (shape := shape_at(block.model, path)) is not None and _is_mistaken(shape, value)
     ]
+    problems += [literal_secret(block, path) for path in dict.fromkeys(literal_secrets(block.values))]
     problems += [not_filled_in(block, path) for path, value in _scalars(block.values) if value == PLACEHOLDER]
     mistaken = {problem.location for problem in problems}
     result: BaseModel | None = None

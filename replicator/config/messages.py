@@ -51,7 +51,7 @@ def problems_of(block: Block, error: ValidationError, unresolved: Iterable[Path]
             continue
         problem = _problem(block, detail, path)
         # The branches of a union each complain about the same value; the first says enough.
-        key = (path, "" if _value_at(block, path) is not None else problem.code)
+        key = (path, "" if value_at(block, path) is not None else problem.code)
         problems.setdefault(key, problem)
     return list(problems.values())
 
@@ -65,6 +65,22 @@ def not_filled_in(block: Block, path: Path) -> Problem:
     """Say that a value is still the one that `replicator init` wrote."""
     message = f"`{dotted((*block.prefix, *path))}` is still {PLACEHOLDER}."
     return _make(block, path, "invalid_value", message, f"Set it. {_description(block, path)}".strip())
+
+
+def literal_secret(block: Block, path: Path) -> Problem:
+    """Refuse a secret that is written out."""
+    shape = shape_at(block.model, path)
+    what = "is a secret" if shape is not None and shape.is_secret else "is, or has in it, what looks like a secret,"
+    message = f"{_name(block, path)} {what} and must not be written in the file."
+    action = (
+        "Write ${env:NAME} or ${file:/path} and keep the value there. Change the secret if others have seen the file."
+    )
+    if path[:2] == ("alerts", "commands"):
+        action = (
+            "Let the program read it from a file: every user of the host can read arguments. Change the secret if others have seen the"
+            " file."
+        )
+    return _make(block, path, LITERAL_SECRET, message, action)
 
 
 def unknown_plugin(kind: str, name: str, known: Iterable[str], broken: str | None = None) -> Problem:
@@ -131,9 +147,7 @@ def _problem(block: Block, detail: ErrorDetails, path: Path) -> Problem:  # noqa
             message = f"{shown or 'This'} is not a table pattern."
             return _make(block, path, "invalid_value", message, PATTERN_HELP)
         case type_ if type_ == LITERAL_SECRET:
-            message = f"{_name(block, path)} is a secret and must not be written in the file."
-            action = "Write ${env:NAME} or ${file:/path} and keep the value there. Change the secret if others have seen the file."
-            return _make(block, path, LITERAL_SECRET, message, action)
+            return literal_secret(block, path)
         case type_ if type_ in _CHOICE_ERRORS and shape is not None and shape.choices:
             return _wrong_choice(block, path, shape)
         case type_ if type_ in _BOUND_ERRORS and shape is not None and shape.bounds:
@@ -182,7 +196,7 @@ def _where_it_belongs(key: str, *, is_top: bool) -> str | None:
 
 
 def _wrong_choice(block: Block, path: Path, shape: Shape) -> Problem:
-    value = _value_at(block, path)
+    value = value_at(block, path)
     near = nearest(value, [str(choice) for choice in shape.choices]) if isinstance(value, str) else None
     allowed = ", ".join(map(str, shape.choices))
     must = f"one of {allowed}" if len(shape.choices) > 1 else allowed
@@ -197,7 +211,7 @@ def _wrong_pattern(block: Block, path: Path, shape: Shape) -> Problem:
 
 
 def _wrong_type(block: Block, path: Path, shape: Shape) -> Problem:
-    value = _value_at(block, path)
+    value = value_at(block, path)
     form = (
         "a block of keys and values"
         if shape.block
@@ -228,7 +242,7 @@ def _type_remedy(shape: Shape, value: Any) -> str | None:
 def _own_words(block: Block, detail: ErrorDetails, path: Path) -> str:
     """The plugin's or pydantic's words, with resolved values taken out: what a validator quotes may be one."""
     words = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    for value in sorted(resolved_values(_value_at(block, path)), key=len, reverse=True):
+    for value in sorted(resolved_values(value_at(block, path)), key=len, reverse=True):
         words = words.replace(value, MASK).replace(repr(value)[1:-1], MASK)
     words = redact(words).rstrip(".")
     joint = " " if words.startswith(("is ", "has ", "must ")) else ": "
@@ -255,7 +269,7 @@ def _found(block: Block, path: Path, shape: Shape | None) -> str:
 
 def _shown(block: Block, path: Path, shape: Shape | None) -> str | None:
     """Spell the offending value if that gives nothing away."""
-    value = _value_at(block, path)
+    value = value_at(block, path)
     if shape is None or shape.is_secret or any(isinstance(part, str) and is_sensitive_name(part) for part in path):
         return None
     if isinstance(value, Resolved):
@@ -267,7 +281,8 @@ def _shown(block: Block, path: Path, shape: Shape | None) -> str | None:
     return redact(repr(text) if isinstance(value, str) else text)
 
 
-def _value_at(block: Block, path: Path) -> Any:
+def value_at(block: Block, path: Path) -> Any:
+    """What stands at a path of a block after resolving; None if nothing does."""
     here: Any = block.values
     for part in path:
         here = _child(here, part)

@@ -20,6 +20,7 @@ from replicator.model.errors import ConfigError, ReplicatorError, TargetCrashedE
 from replicator.observability import get_logger
 from replicator.plugins.target import SparkNeeds
 from replicator.spark.executors import ExecutorWatch, end_reason
+from replicator.spark.gateway import connect, launch
 from replicator.spark.master import is_cluster, java_problem, local_threads, reach_problem, setting_problem
 from replicator.spark.scratch import ScratchFolder
 
@@ -59,6 +60,8 @@ _ALWAYS: Final = {
 _LOCAL_ONLY: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Without it the driver deserialises Java objects of any process that connects to its ports. Spark makes the secret itself.
+    "spark.authenticate": "true",
     # A batch that needs too much memory fails alone; by default its task would end the JVM, and with it the work of all tables.
     "spark.executor.killOnFatalError.depth": "0",
     "spark.sql.adaptive.enabled": "false",
@@ -180,7 +183,6 @@ class SparkHost:
         from py4j.protocol import Py4JError
         from pyspark import SparkConf, SparkContext
         from pyspark.errors import PySparkException
-        from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
 
         _quiet_py4j()
@@ -201,12 +203,13 @@ class SparkHost:
             raise _no_scratch(parent, error.strerror or type(error).__name__) from error
         position, began = self._log.tell(), time.monotonic()
         _log.info("spark_starting", master=self._config.master)
+        settings = session_confs(self._config, self._needs, cores=self._cores, scratch=str(scratch))
         conf = SparkConf(loadDefaults=False)
-        for name, value in session_confs(self._config, self._needs, cores=self._cores, scratch=str(scratch)).items():
+        for name, value in settings.items():
             conf.set(name, value)
         try:
-            gateway = launch_gateway(conf, {"stdout": self._log, "stderr": self._log})  # type: ignore[no-untyped-call]
-            self._process = gateway.proc
+            self._process = launch(settings, folder=scratch, log=self._log)
+            gateway = connect(self._process, scratch)
             _log.info("spark_jvm_started", duration_ms=round((time.monotonic() - began) * 1000))
             context = SparkContext(conf=conf, gateway=gateway)
             context.setLogLevel("ERROR")

@@ -8,8 +8,8 @@ from typing import Final
 from replicator.model.events import RESERVED_COLUMNS
 from replicator.model.naming import folded
 
-CANARY_VARIABLE: Final = "REPLICATOR_TEST_CANARY"
-"""An environment variable that the texts refer to, in every spelling that something resolves."""
+CANARY_VARIABLE: Final = "SPARK_TEST_CANARY"
+"""An environment variable, one of those that Spark's JVM inherits, that the texts refer to, in every spelling that something resolves."""
 
 CANARY: Final = "canary-of-the-tests-4b7d"
 """Its value in the Spark that tests share."""

@@ -20,6 +20,12 @@ from replicator_testbed.spark_cluster import SparkCluster
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SECRET: Final = "canary-of-the-lake-7a41"  # noqa: S105
+"""What nobody but the JVM may read: the value of the two below."""
+
+SECRET_SETTING: Final = "spark.hadoop.fs.s3a.secret.key"  # noqa: S105
+SECRET_VARIABLE: Final = "SHOP_DB_PASSWORD"  # noqa: S105
+
 MASTER_VARIABLE: Final = "REPLICATOR_TEST_SPARK"
 """`cluster` lets tests that share a Spark run on a standalone cluster of their own instead of in the driver."""
 
@@ -36,13 +42,14 @@ def shared_spark() -> SparkHost:
     """The Spark that all tests of this process share; it ends with the process."""
     # Names and comments of tests refer to it, and the environment of a JVM is the one that it began with.
     os.environ[hostile.CANARY_VARIABLE] = hostile.CANARY
+    os.environ[SECRET_VARIABLE] = SECRET
     master, settings = "local[2]", short_lived_options()
     if os.environ.get(MASTER_VARIABLE) == "cluster":
         cluster = SparkCluster()
         atexit.register(cluster.close)
         cluster.__enter__()
         master, settings = cluster.url, {**settings, **cluster.settings()}
-    config = SparkConfig(master=master, settings={"spark.driver.memory": "1500m", **settings})
+    config = SparkConfig(master=master, settings={"spark.driver.memory": "1500m", SECRET_SETTING: SECRET, **settings})
     host = SparkHost(config, lake_needs(), cores=os.cpu_count() or 2)
     atexit.register(host.stop)
     return host

@@ -11,10 +11,10 @@ import signal
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+
+from replicator.service.alerts.reasons import known_facts
 
 _LINES_KEPT: Final = 3
-_MASKED_CHARACTERS: Final = 4
 
 
 class _Last(logging.Handler):
@@ -53,21 +53,14 @@ def send(settings: Mapping[str, Any]) -> str | None:
         "success": apprise.NotifyType.SUCCESS,
         "info": apprise.NotifyType.INFO,
     }
-    try:
-        is_sent = sender.notify(title=settings["title"], body=settings["text"], notify_type=types[settings["type"]])
-    except TimeoutError:
-        return f"no answer within {settings['timeout_s']:g} s"
-    return None if is_sent else _masked(settings["url"], " ".join(last.lines)) or "the server did not take the message"
+    is_sent = sender.notify(title=settings["title"], body=settings["text"], notify_type=types[settings["type"]])
+    return None if is_sent else _refusal(settings["url"], " ".join(last.lines))
 
 
-def _masked(url: str, text: str) -> str:
-    """The text without the parts of an address that may be passwords or tokens."""
-    parts = urlsplit(url)
-    for part in sorted({parts.password or "", *parts.path.split("/"), parts.query}, key=len, reverse=True):
-        for spelling in (part, unquote(part)):
-            if len(spelling) >= _MASKED_CHARACTERS:
-                text = text.replace(spelling, "***")
-    return text
+def _refusal(url: str, said: str) -> str:
+    """Why a message was not taken, in words that have nothing of the address but what kind of service it is."""
+    facts = known_facts(said)
+    return f"{url.partition(':')[0]}: the server did not take the message{f' ({facts})' if facts else ''}"
 
 
 def main() -> int:
@@ -76,7 +69,12 @@ def main() -> int:
     answers, sys.stdout = sys.stdout, sys.stderr  # nothing but the answer may go there
     signal.signal(signal.SIGALRM, _take_too_long)
     signal.setitimer(signal.ITIMER_REAL, settings["timeout_s"])
-    json.dump({"error": send(settings)}, answers)
+    try:
+        error = send(settings)
+    except TimeoutError:
+        error = f"no answer within {settings['timeout_s']:g} s"
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    json.dump({"error": error}, answers)
     answers.flush()
     return 0
 

@@ -90,9 +90,9 @@ def _in_process(module: str, settings: Mapping[str, Any]) -> str | None:
     try:
         error: str | None = json.loads(said)["error"]
     except (ValueError, KeyError, TypeError):
-        return (
-            f"the process that delivers ended with status {process.returncode}: {failed.strip()[-_ERROR_CHARACTERS:]}"
-        )
+        # The last line of a traceback is the class of an error and its words, which may quote the address.
+        kind = failed.strip().rpartition("\n")[2].partition(":")[0]
+        return f"the process that delivers ended with status {process.returncode}{f' ({kind})' if kind.isidentifier() else ''}"
     return error
 
 

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from http.client import HTTPException, HTTPMessage
 from typing import IO, Any, Final
 
+from replicator.service.alerts.reasons import reason, without_address
+
 _PREFIX: Final = "whsec_"
 _ANSWER_CHARACTERS: Final = 200
 
@@ -70,15 +72,16 @@ def post(settings: Mapping[str, Any]) -> str | None:
     except urllib.error.HTTPError as error:
         with error:
             said = error.read(_ANSWER_CHARACTERS).decode("utf-8", "replace").strip()
+        said = without_address(settings["url"], said)
         return f"the server answered {error.code}{f': {said}' if said else ''}"
     except urllib.error.URLError as error:
         if isinstance(error.reason, TimeoutError):
             return _no_answer(settings)
-        return f"the server cannot be reached: {error.reason}"
+        return f"the server cannot be reached: {reason(error)}"
     except TimeoutError:
         return _no_answer(settings)
     except (OSError, HTTPException, ValueError) as error:
-        return f"the server cannot be reached: {str(error) or type(error).__name__}"
+        return f"the server cannot be reached: {reason(error)}"
 
 
 def _no_answer(settings: Mapping[str, Any]) -> str:

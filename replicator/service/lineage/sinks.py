@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from replicator.config import LineageConfig
 from replicator.observability import get_logger, redact
+from replicator.service.alerts.reasons import reason
 
 _LOG_CHARACTERS: Final = 300
 _CLOSE_S: Final = 2.0
@@ -105,5 +106,8 @@ def _sent(sink: Sink, event: Any, line: str) -> str | None:
     try:
         sink(event, line)
     except Exception as error:  # noqa: BLE001 - whatever a server or a disk does, the next event is tried
-        return redact(f"{type(error).__name__}: {error}")[:_LOG_CHARACTERS]
+        # Never in the words of a library: they quote the address.
+        if isinstance(error, OSError) and error.filename is not None:
+            return redact(f"{error.filename}: {error.strerror}")[:_LOG_CHARACTERS]
+        return f"{type(error).__name__}: {reason(error)}"
     return None

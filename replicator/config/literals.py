@@ -1,0 +1,81 @@
+"""Finds secrets that are written out in a configuration where any text may stand: settings of Spark, addresses, arguments of commands.
+
+Fields that are secrets refuse them by their type. These are others, which a name or a form gives away.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from replicator.config.document import Path
+from replicator.config.secrets import Resolved
+from replicator.observability import is_sensitive_name
+
+_PASSWORD_IN_ADDRESS: Final = re.compile(r"://[^/?#\s@]*:[^/?#\s]*@")
+_USER_IN_ADDRESS: Final = re.compile(r"://[^/?#\s]*@")
+_ASSIGNED: Final = re.compile(r"(?:^|[\s?&;,])-{0,2}D?([\w.-]+)=([^\s&;,]+)")
+_HEADER: Final = re.compile(r"(?:authorization|x-[\w-]*(?:key|token))\s*:\s*\S", re.IGNORECASE)
+_FLAG: Final = re.compile(r"--?([\w.-]+)")
+# What is named after a secret, and is none: classes, places, numbers, switches.
+_ABOUT: Final = re.compile(
+    r"(?:providers?|types?|class|factory|files?|paths?|alias|aliases|location|dir|enabled|required|length|bits|bitlength|url|uri|"
+    r"endpoint|host|expiry|lifetime|interval|duration|timeout)(?:\.(?:path|type|file|class))?$",
+    re.IGNORECASE,
+)
+_NO_SECRET: Final = re.compile(r"true|false|none|\d+[a-z]*", re.IGNORECASE)
+
+
+def literal_secrets(values: Mapping[str, Any]) -> Iterator[Path]:
+    """Where the host's settings, or those of a plugin, have a text that looks like a secret and comes from no reference."""
+    for path, text in _literals(values):
+        # Of lineage, a user alone may be a token, too.
+        in_address = _USER_IN_ADDRESS if path[:2] == ("lineage", "url") else _PASSWORD_IN_ADDRESS
+        is_named_so = path[:2] == ("spark", "settings") and _is_secret(str(path[-1]), text)
+        if is_named_so or in_address.search(text) or _has_assignment(path, text):
+            yield path
+    for path, words in _commands(values):
+        yield from _of_command(path, words)
+
+
+def _has_assignment(path: Path, text: str) -> bool:
+    """Whether a text has `password=…` in it, where such a text is a list of options: an address, arguments, options of Java."""
+    if path[0] not in ("spark", "lineage", "alerts"):
+        return False
+    return _HEADER.search(text) is not None or any(_is_secret(*found) for found in _ASSIGNED.findall(text))
+
+
+def _of_command(path: Path, words: Sequence[Any]) -> Iterator[Path]:
+    """Arguments that follow `--token` or `-password`."""
+    for at, word in enumerate(words[1:], start=1):
+        before = words[at - 1]
+        flag = _FLAG.fullmatch(before) if isinstance(before, str) else None
+        if flag and isinstance(word, str) and not isinstance(word, Resolved) and _is_secret(flag[1], word):
+            yield (*path, at)
+
+
+def _is_secret(name: str, value: str) -> bool:
+    is_about = _ABOUT.search(name) is not None or _NO_SECRET.fullmatch(value.strip()) is not None
+    return bool(value.strip()) and not value.startswith(("-", "/")) and is_sensitive_name(name) and not is_about
+
+
+def _commands(values: Mapping[str, Any]) -> Iterator[tuple[Path, Sequence[Any]]]:
+    commands = alerts.get("commands") if isinstance(alerts := values.get("alerts"), dict) else None
+    for name, command in (commands if isinstance(commands, dict) else {}).items():
+        if isinstance(command, dict) and isinstance(argv := command.get("argv"), list):
+            yield ("alerts", "commands", name, "argv"), argv
+
+
+def _literals(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    match value:
+        case Resolved():
+            return
+        case dict():
+            for key, item in value.items():
+                yield from _literals(item, (*path, key))
+        case list():
+            for position, item in enumerate(value):
+                yield from _literals(item, (*path, position))
+        case str():
+            yield path, value

@@ -1,0 +1,85 @@
+"""Secrets that are written out where any text may stand are refused with their place, and never shown."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from replicator.config import load
+from replicator.model.errors import ConfigError
+
+from .models import SOURCES, TARGETS
+
+CANARY = "canary-in-the-file-51c"
+
+
+def found(block: dict[str, Any]) -> list[str]:
+    text = json.dumps(
+        {
+            "name": "shop",
+            "source": {"type": "postgresql", "host": "h", "password": "${env:S}"},
+            "target": {"type": "delta", "path": "/x"},
+            **block,
+        }
+    )
+    try:
+        load(text, sources=SOURCES, targets=TARGETS, origin="shop.yaml", env={"S": "kept elsewhere"})
+    except ConfigError as error:
+        shown = f"{error!r} {error} {error.problems}"
+        assert CANARY not in shown
+        return [f"{p.code} {(p.location or '').split(' ', 1)[-1]}" for p in error.problems]
+    return []
+
+
+def spark(**settings: str) -> dict[str, Any]:
+    return {"spark": {"settings": {name.replace("__", "."): value for name, value in settings.items()}}}
+
+
+def argv(*words: str) -> dict[str, Any]:
+    return {"alerts": {"commands": {"pager": {"argv": ["/bin/page", *words]}}}}
+
+
+@pytest.mark.parametrize(
+    ("block", "place"),
+    [
+        (spark(spark__hadoop__fs__s3a__secret__key=CANARY), 'spark.settings["spark.hadoop.fs.s3a.secret.key"]'),
+        (spark(spark__authenticate__secret=CANARY), 'spark.settings["spark.authenticate.secret"]'),
+        (spark(spark__executorEnv__DB_PASSWORD=CANARY), 'spark.settings["spark.executorEnv.DB_PASSWORD"]'),
+        (
+            spark(spark__driver__extraJavaOptions=f"-Xmx1g -Dhttp.proxyPassword={CANARY}"),
+            'spark.settings["spark.driver.extraJavaOptions"]',
+        ),
+        (spark(spark__jars__repositories=f"https://me:{CANARY}@repo/x"), 'spark.settings["spark.jars.repositories"]'),
+        ({"lineage": {"url": f"https://{CANARY}@marquez"}}, "lineage.url"),
+        ({"lineage": {"url": f"https://u:{CANARY}@marquez"}}, "lineage.url"),
+        ({"lineage": {"url": f"https://marquez/?api_key={CANARY}"}}, "lineage.url"),
+        (argv(f"https://u:{CANARY}@host/"), "alerts.commands.pager.argv[1]"),
+        (argv("--token", CANARY), "alerts.commands.pager.argv[2]"),
+        (argv(f"--token={CANARY}"), "alerts.commands.pager.argv[1]"),
+        (argv("-H", f"Authorization: Bearer {CANARY}"), "alerts.commands.pager.argv[2]"),
+        ({"alerts": {"webhooks": {"ops": {"url": f"https://u:{CANARY}@h/"}}}}, "alerts.webhooks.ops.url"),
+        ({"journal": {"uri": f"s3://key:{CANARY}@bucket/x"}}, "journal.uri"),
+    ],
+)
+def test_a_secret_that_is_written_out_is_refused_with_its_place(block: dict[str, Any], place: str) -> None:
+    assert found(block) == [f"literal_secret {place}"]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        spark(spark__hadoop__fs__s3a__secret__key="${env:S}"),
+        spark(spark__jars__repositories="https://me:${env:S}@repo/x"),
+        spark(spark__hadoop__fs__s3a__aws__credentials__provider="org.apache.Provider"),
+        spark(spark__hadoop__hadoop__security__credential__provider__path="jceks://file/x"),
+        spark(spark__kubernetes__authenticate__driver__oauthTokenFile="/var/run/token"),
+        spark(spark__authenticate="true", spark__authenticate__secretBitLength="256"),
+        spark(spark__driver__extraJavaOptions="-XX:+UseParallelGC -Duser.timezone=UTC"),
+        {"lineage": {"url": "https://marquez:5000/?project=a@b"}},
+        argv("--team", "data", "--token-file", "/etc/token", "me@example.org", "--password", "-v"),
+    ],
+)
+def test_what_is_no_secret_and_what_comes_from_elsewhere_is_taken(block: dict[str, Any]) -> None:
+    assert found(block) == []
