@@ -344,12 +344,7 @@ def _of_table(row: TableStatus) -> list[Text]:
         found.append(Text(f"{row.table}: continues by itself once that is fixed, with a new snapshot", style="yellow"))
     for alarm in row.alarms:
         found += _remark(f"{row.table}: alarm [{alarm.code}] {alarm.message}", alarm.action, "red")
-    if row.verify.result is Result.NOT_VERIFIED:
-        at = f" at {moment(row.verify.verified_at)}" if row.verify.verified_at else ""
-        found.append(Text(f"{row.table}: could not be verified{at}: {row.verify.reason}", style="yellow"))
-    if row.verify.result is Result.EQUAL_IN_PART:
-        columns = ", ".join(row.verify.not_compared)
-        found.append(Text(f"{row.table}: equal in part; columns that could not be compared: {columns}", style="yellow"))
+    found += _of_verification(row)
     if row.waiting and row.waiting.code:
         until = moment(row.waiting.until)
         text = f"{row.table}: waits until {until}: [{row.waiting.code}] {row.waiting.message}"
@@ -365,6 +360,17 @@ def _of_table(row: TableStatus) -> list[Text]:
         text = f"{row.table}: upkeep failed, retry at {moment(row.upkeep.retry_at)}: [{error.code}] {error.message}"
         found += _remark(text, error.action, "yellow")
     return found
+
+
+def _of_verification(row: TableStatus) -> list[Text]:
+    """What keeps a table's last verification from being a proof."""
+    if row.verify.result is Result.NOT_VERIFIED:
+        at = f" at {moment(row.verify.verified_at)}" if row.verify.verified_at else ""
+        return [Text(f"{row.table}: could not be verified{at}: {row.verify.reason}", style="yellow")]
+    if row.verify.result is Result.EQUAL_IN_PART:
+        columns = ", ".join(row.verify.not_compared)
+        return [Text(f"{row.table}: equal in part; columns that could not be compared: {columns}", style="yellow")]
+    return []
 
 
 def _remark(text: str, action: str | None, style: str) -> list[Text]:
