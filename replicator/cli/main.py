@@ -104,8 +104,8 @@ def run(file: Path, until_caught_up: bool) -> None:
     record, assessment = lifecycle.put(store, home, registry, loaded)
     findings.warnings(assessment)
     lifecycle.start_unless_paused(store, record)
-    lease = lifecycle.take(store, record.name)
     stop = stop_on_signals()
+    lease = lifecycle.take(store, record.name)
     display = progress.ProgressDisplay(store, record.name)
     with display, watched(is_watched(store, [record.name]), (record.name,), display.log_line):
         display.say("starting capture and apply. To stop: Ctrl-C.")

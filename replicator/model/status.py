@@ -403,7 +403,7 @@ class RefusedStatus(StatusModel):
     """What does not happen because the stored configuration cannot be used for it. Data moves on."""
 
     of: Literal["reload", "alerts", "lineage"] = Field(
-        description="reload: the worker goes on with the configuration that it had; alerts, lineage: nobody is told, nothing is sent."
+        description="reload: the worker continues with the configuration that it had; alerts, lineage: nobody is told, nothing is sent."
     )
     code: Code = Field(description="See docs/errors.md.")
     message: str = Field(description="Why, with every problem that was found.")

@@ -32,7 +32,7 @@ class SelectedTables:
 def load(record: ReplicatorRecord, registry: Registry, *, without: Collection[str] = ON_THE_SIDE) -> LoadedConfig:
     """Read a stored YAML document with the models of the installed plugins.
 
-    Whoever moves data leaves out what only the process on the side needs: a variable that is missing there stops no data.
+    Processes that move data leave out what only the process on the side needs: a variable that is missing there stops no data.
     """
     return registry.load(record.config, origin=f"{record.name} (stored)", without=without)
 

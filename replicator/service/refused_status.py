@@ -13,7 +13,7 @@ from replicator.state.store import StateStore
 from replicator.state.watches import Job
 
 WORDS: Final[Mapping[str, str]] = {
-    "reload": "the worker goes on with the configuration that it had",
+    "reload": "the worker continues with the configuration that it had",
     "alerts": "no alerts are sent",
     "lineage": "no lineage events are sent",
 }

@@ -111,7 +111,7 @@ class World:
         return all(t in applied and applied[t].last_applied >= n for t, n in self.store.feed_tables(NAME).items())
 
     def check_freshness(self) -> None:
-        reached = self.store.reached.of(NAME)  # before the records: apply goes on meanwhile
+        reached = self.store.reached.of(NAME)  # before the records: apply continues meanwhile
         for table, record in self.store.applied(NAME).items():
             if (time := reached.get(str(table))) is None:
                 continue

@@ -92,7 +92,7 @@ def _of_breach(document: ReplicatorStatus, breach: Breach) -> Condition:
 
 def _next(document: ReplicatorStatus, breach: Breach) -> str:
     if breach.kind is BreachKind.NO_WORKER:
-        return "Start a worker: replicator serve"
+        return "Start a worker: replicator serve. If one runs, see why it does not take this: replicator workers"
     if document.desired in (DesiredState.PAUSED, DesiredState.APPLY_PAUSED):
         return f"It is paused. To continue: replicator resume {document.name}"
     return f"See what it waits for: replicator status {document.name}"

@@ -106,7 +106,7 @@ def _of_all(one: ReplicatorStatus) -> Iterator[Remark]:
             tone=Tone.BAD,
             subject="No worker runs it",
             message="It should run, but no process does. Nothing is captured or applied.",
-            action="On a host of the installation, run: replicator serve",
+            action="On a host of the installation, run: replicator serve. If one runs, see why it does not take it: replicator workers",
         )
     if one.retry is not None:
         yield Remark(

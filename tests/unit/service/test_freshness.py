@@ -63,7 +63,7 @@ class Shop:
         return present(self.store.acquire_lease("shop", holder_id(), 1_000_000))
 
     def restart(self) -> None:
-        """Everything that this process knew is gone."""
+        """Forget everything that this process knew."""
         self.store.close()
         self.store = StateStore(self.url, clock=self.clock)
         self.lease = self.take()

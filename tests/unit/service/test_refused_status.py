@@ -83,7 +83,7 @@ def test_a_refused_reload_stands_in_the_status_while_its_worker_runs(store: Stat
     (refused,) = status(store, present(store.replicator("shop"))).refused
     assert (refused.of, refused.code, refused.message) == ("reload", "invalid_configuration", LISTED)
     printed = CliRunner().invoke(main, ["status", "shop"]).stdout
-    assert f"the worker goes on with the configuration that it had: [invalid_configuration] {LISTED}" in printed
+    assert f"the worker continues with the configuration that it had: [invalid_configuration] {LISTED}" in printed
     assert any(remark.message == LISTED for remark in remarks(status(store, present(store.replicator("shop")))))
     store.set_config("shop", CONFIG + "# another\n")
     assert status(store, present(store.replicator("shop"))).refused == ()
