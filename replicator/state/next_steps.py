@@ -1,4 +1,4 @@
-"""What ends an alarm of a table at the least cost: one place says it, for status, alerts, dashboard and log. Pure."""
+"""What ends an alarm of a table at the least cost, as status, alerts, dashboard and log say it. Pure."""
 
 from __future__ import annotations
 

@@ -79,7 +79,11 @@ class Proofs:
             if before.incarnation:
                 self._note_range(table, before.incarnation, one, begun_at, counts)
 
-        return self.judge.verify(table, scope, replace(self.visit, noted=noted))
+        def keeps(one: RangeRecord) -> bool:
+            # What raised an alarm may be in any range.
+            return self.visit.keeps(one) and set(before.alarms) <= set(one.disproves)
+
+        return self.judge.verify(table, scope, replace(self.visit, noted=noted, keeps=keeps))
 
     def before(self, table: TableId) -> Before:
         """How the table stands. To be asked before it is compared."""

@@ -269,6 +269,13 @@ def test_a_command_leaves_out_what_another_one_has_proven_only_if_asked(pair: Pa
         assert (nothing.result, nothing.ranges_kept, nothing.position) == (Result.EQUAL, 10, resumed.position)
         again = Proofs(judge=judge, visit=SMALL).verify(KEYED)
         assert (again.result, again.ranges, again.ranges_kept) == (Result.EQUAL, 10, 0)
+        # An alarm that was raised since then may be about any of them.
+        pair.warehouse.tamper(KEYED, "version 7: UPDATE", change(100))
+        with pair.database.begin() as transaction:
+            transaction.insert(KEYED, pair.row(2_000))
+        capture.wait_until(lambda: pair.captured.store.applied(NAME)[KEYED].alarms, "it was seen")
+        found = Proofs(judge=judge, visit=replace(SMALL, keeps=keep_all)).verify(KEYED)
+        assert (found.result, found.counts, found.ranges_kept) == (Result.DIFFERENT, Counts(different=1), 0)
 
 
 def test_a_range_that_differs_is_an_alarm_at_once_and_the_only_one_that_is_compared_again(pair: Pair) -> None:

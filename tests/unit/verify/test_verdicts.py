@@ -48,6 +48,13 @@ def test_a_value_is_shown_as_a_person_writes_it(kind: pa.DataType, value: Any, t
     assert shown(column_texts(pa.array([value], kind), is_key=False)[0], kind) == text
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_the_sign_of_a_zero_is_no_difference(kind: pa.DataType) -> None:
+    minus, plus, least = column_texts(pa.array([-0.0, 0.0, -1e-40], kind), is_key=False)
+    assert minus == plus == "0"
+    assert least != plus
+
+
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
