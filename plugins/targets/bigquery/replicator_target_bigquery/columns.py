@@ -1,6 +1,6 @@
 """Whether a table's columns are still those that Replicator made. Pure.
 
-BigQuery tells no identity of a column. But columns never change their places: one that is renamed stays where it is, and one that is added
+BigQuery tells no identity of a column. But it never moves a column: one that is renamed stays where it is, and one that is added
 comes last. So names that were exchanged, and a column that was dropped and added again, show in the order of the names. The ledger has
 that order (`Entry.columns`). What it cannot show: that the last column was dropped and added again. Of `_sequence_num` and `_is_deleted`
 their mode shows that, because BigQuery adds no column that is REQUIRED.

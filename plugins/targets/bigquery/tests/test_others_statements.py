@@ -16,6 +16,7 @@ from replicator.testing.alterations import evolved, numbered, text_column
 from replicator.testing.batches import RowChange, insert, update
 from replicator.testing.target_harness import UUID, Copy, as_tuples
 from replicator_target_bigquery.columns import conflict
+from replicator_target_bigquery.target import BigQueryTarget
 
 if TYPE_CHECKING:
     from plugins.targets.bigquery.tests.conftest import Warehouse
@@ -97,6 +98,7 @@ def test_what_others_do_to_our_columns_stops_the_table_until_it_is_recreated(
         copy.restart(epoch=2)
     assert said in refused(copy, update(5, row(1)))
     columns = {column.name: column.name for column in SCHEMA.columns}
+    assert isinstance(copy.target, BigQueryTarget)
     with (
         pytest.raises(TableError, match="state to compare cannot be read") as unread,
         copy.target.open_state(copy.table, SCHEMA, columns=columns, at=2),

@@ -20,14 +20,13 @@ from replicator_target_delta.ddl import STATISTICS_MAX, NewTable, listed, listed
 from replicator_target_delta.lane.creation import CLUSTERING, NO_ZONE, clustering_domain, has_no_zone
 from replicator_target_delta.lane.known import (
     FIELD_METADATA,
-    MAPPING_MODE,
     MAX_ID,
     STATISTICS_COLUMNS,
     WIDENING,
     WIDENS,
 )
 from replicator_target_delta.logstore import CONSTRAINT, obstacle
-from replicator_target_delta.mapping import ID, PHYSICAL, TYPE_CHANGES, columns_property, fields_of
+from replicator_target_delta.mapping import ID, MAPPING_MODE, PHYSICAL, TYPE_CHANGES, columns_property, fields_of
 from replicator_target_delta.tablelog import COLUMNS, SCHEMA, TableLog
 
 _STATISTICS_COUNT: Final = "delta.dataSkippingNumIndexedCols"

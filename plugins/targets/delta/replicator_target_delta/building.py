@@ -89,10 +89,23 @@ def claim_log(
 ) -> tuple[Look, Claimed] | None:
     """As `record_alone`; a new incarnation leaves out of the table's log what nobody can read."""
     try:
-        return record_alone(session, storage, path, plan)
+        found = record_alone(session, storage, path, plan)
+        if found is not None and is_older(table, found[0]):
+            _check_whole(storage, path)
     except DamagedLogError as error:
         _leave_out(storage, path, table, error)
-        return record_alone(session, storage, path, plan)
+        found = record_alone(session, storage, path, plan)
+    return found
+
+
+def _check_whole(storage: Storage, path: str) -> None:
+    """Find what nobody can read before the new incarnation is built, and not when it is swapped in."""
+    try:
+        read_log(storage, path, is_thorough=True)
+    except DamagedLogError as error:
+        if error.version is not None:
+            raise
+        # Spark has read it.
 
 
 def _readable(storage: Storage, path: str, table: TargetTable, error: DamagedLogError) -> tuple[TableLog, int]:

@@ -28,7 +28,7 @@ from replicator.model.errors import TableError, TargetUnavailableError
 from replicator.plugins.kit.ledger import Held, fenced, not_ours, set_back
 from replicator.plugins.target import EMPTY_LEDGER, TargetTable
 from replicator_target_delta.logstore import LogStore, commit, obstacle
-from replicator_target_delta.mapping import columns_property, fields_of
+from replicator_target_delta.mapping import MAPPING_MODE, columns_property, fields_of
 from replicator_target_delta.scala import Scala
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import COLUMNS, DROPPED, INCARNATION, STATE, UUID, DamagedLogError, read_log
@@ -278,6 +278,7 @@ class Transaction:
     def __init__(self, session: Any, path: str) -> None:
         self._scala = Scala(session)
         self._delta = self._scala.delta
+        self._path = path
         # There is no public way to an optimistic transaction.
         self._log = self._delta.DeltaLog.forTable(session._jsparkSession, path)  # noqa: SLF001
         self._txn = self._log.startTransaction()
@@ -312,6 +313,8 @@ class Transaction:
             files: Actions of the log that add data files.
             note: What the commit says of itself besides.
         """
+        if self.exists and self.properties.get(MAPPING_MODE, "none") == "none":
+            self._map_columns(session)
         java_session = session._jsparkSession  # noqa: SLF001
         shape = self._delta.DeltaLog.forTable(java_session, template).update(
             False, self._scala.none(), self._scala.none()
@@ -340,6 +343,19 @@ class Transaction:
             self._commit([*actions, *domains.values()], ledgers)
         finally:
             session.conf.unset(_NOTE)
+
+    def _map_columns(self, session: Any) -> None:
+        """Map the columns that are there by name, in a commit before: Delta does not do it in the one that replaces them."""
+        session.sql(
+            f"ALTER TABLE delta.`{self._path.replace('`', '``')}` SET TBLPROPERTIES ('{MAPPING_MODE}' = 'name')"
+        )
+        self._txn = self._log.startTransaction()
+        if self._scala.map(self._txn.snapshot().transactions()) != self.transactions:
+            raise TargetUnavailableError(
+                "Another process wrote to the table at the same moment.",
+                code="target_busy",
+                action="It is retried automatically.",
+            )
 
     def empty(self, properties: Mapping[str, str], ledgers: Mapping[str, int]) -> None:
         """Remove every row and change properties."""

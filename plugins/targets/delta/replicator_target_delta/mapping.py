@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from replicator_target_delta.tablelog import COLUMNS
 
+MAPPING_MODE: Final = "delta.columnMapping.mode"
 ID: Final = "delta.columnMapping.id"
 PHYSICAL: Final = "delta.columnMapping.physicalName"
 TYPE_CHANGES: Final = "delta.typeChanges"

@@ -78,8 +78,10 @@ class LostFilesError(Exception):
     """Files that the newest version needs are not there, or are cut off. The message names one, and how many."""
 
 
-def read_log(storage: Storage, path: str, *, below: int | None = None) -> TableLog | None:
+def read_log(storage: Storage, path: str, *, below: int | None = None, is_thorough: bool = False) -> TableLog | None:
     """Read the newest version of the table at `path`, or the newest below another; None if no Delta table is there.
+
+    `is_thorough`: also what names data files is parsed.
 
     Raises:
         DamagedLogError: There is a log, and it cannot be understood.
@@ -87,7 +89,7 @@ def read_log(storage: Storage, path: str, *, below: int | None = None) -> TableL
     """
     folder = f"{path}/_delta_log"
     try:
-        return _read_log(storage, folder, below)
+        return _read_log(storage, folder, below, is_thorough=is_thorough)
     except (ValueError, KeyError) as error:
         raise DamagedLogError(f"The Delta log in {folder} cannot be read: {error}.") from error
 
@@ -106,7 +108,7 @@ def readable_below(storage: Storage, path: str, error: DamagedLogError) -> tuple
         return readable_below(storage, path, lower)
 
 
-def _read_log(storage: Storage, folder: str, below: int | None) -> TableLog | None:
+def _read_log(storage: Storage, folder: str, below: int | None, *, is_thorough: bool) -> TableLog | None:
     commits: set[int] = set()
     parts_of: dict[tuple[int, int], list[str]] = {}
     names = [name for name in storage.names(folder) if below is None or name < f"{below:020}"]
@@ -124,7 +126,7 @@ def _read_log(storage: Storage, folder: str, below: int | None) -> TableLog | No
     # Newest first: the first of each kind that is met is the one that counts.
     for version in range(newest, -1, -1):
         if version in commits:
-            found.add(_commit_actions(storage, folder, version))
+            found.add(_commit_actions(storage, folder, version, is_thorough=is_thorough))
         elif version not in checkpoints:
             raise ValueError(f"version {version} is missing")
         if version in checkpoints:
@@ -164,21 +166,22 @@ class _Found:
             self.unknown.update(action.keys() - {*_WANTED, *_OF_FILES})
 
 
-def _commit_actions(storage: Storage, folder: str, version: int) -> list[dict[str, Any]]:
+def _commit_actions(storage: Storage, folder: str, version: int, *, is_thorough: bool) -> list[dict[str, Any]]:
     data = storage.read(f"{folder}/{version:020}.json")
     try:
-        actions = _json_actions(data)
+        actions = _json_actions(data, is_thorough=is_thorough)
         _Found().add(actions)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedLogError.of_commit(folder, version, error) from error
     return actions
 
 
-def _json_actions(data: bytes) -> list[dict[str, Any]]:
+def _json_actions(data: bytes, *, is_thorough: bool = False) -> list[dict[str, Any]]:
     lines = [line for line in data.splitlines() if line.strip()]
     # Of a file that was written in half, the last line is the one that shows it.
     last = len(lines) - 1
-    actions = [json.loads(line) for n, line in enumerate(lines) if n == last or not line.startswith(_SKIPPED)]
+    wanted = [line for n, line in enumerate(lines) if is_thorough or n == last or not line.startswith(_SKIPPED)]
+    actions = [json.loads(line) for line in wanted]
     return [action for action in actions if action.keys().isdisjoint(_OF_FILES)]
 
 

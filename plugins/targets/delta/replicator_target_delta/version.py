@@ -16,11 +16,11 @@ from urllib.parse import unquote
 from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator.plugins.target import TargetTable
 from replicator_target_delta.errors import not_readable
-from replicator_target_delta.lane.known import MAPPING_MODE, WIDENING
+from replicator_target_delta.lane.known import WIDENING
 from replicator_target_delta.lane.log import checkpoint_actions, newest_checkpoint
 from replicator_target_delta.lane.vectors import Descriptor
 from replicator_target_delta.ledger import Entry
-from replicator_target_delta.mapping import PHYSICAL, fields_of
+from replicator_target_delta.mapping import MAPPING_MODE, PHYSICAL, fields_of
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import read_log
 

@@ -105,6 +105,12 @@ def test_a_table_that_is_recreated_leaves_them_out(tmp_path: Path, texts: list[s
     assert damaged.claim(NEW) == 2
 
 
+def test_damage_in_the_middle_of_a_commit_is_found_before_anything_is_built(tmp_path: Path) -> None:
+    damaged = Damaged(tmp_path, '{"add":{"path":"x"\n{"commitInfo":{}}\n')
+    assert damaged.claim(OLD) == 3, "who needs its files meets it"
+    assert damaged.claim(NEW) == 2
+
+
 @pytest.mark.parametrize("table", [OLD, replace(NEW, uuid="u-2")])
 def test_what_is_not_to_be_recreated_or_is_not_ours_stays_as_it_is(tmp_path: Path, table: TargetTable) -> None:
     damaged = Damaged(tmp_path, "{")

@@ -140,6 +140,16 @@ def test_table_of_somebody_else_is_refused_unless_adopted(lake: Lake) -> None:
     assert lake.rows() == set()
 
 
+@pytest.mark.slow
+def test_a_table_whose_columns_are_not_mapped_is_adopted(lake: Lake) -> None:
+    lake.spark.sql(f"CREATE OR REPLACE TABLE delta.`{lake.path}` USING delta AS SELECT 1 AS id, 'x' AS other")
+    lake.config = {"adopt": "replace"}
+    adopter, stranger = lake.process(), lake.owned(uuid="u-2")
+    adopter.claim(stranger)
+    lake.create(adopter, stranger)
+    assert lake.rows() == set()
+
+
 def test_truncate_empties_and_its_replay_spares_later_rows(lake: Lake) -> None:
     lake.apply(lake.insert(id=1, name="a", note="x"))
     event = DDLEvent(operation=DDLOperation.TRUNCATE_TABLE, table=lake.schema.table)

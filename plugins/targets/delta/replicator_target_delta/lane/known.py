@@ -11,14 +11,13 @@ from typing import Any, Final
 
 from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator_target_delta.lane.log import LogState
-from replicator_target_delta.mapping import ID, PHYSICAL, TYPE_CHANGES, fields_of
+from replicator_target_delta.mapping import ID, MAPPING_MODE, PHYSICAL, TYPE_CHANGES, fields_of
 
 _READER_VERSION: Final = 3
 _WRITER_VERSION: Final = 7
 WIDENING: Final = "typeWidening"
 _READER_FEATURES: Final = frozenset({"columnMapping", "deletionVectors", "timestampNtz", WIDENING})
 _WRITER_FEATURES: Final = _READER_FEATURES | {"domainMetadata", "clustering", "appendOnly", "invariants"}
-MAPPING_MODE: Final = "delta.columnMapping.mode"
 _VECTORS: Final = "delta.enableDeletionVectors"
 MAX_ID: Final = "delta.columnMapping.maxColumnId"
 WIDENS: Final = "delta.enableTypeWidening"

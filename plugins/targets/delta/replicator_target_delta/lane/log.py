@@ -253,7 +253,9 @@ class DeltaLakeLogReader:
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 version = self.state.version + 1
                 self.state = LogState()
-                raise DamagedLogError.of_commit(self._folder, version, error) from error
+                if isinstance(error, ValueError):
+                    raise DamagedLogError.of_commit(self._folder, version, error) from error
+                raise EngineNeededError(f"version {version} of the log cannot be read") from error
             self.state.version += 1
             self.state.digest = _digest(data)
 
