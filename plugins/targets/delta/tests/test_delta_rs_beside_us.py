@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
 
 from plugins.targets.delta.tests.test_lane import ITEMS, Bare, item
 from replicator.testing.batches import delete, insert, update
@@ -62,7 +63,7 @@ WRITES: dict[str, Act] = {
     "restore": lambda bare: table(bare).restore(2),
     "compact": lambda bare: table(bare).optimize.compact(),
     "z_order": lambda bare: table(bare).optimize.z_order(["id"]),
-    "add_columns": lambda bare: table(bare).alter.add_columns([Field("extra", "string")]),
+    "add_columns": lambda bare: table(bare).alter.add_columns([Field("extra", PrimitiveType("string"))]),
     "properties": lambda bare: table(bare).alter.set_table_properties(
         {"delta.logRetentionDuration": "interval 3 days"}
     ),
