@@ -207,7 +207,7 @@ class DirectTable:
 
     def _discard(self, future: Future[Rewritten]) -> None:
         if future.exception() is None:
-            self._lane.discard(future.result())
+            self._lane.remove(future.result().add)
 
     def _give_up(self, table: TargetTable, refused: EngineNeededError) -> None:
         """Leave files as they are, unless they cannot be read at all."""

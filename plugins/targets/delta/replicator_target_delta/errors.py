@@ -204,7 +204,7 @@ def words_of(text: str) -> str:
 def _of_log(text: str, table: str) -> ReplicatorError | None:
     if not _LOG.search(text):
         return None
-    return TableError(
+    return TargetDamagedError(
         f"The Delta log of the table cannot be read: {words_of(text)}.",
         code="target_unreadable",
         table=table,

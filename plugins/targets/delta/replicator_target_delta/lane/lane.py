@@ -239,10 +239,6 @@ class Lane:
             self._indexes.put(f"{self._path}/{done.add['path']}", plan.form, done.keys)
         return done
 
-    def discard(self, done: Rewritten) -> None:
-        """Remove a new file that is not to be committed."""
-        self.remove(done.add)
-
     def commit_rewrite(self, table: TargetTable, done: Rewritten) -> bool:
         """Put the new file in place of the old ones; False: they are no longer all there, and the new one was removed.
 
