@@ -105,6 +105,20 @@ def read_tables(
     return found
 
 
+def hidden_tables(connection: Connection, missing: Collection[TableId]) -> list[TableId]:
+    """Those of tables that the catalogue does not show to this account, but InnoDB has: a privilege on them is missing.
+
+    InnoDB's names tell it with PROCESS, and for sure in ASCII only. Both are asked again, as a table may be dropped or made meanwhile.
+    """
+    found = [table for table in missing if f"{table}".isascii()]
+    for _ in range(2):
+        storage = _storage(connection, found) if found else {}
+        found = [table for table in found if storage.get(table)]
+        shown = read_tables(connection, found, may_see_storage=False)
+        found = [table for table in found if table not in shown]
+    return found
+
+
 def _read_some(
     connection: Connection, tables: Sequence[TableId], storage: Mapping[TableId, Storage]
 ) -> dict[TableId, CatalogTable]:

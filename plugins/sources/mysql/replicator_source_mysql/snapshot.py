@@ -298,4 +298,6 @@ def read_plan(table: CatalogTable, schema: TableSchema) -> ReadPlan:
     """
     columns = {c.name: (c.spec.arrow if c.spec else None, c.column_type) for c in table.replicable}
     verify_shape(schema, columns, table.key)
-    return ReadPlan(schema=schema, specs=table.specs)
+    return ReadPlan(
+        schema=schema, specs=table.specs, index=table.key_index.name if table.key_index is not None else None
+    )

@@ -107,6 +107,12 @@ class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal, SupportsSourceVer
     @override
     def describe(self, tables: Sequence[TableId]) -> Mapping[TableId, TableDescription]:
         found = self._read_tables(tables)
+        missing = [table for table in tables if table not in found]
+        with self._control.use("looking for tables that are not shown") as connection:
+            hidden = discovery.hidden_tables(connection, missing)
+        if hidden:
+            # It is no dropped one.
+            raise table_assessment.hidden_error(hidden[0])
         return {table: found[table].description for table in tables if table in found}
 
     @override
@@ -122,6 +128,9 @@ class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal, SupportsSourceVer
                 connection, tables, may_see_storage=assessment.has_privilege(facts, "PROCESS")
             )
             account = assessment.account_of(facts, self.config)
+            hidden = []
+            if assessment.has_privilege(facts, "PROCESS"):
+                hidden = discovery.hidden_tables(connection, [table for table in tables if table not in found])
             problems += self._systems.of_server(facts).assess(connection, account)
             if self._open_reader is None:
                 problems += assessment.prepared_before_start(prepared_xids_if_allowed(connection))
@@ -129,7 +138,11 @@ class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal, SupportsSourceVer
             problems += (
                 table_assessment.assess_table(found[table], facts, self.config)
                 if table in found
-                else [table_assessment.missing_table(table)]
+                else [
+                    table_assessment.hidden_table(table, account)
+                    if table in hidden
+                    else table_assessment.missing_table(table)
+                ]
             )
         return problems
 

@@ -195,7 +195,8 @@ def refusal(effect: TableEffect, statement: str) -> TableError:
             f"the log has a statement instead of the rows that it changed; these may be rows of this table: {statement}",
             code="statement_format",
             table=str(effect.table),
-            action="SET GLOBAL binlog_format = 'ROW' (and in every session that sets it); then run `replicator snapshot NAME TABLE`.",
+            action="Remove what sets it: the session that wrote (SET SESSION binlog_format), or for all (SET GLOBAL binlog_format = 'ROW')."
+            " Then run `replicator snapshot NAME TABLE`.",
         )
     return TableError(
         f"the log has a statement that was not understood and may be about this table: {statement}",

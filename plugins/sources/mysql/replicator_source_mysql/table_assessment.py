@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replicator.model.errors import Problem, Severity
+from replicator.model.errors import AccessDeniedError, Problem, Severity
 from replicator.model.schema import TableId
 from replicator_source_mysql.assessment import account_of, granted_by_column
 from replicator_source_mysql.catalogue import CatalogTable, virtual_column
@@ -20,6 +20,9 @@ _CASCADE_POLICIES = {
 }
 
 
+_HIDDEN = "the table exists, but the account may not read it"
+
+
 def missing_table(table: TableId) -> Problem:
     """The table does not exist, or our account may not see it."""
     return Problem(
@@ -27,6 +30,27 @@ def missing_table(table: TableId) -> Problem:
         message="there is no such table, or the account may not see it",
         table=str(table),
         action=f"Exclude it, or GRANT SELECT ON {quoted_table(table)} to the account.",
+    )
+
+
+def hidden_table(table: TableId, account: str) -> Problem:
+    """The table exists, and our account may not see it."""
+    return Problem(
+        code="select_missing",
+        message=_HIDDEN,
+        table=str(table),
+        sql=(f"GRANT SELECT ON {quoted_table(table)} TO {account};",),
+        is_access=True,
+    )
+
+
+def hidden_error(table: TableId) -> AccessDeniedError:
+    """The same while it is replicated."""
+    return AccessDeniedError(
+        f"{_HIDDEN}.",
+        code="select_missing",
+        table=str(table),
+        action=f"GRANT SELECT ON {quoted_table(table)} to the account.",
     )
 
 

@@ -36,7 +36,7 @@ from replicator_source_mysql.canonicalsql import (
 )
 from replicator_source_mysql.catalogue import CatalogColumn, CatalogTable
 from replicator_source_mysql.chunksql import ReadPlan, range_conditions
-from replicator_source_mysql.connection import Connection, Session, literal, quoted, quoted_table, rows_of
+from replicator_source_mysql.connection import Connection, Session, literal, quoted, rows_of
 from replicator_source_mysql.coordinates.base import ReadView
 from replicator_source_mysql.discovery import read_tables
 from replicator_source_mysql.errors import PACKET_TOO_LARGE, RAISE_PACKET, number_of
@@ -145,7 +145,7 @@ class StateQueries:
 
     @property
     def _from(self) -> str:
-        return f"FROM {quoted_table(self.table.table)}"
+        return f"FROM {self.plan.source}"
 
     def _from_range(self, within: KeyRange | None, condition: str | None = None) -> str:
         """The rows in a range for which a condition holds.
@@ -158,8 +158,6 @@ class StateQueries:
                 None if bound is None else cursor_of(bound, within.columns, self.plan.schema)
                 for bound in (within.after, within.upto)
             )
-            assert self.table.key_index is not None, "a table with ranges has a key"
-            source += f" FORCE INDEX ({quoted(self.table.key_index.name)})"
             conditions = [*range_conditions(self.plan, len(within.columns), after, upto), *conditions]
         return f"{source} WHERE {' AND '.join(conditions)}" if conditions else source
 

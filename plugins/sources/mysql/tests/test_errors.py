@@ -285,3 +285,31 @@ def test_an_event_that_no_server_sends_names_its_tables_and_its_transaction(kind
     assert "(1236)" in str(error), "what was larger than the server's setting came"
     assert f"more than 1 GiB and rows of {database.name}.u in the transaction " in str(error)
     assert "--restart" in (error.action or "")
+
+
+def test_a_table_whose_privilege_was_revoked_is_no_dropped_one(
+    mysql_database: MysqlDatabase, table: TableId, source_of: Make
+) -> None:
+    """`describe` leaves dropped tables out, and a policy may drop their targets."""
+    server, other = mysql_database.server, TableId(mysql_database.name, "u")
+    mysql_database.execute("CREATE TABLE u (id int PRIMARY KEY)")
+    monitor = "BINLOG MONITOR" if server.flavor == "mariadb" else "REPLICATION CLIENT"
+    server.execute(
+        "CREATE USER fading IDENTIFIED BY 'Pw-1234567'",
+        f"GRANT REPLICATION SLAVE, {monitor}, PROCESS ON *.* TO fading",
+        f"GRANT SELECT ON {mysql_database.name}.t TO fading",
+        f"GRANT SELECT ON {mysql_database.name}.u TO fading",
+    )
+    try:
+        source = source_of(server, user="fading", password=Secret("Pw-1234567"))
+        assert set(source.describe([table, other])) == {table, other}
+        server.execute(f"REVOKE SELECT ON {mysql_database.name}.t FROM fading")
+        with pytest.raises(AccessDeniedError) as refused:
+            source.describe([table, other])
+        assert (refused.value.code, refused.value.table) == ("select_missing", str(table))
+        assert [(p.code, p.table) for p in source.check([table, other]) if p.table] == [("select_missing", str(table))]
+        mysql_database.execute("DROP TABLE t")
+        assert set(source.describe([table, other])) == {other}
+        assert [(p.code, p.table) for p in source.check([table, other]) if p.table] == [("table_missing", str(table))]
+    finally:
+        server.execute("DROP USER fading")

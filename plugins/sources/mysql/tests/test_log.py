@@ -160,6 +160,7 @@ def test_sessions_that_write_otherwise_fail_their_table(
     mysql_database.execute("INSERT INTO u VALUES (5)")
     assert log.rows() == [("INSERT", (5,))]
     assert {t.name: e.code for t, e in log.errors.items()} == {"t": "row_image_not_full"}
+    assert all("SET SESSION binlog_row_image" in str(e.action) for e in log.errors.values())
 
 
 @pytest.mark.condition("M26")

@@ -165,6 +165,7 @@ class Said:
             batch = self.reader.pull(_LIMITS)
             again |= {t.name for t in batch.unlogged}
             assert {e.code for e in batch.unlogged_errors.values()} <= {"statement_format"}
+            assert all("SET SESSION binlog_format" in str(e.action) for e in batch.unlogged_errors.values())
             assert batch.unlogged_errors.keys() == batch.unlogged.keys()
             errors |= {t.name: e for t, e in batch.table_errors.items()}
             if mark in batch.marks:

@@ -166,7 +166,8 @@ class RowDecoder:
                 "An update came as differences of JSON documents, which do not hold the whole row.",
                 code="unsupported_row_event",
                 table=self._table,
-                action="SET GLOBAL binlog_row_value_options=''; then run `replicator snapshot NAME TABLE`.",
+                action="Remove PARTIAL_JSON where it is set: by the session that wrote (SET SESSION binlog_row_value_options), or for all"
+                " (SET GLOBAL binlog_row_value_options = ''). Then run `replicator snapshot NAME TABLE`.",
             )
         kinds = _CODES[codes]
         if (kinds < 0).any():
@@ -213,7 +214,8 @@ class RowDecoder:
             "A row image does not hold all columns.",
             code="row_image_not_full",
             table=self._table,
-            action="SET GLOBAL binlog_row_image=FULL (and for all sessions that set it); then run `replicator snapshot NAME TABLE`."
+            action="Remove what sets it: the session that wrote (SET SESSION binlog_row_image), or for all (SET GLOBAL binlog_row_image ="
+            " FULL). Then run `replicator snapshot NAME TABLE`."
             " If it is FULL and the table has generated columns, the server leaves these out: exclude the table"
             " (docs/sources/mysql.md, Limits).",
         )

@@ -416,6 +416,7 @@ def test_differences_of_documents_fail_the_table(mysql_binlog: Binlog) -> None:
     with pytest.raises(TableError) as caught:
         mysql_binlog.decoder("t", table_map).decode(partial)
     assert caught.value.code == "unsupported_row_event"
+    assert "SET SESSION binlog_row_value_options" in str(caught.value.action)
 
 
 @pytest.mark.condition("M06")
