@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.model.errors import KeyMissingError, TableError, UnsupportedTypeError
+from replicator.model.errors import KeyMissingError, TableError
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.arrow import Bools, Longs
 from replicator_source_postgresql.errors import corrupt_rows
@@ -314,10 +314,7 @@ class _RowDecoder:
             # Not chained: Arrow's message holds the value.
             raise corrupt_rows(table, f"column {name} holds bytes that are no {mapping.source_type}", wrong) from None
         if unheld and (is_key or self._unrepresentable == "fail"):
-            error = mapping.unheld_error(unheld, len(values))
-            raise UnsupportedTypeError(
-                f"Column {name}: {error.message}", code=error.code, table=str(table), action=error.action
-            )
+            raise mapping.unheld_in(mapping.unheld_error(unheld, len(values)), table, name)
         if unheld:
             self._on_nulled(name, unheld)
         return decoded

@@ -325,9 +325,7 @@ class _Run:
         try:
             return mapping.decode_chunk(column_values(frames, slices), "fail" if is_key else self._unrepresentable)
         except UnsupportedTypeError as error:
-            raise UnsupportedTypeError(
-                f"column {name}: {error.message}", code=error.code, table=str(self._table.table), action=error.action
-            ) from error
+            raise mapping.unheld_in(error, self._table.table, name) from error
         except ValueError:
             # Its text may hold a value.
             raise _corrupt(

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from replicator.model.errors import UnsupportedTypeError
+from replicator.model.schema import TableId
 from replicator_source_postgresql import values as v
 
 Unrepresentable = Literal["fail", "null"]
@@ -188,12 +189,53 @@ class PgType:
         return v.key_text(values)
 
     def unheld_error(self, count: int, total: int) -> UnsupportedTypeError:
-        """The error for `count` values among `total` that `arrow` cannot hold."""
+        """The error for `count` values among `total` that `arrow` cannot hold; without table and column."""
+        fits, _ = _misfit(self.info, self.arrow, "")
         return UnsupportedTypeError(
-            f"{count} of {total} values of type {self.source_type} cannot be held as {self.arrow}.",
+            f"{count} of {total} values of type {self.source_type} cannot be held as {self.arrow}, which holds {fits}.",
             code="unrepresentable_value",
-            action="Fix the values, or set `unrepresentable: null` if they may become NULL; then run `replicator snapshot NAME TABLE`.",
         )
+
+    def unheld_in(self, error: UnsupportedTypeError, table: TableId, column: str) -> UnsupportedTypeError:
+        """An `unheld_error` of this column, with the statement that finds the rows: a message has no values, not even those of keys."""
+        _, condition = _misfit(self.info, self.arrow, _quote(column))
+        name = f"{_quote(table.namespace)}.{_quote(table.name)}"
+        found = "Fix" if condition is None else f"Find them with `SELECT * FROM {name} WHERE {condition};` and fix"  # noqa: S608 for a person
+        return UnsupportedTypeError(
+            f"Column {column}: {error.message}",
+            code=error.code,
+            table=str(table),
+            action=f"{found} the values, or set `unrepresentable: null` if they may become NULL;"
+            " then run `replicator snapshot NAME TABLE`.",
+        )
+
+
+def _misfit(info: TypeInfo, arrow: pa.DataType, value: str) -> tuple[str, str | None]:
+    """What the Arrow type of a value holds, and the condition for what it does not; None if that cannot be said in SQL."""
+    if pa.types.is_list(arrow):
+        element = base_of(info).element
+        assert element is not None, "the list is an array"
+        what = "arrays of one dimension that begin at 1"
+        condition = f"array_ndims({value}) > 1 OR array_lower({value}, 1) <> 1"
+        if not _has_misfits(arrow.value_type):
+            return what, condition
+        fits, of_element = _misfit(element, arrow.value_type, "e")
+        return f"{what}, of {fits}", f"{condition} OR EXISTS (SELECT FROM unnest({value}) AS e WHERE {of_element})"
+    if pa.types.is_decimal(arrow):
+        return "finite numbers", f"{value} = 'NaN'"
+    if pa.types.is_date(arrow):
+        return "finite dates", f"NOT isfinite({value})"
+    if pa.types.is_time(arrow):
+        return "times before 24:00", f"{value} = '24:00'"
+    if pa.types.is_timestamp(arrow):
+        zone = "+00" if arrow.tz else ""
+        return "finite moments up to the year 294246", f"NOT isfinite({value}) OR {value} >= '294247-01-01{zone}'"
+    return "text that is UTF-8", None
+
+
+def _has_misfits(arrow: pa.DataType) -> bool:
+    kinds = pa.types
+    return any(is_(arrow) for is_ in (kinds.is_decimal, kinds.is_date, kinds.is_time, kinds.is_timestamp))
 
 
 def output_text(info: TypeInfo, value: str) -> str:

@@ -340,10 +340,7 @@ class _State(SourceState):
         name, count = next((n, c) for n, c in zip(self._query.refused, counts, strict=True) if c)
         mapping = self._query.column(name).mapping
         assert mapping is not None
-        error = mapping.unheld_error(count, total)
-        return UnsupportedTypeError(
-            f"column {name}: {error.message}", code=error.code, table=str(self._table.table), action=error.action
-        )
+        return mapping.unheld_in(mapping.unheld_error(count, total), self._table.table, name)
 
 
 def _is_among(among: Among) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -655,13 +656,47 @@ def test_values_that_do_not_fit_follow_the_setting(any_database: ScratchDatabase
         "CREATE TABLE t (id int PRIMARY KEY, d date)", "INSERT INTO t VALUES (1, 'infinity'), (2, '2024-01-01')"
     )
     failing, lenient = make_source(any_database), make_source(any_database, unrepresentable="null")
-    with pytest.raises(UnsupportedTypeError, match="column d") as caught:
+    with pytest.raises(UnsupportedTypeError, match="Column d") as caught:
         failing.read_chunk(chunk_request(schema_of(failing)))
     assert caught.value.table == "public.t"
     assert [row["d"] is None for row in rows(pages(lenient, schema_of(lenient), 10))] == [True, False]
     any_database.execute("CREATE TABLE k (d date PRIMARY KEY)", "INSERT INTO k VALUES ('infinity')")
     with pytest.raises(UnsupportedTypeError):
         lenient.read_chunk(chunk_request(schema_of(lenient, TableId("public", "k"))))
+
+
+BAD_AND_FINE = {
+    "date": ("infinity", "2024-01-01", "finite dates"),
+    "timestamptz": ("294276-12-31 23:59:59+00", "2024-01-01", "finite moments up to the year 294246"),
+    "timestamp": ("-infinity", "2024-01-01", "finite moments up to the year 294246"),
+    "numeric(6,2)": ("NaN", "1.5", "finite numbers"),
+    "time": ("24:00:00", "23:59:59", "times before 24:00"),
+    "int[]": ("{{1},{2}}", "{1,2}", "arrays of one dimension that begin at 1"),
+    "text[]": ("[0:1]={a,b}", "{}", "arrays of one dimension that begin at 1"),
+    "date[]": ("{2024-01-01,infinity}", "{2024-01-01}", "arrays of one dimension that begin at 1, of finite dates"),
+}
+
+
+def test_the_message_about_values_that_do_not_fit_says_what_does_and_finds_the_rows(
+    database: ScratchDatabase, make_source: MakeSource
+) -> None:
+    source = make_source(database)
+    for number, (type_, (bad, fine, fits)) in enumerate(BAD_AND_FINE.items()):
+        table = TableId("public", f"t {number}")
+        database.execute(
+            f'CREATE TABLE "{table.name}" (id int PRIMARY KEY, "the value" {type_})',
+            f"INSERT INTO \"{table.name}\" VALUES (1, '{fine}'), (2, '{bad}'), (3, NULL)",
+        )
+        with pytest.raises(UnsupportedTypeError) as caught:
+            source.read_chunk(chunk_request(schema_of(source, table)))
+        assert caught.value.message.startswith(
+            f"Column the value: 1 of 3 values of type {type_.replace('int', 'int4')} "
+        )
+        assert caught.value.message.endswith(f", which holds {fits}.")
+        assert bad not in caught.value.message
+        found = re.search("`(SELECT .*);`", caught.value.action or "")
+        assert found is not None
+        assert database.execute(f"SELECT id FROM ({found[1]}) AS found") == [(2,)], type_
 
 
 def test_a_chunk_of_wide_rows_is_cut_and_what_follows_is_read_next(

@@ -374,7 +374,7 @@ def test_a_value_that_cannot_be_held_is_refused_or_null_as_in_a_snapshot(
     schema = schema_of(source)
     for ask in QUESTIONS:
         with (
-            pytest.raises(UnsupportedTypeError, match="column c0") as caught,
+            pytest.raises(UnsupportedTypeError, match="Column c0") as caught,
             source.open_state(schema, ["n", "c0"]) as state,
         ):
             ask(state)
@@ -395,7 +395,7 @@ def test_a_value_that_cannot_be_held_is_no_error_of_rows_that_are_not_asked_for(
     with source.open_state(schema_of(source), ["n", "v"]) as state:
         assert sum(sums.rows for sums in state.checksums(4, good).values()) == 1
         assert state.rows(good.ids).num_rows == 1
-        with pytest.raises(UnsupportedTypeError, match="column v"):
+        with pytest.raises(UnsupportedTypeError, match="Column v"):
             state.checksums(4, bad)
 
 
@@ -413,7 +413,7 @@ def test_a_key_that_cannot_be_held_is_refused_always(any_database: ScratchDataba
     source = make_source(any_database, unrepresentable="null")
     for ask in QUESTIONS:
         with (
-            pytest.raises(UnsupportedTypeError, match="column k"),
+            pytest.raises(UnsupportedTypeError, match="Column k"),
             source.open_state(schema_of(source), ["k"]) as state,
         ):
             ask(state)
@@ -539,7 +539,7 @@ def test_bytes_that_are_no_text_are_refused_or_null(any_postgres: PostgresServer
         rows = verify(make_source(database, unrepresentable="null"))
         assert sum(text.endswith(",,") for _, _, text in rows) == len(bad)
         source = make_source(database)
-        message = f"column v: {len(bad)} of {len(good + bad)} values"
+        message = f"Column v: {len(bad)} of {len(good + bad)} values"
         with (
             pytest.raises(UnsupportedTypeError, match=message),
             source.open_state(schema_of(source), ["n", "v"]) as state,

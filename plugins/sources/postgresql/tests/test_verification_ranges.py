@@ -113,7 +113,7 @@ def test_a_key_that_cannot_be_held_is_in_the_last_range(any_database: ScratchDat
             assert bound is not None
             assert state.bound(("k",), bound, 1) is None
             assert sum(c.rows for c in state.checksums(0, None, KeyRange(("k",), None, bound)).values()) == 3
-            with pytest.raises(UnsupportedTypeError, match="column k"):
+            with pytest.raises(UnsupportedTypeError, match="Column k"):
                 state.checksums(0, None, KeyRange(("k",), bound))
 
 
