@@ -1,4 +1,4 @@
-"""The one place where what commands print is made safe for a terminal, whoever wrote it.
+"""Makes what commands print safe for a terminal, no matter who wrote it: the one module that does.
 
 Names of tables and words of servers are printed by every command, and an escape sequence in one of them could rewrite the screen, set a
 title, or hide what follows. Everything that is written to the standard streams goes through `CleanStream`; what rich renders is cleaned

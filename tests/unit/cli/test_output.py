@@ -1,4 +1,4 @@
-"""Nothing that a terminal would act on reaches one, whoever wrote it."""
+"""Nothing that a terminal would act on reaches one, no matter who wrote it."""
 
 from __future__ import annotations
 
