@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import click
 
+from replicator.cli.output import clean_output
+
 _LOOKING: Final = "replicator.cli.looking"
 _ACTING: Final = "replicator.cli.main"
 _CHECKING: Final = "replicator.cli.validate"
@@ -60,6 +62,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 
 class Commands(click.Group):
     """Loads a command when it is asked for; turns our errors into one message and the documented exit code."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command; nothing that it prints reaches a terminal as it is."""
+        with clean_output():
+            return super().main(*args, **extra)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import click
 from rich.console import Console, Group, RenderableType
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -25,6 +26,7 @@ from replicator.model.status import (
     TableStatus,
     WaitingStatus,
 )
+from replicator.model.terminal import cleaned
 from replicator.model.verdict import Result
 from replicator.service import refused_status, snapshots
 from replicator.service.snapshots import Pace, counted
@@ -62,9 +64,18 @@ _BAR_WIDTH: Final = 30
 _REST_SHOWN_S: Final = 5.0
 
 
+class _CleanConsole(Console):
+    """A console that cleans texts before it adds its own colours. `CleanStream` cannot tell those from others."""
+
+    def _render_buffer(self, buffer: Iterable[Segment]) -> str:
+        return super()._render_buffer(
+            segment if segment.control else Segment(cleaned(segment.text), segment.style) for segment in buffer
+        )
+
+
 def terminal(*, stderr: bool = False) -> Console:
-    """Where tables are printed. Their cells come from elsewhere, so markup is off."""
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    """Where tables are printed. Their cells come from elsewhere, so markup is off, and what a terminal would act on is taken out."""
+    return _CleanConsole(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 def error(problem: ReplicatorError, replicator: str | None = None) -> None:

@@ -18,7 +18,7 @@ _USER_IN_ADDRESS: Final = re.compile(r"://[^/?#\s]*@")
 _ASSIGNED: Final = re.compile(r"(?:^|[\s?&;,])-{0,2}D?([\w.-]+)=([^\s&;,]+)")
 _HEADER: Final = re.compile(r"(?:authorization|x-[\w-]*(?:key|token))\s*:\s*\S", re.IGNORECASE)
 _FLAG: Final = re.compile(r"--?([\w.-]+)")
-# What is named after a secret, and is none: classes, places, numbers, switches.
+# What is named after a secret, and is none: classes, paths, numbers, switches.
 _ABOUT: Final = re.compile(
     r"(?:providers?|types?|class|factory|files?|paths?|alias|aliases|location|dir|enabled|required|length|bits|bitlength|url|uri|"
     r"endpoint|host|expiry|lifetime|interval|duration|timeout)(?:\.(?:path|type|file|class))?$",

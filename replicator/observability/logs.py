@@ -15,11 +15,13 @@ from structlog.contextvars import bind_contextvars as bind_context
 from structlog.contextvars import merge_contextvars
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from replicator.model.terminal import cleaned
 from replicator.observability.redaction import redact_mapping, redact_value
 
 __all__ = ["LogFormat", "bind_context", "configure_logging", "get_logger"]
 
 LogFormat = Literal["auto", "json", "console"]
+_JSON: Final = structlog.processors.JSONRenderer()
 
 # What these libraries say in passing is not for the operator of a replicator: their errors reach us as exceptions.
 _QUIET_LOGGERS: Final = {
@@ -53,6 +55,8 @@ def configure_logging(
     Calling it again replaces what an earlier call set up.
     """
     target = stream if stream is not None else sys.stderr
+    # Commands clean what they print. Events are cleaned below, before they get colours.
+    target = getattr(target, "rich_proxied_file", target)
     is_terminal = bool(getattr(target, "isatty", lambda: False)())
     is_console = format == "console" or (format == "auto" and is_terminal)
     handler = logging.StreamHandler(target)
@@ -61,7 +65,7 @@ def configure_logging(
             foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *_shared_processors()],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                _console_renderer(is_terminal=is_terminal) if is_console else structlog.processors.JSONRenderer(),
+                *((_clean_event, _console_renderer(is_terminal=is_terminal)) if is_console else (_JSON,)),
             ],
         )
     )
@@ -122,6 +126,11 @@ def _redact_event(_logger: WrappedLogger, _method: str, event: EventDict) -> Eve
     public = {name: value for name, value in event.items() if name not in trusted}
     text = redact_value(public.pop("event", ""))
     return {"event": text, **redact_mapping(public), **trusted}
+
+
+def _clean_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Texts without what a terminal would act on; other values are printed as Python spells them, and JSON spells all of it."""
+    return {cleaned(name): cleaned(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def _console_renderer(*, is_terminal: bool) -> Any:

@@ -43,7 +43,7 @@ def launch(settings: Mapping[str, str], *, folder: Path, log: IO[bytes]) -> subp
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as out:
         out.writelines(f"{escaped(name)}={escaped(value)}\n" for name, value in settings.items())
     command = [os.path.join(_find_spark_home(), "bin", "spark-submit"), "--properties-file", str(file)]  # noqa: PTH118
-    # Without this the file would take the place of an operator's spark-defaults.conf.
+    # Without this the file would replace an operator's spark-defaults.conf.
     command.append("--load-spark-defaults")
     told = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / _CONNECTION)}
     return subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Secrets that are written out where any text may stand are refused with their place, and never shown."""
+"""Secrets that are written out where any text may stand are refused with their path, and never shown."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def argv(*words: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("block", "place"),
+    ("block", "path"),
     [
         (spark(spark__hadoop__fs__s3a__secret__key=CANARY), 'spark.settings["spark.hadoop.fs.s3a.secret.key"]'),
         (spark(spark__authenticate__secret=CANARY), 'spark.settings["spark.authenticate.secret"]'),
@@ -63,8 +63,8 @@ def argv(*words: str) -> dict[str, Any]:
         ({"journal": {"uri": f"s3://key:{CANARY}@bucket/x"}}, "journal.uri"),
     ],
 )
-def test_a_secret_that_is_written_out_is_refused_with_its_place(block: dict[str, Any], place: str) -> None:
-    assert found(block) == [f"literal_secret {place}"]
+def test_a_secret_that_is_written_out_is_refused_with_its_path(block: dict[str, Any], path: str) -> None:
+    assert found(block) == [f"literal_secret {path}"]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ EOF: Final = 0xFE
 _RECEIVE_BYTES: Final = 1 << 18
 _PACKET_MAX: Final = (1 << 24) - 1
 _JOINED_MAX: Final = (1 << 30) + (1 << 20)
-"""No server sends a larger event: max_allowed_packet ends at 1 GiB. What goes on for ever must not fill the memory."""
+"""No server sends a larger event: max_allowed_packet ends at 1 GiB. What never ends must not fill the memory."""
 _HEADER: Final = 4
 _HEAD: Final = struct.Struct("<I")
 

@@ -1,0 +1,80 @@
+"""Nothing that a terminal would act on reaches one, no matter who wrote it."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from rich.table import Table
+from rich.text import Text
+
+from replicator.cli import show
+from replicator.cli.output import CleanStream, clean_output
+from replicator.model.errors import ConfigError
+from replicator.observability import configure_logging, get_logger
+
+EVIL = "t\x1b]0;title\x07\x1b[31m\x9b2J\u202e\r\x08x"
+SHOWN = "t?]0;title??[31m?2J???x"
+
+
+def test_what_is_echoed_keeps_our_labels_only() -> None:
+    raw = io.StringIO()
+    stream = CleanStream(raw)
+    label = click.style("error", fg="red")
+    stream.write(f"{label} [x] {EVIL}\n{label} {label}")
+    assert raw.getvalue() == f"{label} [x] {SHOWN}\n{label} ?[31merror?[0m"
+
+
+def test_tables_and_texts_of_rich_are_cleaned_before_they_are_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.StringIO()
+    console = show.terminal()
+    console.file = raw
+    console._force_terminal = True
+    table = Table("name", box=None)
+    table.add_row(EVIL)
+    console.print(table, Text(EVIL, style="red"), soft_wrap=True)
+    # rich itself takes out some of them.
+    for left in ("\x1b]", "\x1b[31m\x9b", "\x07", "\x9b", "\u202e", "\r", "\x08"):
+        assert left not in raw.getvalue()
+
+
+def test_events_on_a_console_are_cleaned(capsys: pytest.CaptureFixture[str]) -> None:
+    with clean_output():
+        configure_logging("console")
+        get_logger("x").warning(f"event {EVIL}", table=EVIL, **{f"name{EVIL}": 1})
+    said = capsys.readouterr().err
+    assert SHOWN in said
+    for left in ("\x1b]", "\x07", "\x9b", "\u202e", "\r", "\x08"):
+        assert left not in said
+
+
+def test_the_errors_of_commands_are_cleaned(capsys: pytest.CaptureFixture[str]) -> None:
+    with clean_output():
+        show.error(ConfigError(EVIL, code="x", action=EVIL))
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_terminal_is_told_nothing_by_a_name(replicator_home: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "replicator.cli", "validate", EVIL]
+    done = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+    said = b""
+    try:
+        while data := os.read(ours, 1 << 16):
+            said += data
+    except OSError:
+        pass  # how a terminal says that nobody has it open any more
+    os.close(ours)
+    assert done.wait() == 2
+    assert SHOWN.encode() in said
+    label = rb"\x1b\[31m[a-z]+\x1b\[0m"
+    assert re.search(label, said)
+    assert b"\x1b" not in re.sub(label, b"", said)
