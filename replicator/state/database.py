@@ -43,6 +43,9 @@ def parse_state_url(text: str) -> URL:
         url = make_url(text)
     except (ArgumentError, ValueError) as error:
         raise _invalid("it is not a URL") from error
+    if "@" in (url.host or ""):
+        # The end of the password would be taken for the host's name, and shown.
+        raise _invalid("user or password have an @, which is written %40")
     if url.drivername in {"sqlite", "sqlite+pysqlite"}:
         if not url.database or url.database == ":memory:" or url.query:
             raise _invalid("a SQLite store is a file without options")
