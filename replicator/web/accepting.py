@@ -1,6 +1,6 @@
 """Which connections are taken, and which are given up for them.
 
-A place is given to who comes last: it is the oldest connection that waits for its client that has to go, of the same address once that has
+A slot is given to who comes last: it is the oldest connection that waits for its client that has to go, of the same address once that has
 its share, else of the address that has most. So clients that only hold connections keep nobody out, whatever their number.
 """
 
@@ -27,7 +27,7 @@ _log = get_logger(__name__)
 class Connection(Protocol):
     """A connection as this module sees it."""
 
-    place: Place | None
+    slot: Slot | None
 
     @property
     def is_waiting(self) -> bool:
@@ -37,8 +37,8 @@ class Connection(Protocol):
         """Close it at once."""
 
 
-class Place:
-    """The place of one connection. `connection`: None during the handshake of TLS."""
+class Slot:
+    """The slot of one connection. `connection`: None during the handshake of TLS."""
 
     __slots__ = ("address", "connection", "socket", "task")
 
@@ -60,20 +60,20 @@ class Place:
             self.task.cancel()
 
 
-class Places:
-    """The places by address, the oldest first."""
+class Slots:
+    """The slots by address, the oldest first."""
 
     def __init__(self, *, per_address: int, most: int = CONNECTIONS_MAX) -> None:
         self._per_address, self._most = per_address, most
-        self._by_address: dict[str, dict[Place, None]] = {}
+        self._by_address: dict[str, dict[Slot, None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def take(self, place: Place) -> bool:
+    def take(self, slot: Slot) -> bool:
         """Take it, and give up another one for it where that is needed; False: every other one is being answered."""
-        mine = self._by_address.get(place.address, {})
+        mine = self._by_address.get(slot.address, {})
         if len(mine) >= self._per_address and not self._make_room(mine):
             return False
         if self._count >= self._most:
@@ -81,21 +81,21 @@ class Places:
             crowds = sorted(self._by_address.values(), key=len, reverse=True)
             if not any(self._make_room(crowd) for crowd in crowds):
                 return False
-        self._by_address.setdefault(place.address, {})[place] = None
+        self._by_address.setdefault(slot.address, {})[slot] = None
         self._count += 1
         return True
 
-    def leave(self, place: Place) -> None:
+    def leave(self, slot: Slot) -> None:
         """Forget it. May be called twice."""
-        mine = self._by_address.get(place.address)
-        if mine is None or place not in mine:
+        mine = self._by_address.get(slot.address)
+        if mine is None or slot not in mine:
             return
-        del mine[place]
+        del mine[slot]
         self._count -= 1
         if not mine:
-            del self._by_address[place.address]
+            del self._by_address[slot.address]
 
-    def _make_room(self, crowd: dict[Place, None]) -> bool:
+    def _make_room(self, crowd: dict[Slot, None]) -> bool:
         oldest = next((one for one in crowd if one.is_waiting), None)
         if oldest is None:
             return False
@@ -108,9 +108,9 @@ class Door:
     """Accepts connections from a socket until `close`. It stands where uvicorn has a server of asyncio."""
 
     def __init__(
-        self, listener: socket.socket, make: Callable[[], Connection], places: Places, tls: ssl.SSLContext | None
+        self, listener: socket.socket, make: Callable[[], Connection], slots: Slots, tls: ssl.SSLContext | None
     ) -> None:
-        self._listener, self._make, self._places, self._tls = listener, make, places, tls
+        self._listener, self._make, self._slots, self._tls = listener, make, slots, tls
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -122,7 +122,7 @@ class Door:
             self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def close(self) -> None:
-        """Accept no more. What is open stays open, but for handshakes."""
+        """Accept no more. What is open stays open; handshakes end."""
         if not self._is_closed:
             self._is_closed = True
             self._loop.remove_reader(self._listener.fileno())
@@ -146,32 +146,32 @@ class Door:
                 self._loop.call_later(_PAUSE_S, self.open)
                 return
             sock.setblocking(False)
-            place = Place(str(peer[0]), sock)
-            if not self._places.take(place):
+            slot = Slot(str(peer[0]), sock)
+            if not self._slots.take(slot):
                 sock.close()
                 continue
-            place.task = self._loop.create_task(self._begin(place))
-            self._tasks.add(place.task)
-            place.task.add_done_callback(partial(self._begun, place))
+            slot.task = self._loop.create_task(self._begin(slot))
+            self._tasks.add(slot.task)
+            slot.task.add_done_callback(partial(self._begun, slot))
 
-    async def _begin(self, place: Place) -> None:
+    async def _begin(self, slot: Slot) -> None:
         timeout = None if self._tls is None else HANDSHAKE_S
         connection = self._make()
-        connection.place = place
+        connection.slot = slot
         try:
             await self._loop.connect_accepted_socket(
                 lambda: cast("asyncio.BaseProtocol", connection),
-                place.socket,
+                slot.socket,
                 ssl=self._tls,
                 ssl_handshake_timeout=timeout,
             )
         except OSError as error:
-            # An SSLError and a TimeoutError are OSErrors. Whoever connects can cause them as often as it likes.
+            # An SSLError and a TimeoutError are OSErrors. Any client can cause them as often as it likes.
             _log.debug("handshake_failed", error=type(error).__name__)
 
-    def _begun(self, place: Place, task: asyncio.Task[None]) -> None:
+    def _begun(self, slot: Slot, task: asyncio.Task[None]) -> None:
         """See whether there is a connection now. A task that was cancelled at once has not run at all."""
         self._tasks.discard(task)
-        if place.connection is None:
-            self._places.leave(place)
-            place.socket.close()
+        if slot.connection is None:
+            self._slots.leave(slot)
+            slot.socket.close()

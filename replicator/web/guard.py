@@ -163,7 +163,7 @@ class Guard:
         address = str(scope["client"][0]) if scope.get("client") else "local"
         check_head(scope)
         if scope["path"] in PUBLIC:
-            # A bucket of its own: whoever asks too often at the same address must not fail the probes.
+            # A bucket of its own: a caller that asks too often at the same address must not fail the probes.
             self._count(f"probe:{address}")
             return address
         check_host(headers.get("host", ""), self._listening.allowed_hosts)
@@ -188,8 +188,8 @@ class Guard:
     async def _identified(self, given: str | None, address: str) -> Caller | None:
         """Whose token that is. The request is counted before the state store is asked, so that guessing tokens costs it little.
 
-        It counts for its token if that was valid when it was last used, else for the address. So whoever guesses uses up the requests of
-        its address, not those of the callers that a proxy has given the same address.
+        It counts for its token if that was valid when it was last used, else for the address. So a caller that guesses uses up the
+        requests of its address, not those of the callers that a proxy has given the same address.
         """
         if given is None:
             self._count(address)

@@ -61,16 +61,16 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def problem(error: ReplicatorError) -> HttpProblem:
-    """The document of an error, without secrets, and without the state store's place: while it is away nobody's token is known."""
+    """The document of an error, without secrets, and without saying where the state store is: while it is away nobody's token is known."""
     # Its message names a path, or a host, user and database.
-    is_place_told = error.code in _OF_THE_STORE and not isinstance(error, RequestError)
+    is_of_store = error.code in _OF_THE_STORE and not isinstance(error, RequestError)
     return HttpProblem(
         type=f"urn:replicator:error:{error.code}",
         title=error.code.replace("_", " ").capitalize(),
         status=status_of(error),
-        detail=_NO_STORE if is_place_told else redact(error.message),
+        detail=_NO_STORE if is_of_store else redact(error.message),
         code=error.code,
-        action=_NO_STORE_ACTION if is_place_told else None if error.action is None else redact(error.action),
+        action=_NO_STORE_ACTION if is_of_store else None if error.action is None else redact(error.action),
         table=error.table,
     )
 

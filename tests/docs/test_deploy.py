@@ -106,7 +106,7 @@ def test_the_configuration_in_the_manifest_is_one(tmp_path: Path, monkeypatch: p
         monkeypatch.setenv(name, value)
     for name, value in secret(everything, "replicator-secrets").items():
         (tmp_path / name).write_text(value, encoding="utf-8")
-    (place,) = {
+    (folder,) = {
         mount["mountPath"]
         for one in everything
         for container in containers(one)
@@ -114,8 +114,8 @@ def test_the_configuration_in_the_manifest_is_one(tmp_path: Path, monkeypatch: p
         if mount["name"] == "secrets"
     }
     text = files["shop.yaml"]
-    assert f"${{file:{place}/shop_db_password}}" in text
-    loaded = Registry.discover().load(text.replace(place, str(tmp_path)), origin="shop.yaml")
+    assert f"${{file:{folder}/shop_db_password}}" in text
+    loaded = Registry.discover().load(text.replace(folder, str(tmp_path)), origin="shop.yaml")
     assert loaded.config.name == "shop"
 
 
