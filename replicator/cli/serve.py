@@ -17,7 +17,7 @@ from replicator.runtime.watch_process import watched
 from replicator.runtime.web_process import WebProcess
 from replicator.service import lifecycle
 from replicator.service.eligibility import refusal
-from replicator.service.listening import Listening
+from replicator.service.listening import CONNECTIONS_PER_CLIENT, Listening
 from replicator.service.watching import is_watched
 from replicator.state.store import StateStore
 
@@ -61,6 +61,14 @@ from replicator.state.store import StateStore
     type=click.IntRange(1, 100_000),
     help="Requests that one caller may make on average; for a moment twice as many.",
 )
+@click.option(
+    "--connections-per-client",
+    default=CONNECTIONS_PER_CLIENT,
+    show_default=True,
+    type=click.IntRange(1, 512),
+    help="Connections that one address may have open; then its oldest one that waits is closed. With --behind-proxy: requests that one "
+    "token may have under way.",
+)
 def serve(
     listen: str | None,
     tls_cert: Path | None,
@@ -68,6 +76,7 @@ def serve(
     behind_proxy: bool,
     allowed_hosts: tuple[str, ...],
     requests_per_second: int,
+    connections_per_client: int,
     capacity: int,
 ) -> None:
     """Run the stored replicators: all of them, or, next to other workers, a share."""
@@ -80,6 +89,7 @@ def serve(
             behind_proxy=behind_proxy,
             allowed_hosts=allowed_hosts,
             requests_per_second=requests_per_second,
+            connections_per_client=connections_per_client,
         )
     elif tls_cert or tls_key or behind_proxy or allowed_hosts:
         raise click.UsageError("--tls-cert, --tls-key, --behind-proxy and --allowed-host need --listen.")
@@ -96,6 +106,7 @@ def serve(
             stop,
             capacity=capacity,
             refuses=lambda record: refusal(store, home, registry, record),
+            beat=home.beat,
         )
 
 

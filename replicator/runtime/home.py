@@ -40,6 +40,10 @@ class Home:
                 action="Set REPLICATOR_HOME to a folder that this user may write.",
             ) from error
 
+    def beat(self) -> None:
+        """Note in the file `alive`, by its time, that the worker of this home is at work: what a probe asks (docs/deploy/README.md)."""
+        (self.folder / "alive").touch(mode=0o600)
+
     @property
     def logs(self) -> Path:
         """Folder of the workers' logs."""

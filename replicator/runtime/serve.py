@@ -51,6 +51,7 @@ def serve(
     *,
     capacity: int = CAPACITY,
     refuses: Refuses = lambda _: None,
+    beat: Callable[[], None] = lambda: None,
 ) -> None:
     """Reconcile until `stop`: a thread with a supervisor per replicator that is wanted, free, and for this worker to take.
 
@@ -58,8 +59,9 @@ def serve(
     supervisors know what to do, and this loop looks again.
 
     At most `capacity` replicators run here. `refuses` says why this host cannot run one; it is then left to other workers.
+    `beat` says at every look that this worker is at work, also while the store is away: a new start would not bring it back.
     """
-    _Server(store=store, supervise=supervise, capacity=capacity, refuses=refuses).run(stop)
+    _Server(store=store, supervise=supervise, capacity=capacity, refuses=refuses, beat=beat).run(stop)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,6 +92,7 @@ class _Server:
     supervise: Supervise
     capacity: int
     refuses: Refuses
+    beat: Callable[[], None] = lambda: None
     holder: str = field(default_factory=holder_id)
     _running: dict[str, _Running] = field(default_factory=dict)
     _checked: dict[str, _Checked] = field(default_factory=dict)
@@ -103,6 +106,7 @@ class _Server:
         """Look again and again until `stop`, then end what runs."""
         try:
             while not stop.is_set():
+                self._beat()
                 try:
                     self._look()
                 except (StateUnavailableError, ConfigError) as error:
@@ -111,6 +115,12 @@ class _Server:
                 stop.wait(_LOOK_S)
         finally:
             self._drain()
+
+    def _beat(self) -> None:
+        try:
+            self.beat()
+        except OSError as error:
+            _log.warning("alive_not_written", error=error.strerror)
 
     def _look(self) -> None:
         self._running = {name: one for name, one in self._running.items() if one.thread.is_alive()}

@@ -14,6 +14,7 @@ from replicator.model.errors import ConfigError
 from replicator.model.hosts import is_loopback
 
 _NEEDED: Final = ("fastapi", "h11", "jinja2", "prometheus_client", "uvicorn")
+CONNECTIONS_PER_CLIENT: Final = 64
 _BACKLOG: Final = 128
 _PORT_MAX: Final = 65_535
 
@@ -24,6 +25,7 @@ class Listening(BaseModel):
     Attributes:
         host: An address of this host, or `localhost`.
         allowed_hosts: Names by which callers may address the server, in addition to IP addresses and `localhost`.
+        connections_per_client: How many connections an address may have open; behind a proxy: requests that a token may have under way.
         needs_token: Whether each request must have a token.
     """
 
@@ -35,7 +37,9 @@ class Listening(BaseModel):
     tls_key: Path | None = None
     allowed_hosts: tuple[str, ...] = ()
     requests_per_second: int = 100
+    connections_per_client: int = CONNECTIONS_PER_CLIENT
     needs_token: bool = False
+    is_behind_proxy: bool = False
 
     @classmethod
     def read(
@@ -47,6 +51,7 @@ class Listening(BaseModel):
         behind_proxy: bool = False,
         allowed_hosts: tuple[str, ...] = (),
         requests_per_second: int = 100,
+        connections_per_client: int = CONNECTIONS_PER_CLIENT,
     ) -> Self:
         """Read the options of `serve`.
 
@@ -73,6 +78,8 @@ class Listening(BaseModel):
             tls_key=None if tls_key is None else tls_key.absolute(),
             allowed_hosts=tuple(name.lower().rstrip(".") for name in allowed_hosts),
             requests_per_second=requests_per_second,
+            connections_per_client=connections_per_client,
+            is_behind_proxy=behind_proxy,
             # Behind a proxy a caller is not local, wherever the proxy is.
             needs_token=not is_local or behind_proxy,
         )

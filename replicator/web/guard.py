@@ -10,8 +10,10 @@ import asyncio
 import ipaddress
 import re
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -23,9 +25,11 @@ from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import ReplicatorError, RequestError
 from replicator.observability import get_logger
 from replicator.service.listening import Listening
-from replicator.web.demands import LOCAL, SAFE, Rights, grant, unauthorized
+from replicator.service.tokens import digest
+from replicator.web.demands import LOCAL, SAFE, Rights, grant, rights_of, unauthorized
 from replicator.web.paths import has_no_token, is_page
 from replicator.web.problems import internal_error
+from replicator.web.sparing import Sparing, short
 
 HEAD_BYTES_MAX: Final = 32 << 10
 BODY_BYTES_MAX: Final = 512 << 10
@@ -45,6 +49,9 @@ _HEADERS: Final = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"x-frame-options", b"DENY"),
 )
+
+_HSTS: Final = (b"strict-transport-security", b"max-age=31536000")
+"""Where the server adds TLS itself. Browsers keep it for names only, not for addresses."""
 
 _log = get_logger(__name__)
 
@@ -88,6 +95,10 @@ class Guard:
     def __init__(self, app: ASGIApp, listening: Listening, identify: Identify, refuse: Refuse) -> None:
         self._app, self._listening, self._identify, self._refuse = app, listening, identify, refuse
         self._rates = Rates(listening.requests_per_second)
+        self._known: OrderedDict[str, str] = OrderedDict()
+        """The tokens that were valid when they were last used: their names by their digests."""
+        self._under_way: Counter[str] = Counter()
+        self._refusals = Sparing()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -102,31 +113,49 @@ class Guard:
                 is_begun, status = True, message["status"]
                 names = {name for name, _ in message["headers"]}
                 added = [*_HEADERS, (b"cache-control", b"no-store")]
+                if self._listening.tls_cert is not None:
+                    added.append(_HSTS)
+                if status == HTTPStatus.BAD_REQUEST:
+                    # Where the next request begins is not known for sure.
+                    added.append((b"connection", b"close"))
                 message["headers"] = [*message["headers"], *(h for h in added if h[0] not in names)]
             await send(message)
 
         caller = ""
         try:
             caller = await self._admit(scope)
-            await self._app(scope, _bounded(scope, receive), answered)
+            with self._under_way_of(scope):
+                await self._app(scope, _bounded(scope, receive), answered)
         except ReplicatorError as error:
             if is_begun:
                 raise
             await self._refuse(scope, error)(scope, receive, answered)
         except Exception:  # noqa: BLE001 - a bug must not end the server; its traceback is in the log
-            _log.exception("request_failed", method=scope["method"], path=scope["path"])
+            _log.exception("request_failed", method=short(scope["method"]), path=short(scope["path"]))
             # Starlette raises again what it has answered; of an answer that is not whole uvicorn closes the connection.
             if not is_begun:
                 await self._refuse(scope, internal_error())(scope, receive, answered)
-        if scope["method"] not in SAFE:
-            _log.info(
-                "request",
-                method=scope["method"],
-                path=scope["path"],
-                status=status,
-                caller=caller,
-                duration_ms=round((time.monotonic() - began) * 1000),
-            )
+        self._log_request(scope, status, caller, time.monotonic() - began)
+
+    def _log_request(self, scope: Scope, status: int, caller: str, took_s: float) -> None:
+        if scope["method"] in SAFE:
+            return
+        more: dict[str, int] = {}
+        if not caller:
+            # Refused before it was known who it is: anybody can send as many of these as it likes.
+            left_out = self._refusals.take()
+            if left_out is None:
+                return
+            more = {"left_out": left_out} if left_out else {}
+        _log.info(
+            "request",
+            method=short(scope["method"]),
+            path=short(scope["path"]),
+            status=status,
+            caller=caller,
+            duration_ms=round(took_s * 1000),
+            **more,
+        )
 
     async def _admit(self, scope: Scope) -> str:
         """Who asks; raises RequestError if it may not."""
@@ -134,7 +163,8 @@ class Guard:
         address = str(scope["client"][0]) if scope.get("client") else "local"
         check_head(scope)
         if scope["path"] in PUBLIC:
-            self._count(address)
+            # A bucket of its own: a caller that asks too often at the same address must not fail the probes.
+            self._count(f"probe:{address}")
             return address
         check_host(headers.get("host", ""), self._listening.allowed_hosts)
         check_origin(scope["method"], scope["path"], headers)
@@ -142,12 +172,7 @@ class Guard:
         is_cookie = given is None and is_page(scope["path"])
         if is_cookie:
             given = _cookie(headers)
-        try:
-            caller = await self._identify(given) if given is not None else None
-        except ReplicatorError:
-            self._count(address)
-            raise
-        self._count(f"token:{caller.name}" if caller else address)
+        caller = await self._identified(given, address)
         name = caller.name if caller else address
         if has_no_token(scope["path"]):
             return name
@@ -159,6 +184,52 @@ class Guard:
         else:
             grant(scope, Rights(allowed=None if self._listening.needs_token else LOCAL))
         return name
+
+    async def _identified(self, given: str | None, address: str) -> Caller | None:
+        """Whose token that is. The request is counted before the state store is asked, so that guessing tokens costs it little.
+
+        It counts for its token if that was valid when it was last used, else for the address. So a caller that guesses uses up the
+        requests of its address, not those of the callers that a proxy has given the same address.
+        """
+        if given is None:
+            self._count(address)
+            return None
+        key = digest(given)
+        known = self._known.pop(key, None)
+        if known is not None:
+            self._known[key] = known
+        self._count(address if known is None else f"token:{known}")
+        caller = await self._identify(given)
+        if caller is None:
+            self._known.pop(key, None)
+            return None
+        self._known[key] = caller.name
+        if len(self._known) > _CLIENTS_MAX:
+            self._known.popitem(last=False)
+        return caller
+
+    @contextmanager
+    def _under_way_of(self, scope: Scope) -> Iterator[None]:
+        """Behind a proxy all connections have its address, so what one token has under way is bounded instead."""
+        token, most = rights_of(scope).token, self._listening.connections_per_client
+        if token is None or not self._listening.is_behind_proxy:
+            yield
+            return
+        if self._under_way[token] >= most:
+            raise RequestError(
+                f"More than {most} requests of this token are under way.",
+                status=429,
+                code="too_many_requests",
+                action="Wait for their answers, or start the server with a larger --connections-per-client.",
+                retry_after_s=1,
+            )
+        self._under_way[token] += 1
+        try:
+            yield
+        finally:
+            self._under_way[token] -= 1
+            if not self._under_way[token]:
+                del self._under_way[token]
 
     def _count(self, caller: str) -> None:
         if not self._rates.take(caller):
@@ -182,6 +253,21 @@ def check_head(scope: Scope) -> None:
     if not path.startswith("/") or _CONTROL.search(path) or _CONTROL.search(scope["raw_path"].decode("latin-1")):
         raise RequestError(
             "The path has a control character, or does not begin with a slash.", status=400, code="malformed_request"
+        )
+    check_length(scope)
+
+
+def check_length(scope: Scope) -> None:
+    """Refuse a body whose length is given in two ways: a proxy might read the other one, and take the rest for the next request."""
+    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+    is_chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
+    is_odd = len(lengths) > 1 or any(not length.isdigit() for length in lengths)
+    if is_odd or (is_chunked and (lengths or scope["http_version"] == "1.0")):
+        raise RequestError(
+            "The length of the body is given in several ways, or is not a number.",
+            status=400,
+            code="malformed_request",
+            action="Send either Content-Length, once, or Transfer-Encoding: chunked.",
         )
 
 

@@ -14,6 +14,14 @@ from replicator.observability import redact
 
 MEDIA_TYPE: Final = "application/problem+json"
 _NOT_FOUND: Final = frozenset({"unknown_replicator", "unknown_table", "no_log"})
+_OF_THE_STORE: Final = frozenset(
+    {
+        "state_unavailable", "state_locked", "state_disk_full", "state_read_only", "state_access_denied", "state_missing", "state_failed",
+        "state_path", "corrupt_state", "newer_state", "invalid_state_url", "home", "network_file_system",
+    }
+)  # fmt: skip
+_NO_STORE: Final = "The state store cannot be used."
+_NO_STORE_ACTION: Final = "See the log of `replicator serve`, or run `replicator list` on its host."
 _CONFLICTS: Final = frozenset({"being_deleted"})
 
 
@@ -53,14 +61,16 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def problem(error: ReplicatorError) -> HttpProblem:
-    """The document of an error, without secrets."""
+    """The document of an error, without secrets, and without saying where the state store is: while it is away nobody's token is known."""
+    # Its message names a path, or a host, user and database.
+    is_of_store = error.code in _OF_THE_STORE and not isinstance(error, RequestError)
     return HttpProblem(
         type=f"urn:replicator:error:{error.code}",
         title=error.code.replace("_", " ").capitalize(),
         status=status_of(error),
-        detail=redact(error.message),
+        detail=_NO_STORE if is_of_store else redact(error.message),
         code=error.code,
-        action=None if error.action is None else redact(error.action),
+        action=_NO_STORE_ACTION if is_of_store else None if error.action is None else redact(error.action),
         table=error.table,
     )
 

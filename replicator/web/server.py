@@ -3,32 +3,56 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
 from typing import Any, Final
 
 import uvicorn
+from h11 import SEND_BODY
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from replicator.service.listening import Listening
+from replicator.web.accepting import CONNECTIONS_MAX, Door, Slot, Slots
+from replicator.web.sparing import Sparing
 
-CONNECTIONS_MAX: Final = 512
 _INCOMPLETE_BYTES_MAX: Final = 64 << 10
 REQUEST_S: Final = 10.0
 """How long a caller may take from connecting, or from its last answer's keep-alive, to a whole head of a request."""
+WRITE_S: Final = 30.0
+"""How often a caller must have read some of an answer that waits for it."""
+_WRITTEN_MIN: Final = 64 << 10
+"""How much of it."""
 _KEEP_ALIVE_S: Final = 5
 _SHUTDOWN_S: Final = 3
 
 
 class BoundedProtocol(H11Protocol):
-    """A connection whose first request must have come within a time; uvicorn bounds only the pause between requests."""
+    """A connection that may wait for its client for a limited time only; uvicorn bounds no more than the pause between requests."""
 
+    slots: Slots
+    slot: Slot | None = None
     _deadline: asyncio.TimerHandle | None = None
+    _look: asyncio.TimerHandle | None = None
+    _unread = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the client has to send something, or to read."""
+        is_asked = self.cycle is not None and not self.cycle.response_complete
+        return not is_asked or self.flow.write_paused or self.conn.their_state is SEND_BODY
+
+    def abort(self) -> None:
+        """Close it at once, whatever has not been sent."""
+        self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give the caller a while for its request."""
         super().connection_made(transport)
+        if self.slot is not None:
+            self.slot.connection = self
         self._deadline = self.loop.call_later(REQUEST_S, self._give_up)
+        self._look = self.loop.call_later(WRITE_S, self._look_at_unread)
 
     def data_received(self, data: bytes) -> None:
         """Take what came. A head of a request that is not whole has a time limit, too."""
@@ -40,8 +64,12 @@ class BoundedProtocol(H11Protocol):
             self._relax()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the time limit."""
+        """Forget the time limits, and free the slot."""
         self._relax()
+        if self._look is not None:
+            self._look.cancel()
+        if self.slot is not None:
+            self.slots.leave(self.slot)
         super().connection_lost(exc)
 
     def _relax(self) -> None:
@@ -54,9 +82,18 @@ class BoundedProtocol(H11Protocol):
         if self.cycle is None or self.cycle.response_complete:
             self.transport.abort()
 
+    def _look_at_unread(self) -> None:
+        """Close the connection of a client that does not read, also one that is being closed and has not read its last answer."""
+        unread = self.transport.get_write_buffer_size()
+        if unread and self._unread and self._unread - unread < _WRITTEN_MIN:
+            self.transport.abort()
+            return
+        self._unread = unread
+        self._look = self.loop.call_later(WRITE_S, self._look_at_unread)
+
 
 class BoundedServer(uvicorn.Server):
-    """Says when it answers."""
+    """Accepts connections by its own rules, and says when it answers."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None] = lambda: None) -> None:
         super().__init__(config)
@@ -64,16 +101,55 @@ class BoundedServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then say so."""
-        await super().startup(sockets)
-        if self.started:
-            self._ready()
+        assert sockets, "the process that starts the server has the socket"
+        await self.lifespan.startup()
+        made = self.config.http_protocol_class
+        assert isinstance(made, type)
+        assert issubclass(made, BoundedProtocol)
+
+        def connection() -> BoundedProtocol:
+            return made(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+        doors = [Door(listener, connection, made.slots, self.config.ssl) for listener in sockets]
+        self.servers = doors  # type: ignore[assignment]  # only closed, and waited for
+        for door in doors:
+            door.open()
+        self.started = True
+        self._ready()
+
+
+class _SparingFilter(logging.Filter):
+    """Lets the same warning pass a few times a minute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._warnings: dict[object, Sparing] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a line is written."""
+        if record.levelno > logging.WARNING:
+            return True
+        left_out = self._warnings.setdefault(record.msg, Sparing()).take()
+        if left_out:
+            record.msg = f"{record.msg} ({left_out} more since the last such line)"
+        return left_out is not None
+
+
+_SPARING: Final = _SparingFilter()
 
 
 def server_config(app: Any, listening: Listening) -> uvicorn.Config:
     """Everything that uvicorn is told. It believes no header about where a request came from."""
+    per_address = CONNECTIONS_MAX if listening.is_behind_proxy else listening.connections_per_client
+
+    class Connection(BoundedProtocol):
+        slots = Slots(per_address=per_address)
+
+    # What a client sends that is no HTTP, or a wish for another protocol, is a line of the log each time.
+    logging.getLogger("uvicorn.error").addFilter(_SPARING)
     return uvicorn.Config(
         app,
-        http=BoundedProtocol,
+        http=Connection,
         ws="none",
         loop="asyncio",
         lifespan="off",
@@ -84,7 +160,6 @@ def server_config(app: Any, listening: Listening) -> uvicorn.Config:
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_SHUTDOWN_S,
-        limit_concurrency=CONNECTIONS_MAX,
         h11_max_incomplete_event_size=_INCOMPLETE_BYTES_MAX,
         ssl_certfile=None if listening.tls_cert is None else str(listening.tls_cert),
         ssl_keyfile=None if listening.tls_key is None else str(listening.tls_key),

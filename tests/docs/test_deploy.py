@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from click.testing import CliRunner
 
 from replicator.cli.entry import main
 from replicator.plugins.registry import Registry
+from replicator.runtime.home import Home
 from replicator.testing.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -96,12 +99,101 @@ def test_containers_run_commands_that_there_are(manifest: Path) -> None:
         assert parses([argument for argument in container["args"] if not argument.endswith(".yaml")])
 
 
-def test_the_configuration_in_the_manifest_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    everything = {document["kind"]: document for document in documents(DEPLOY / "kubernetes.yaml")}
-    for name, value in everything["Secret"]["stringData"].items():
+def test_the_configuration_in_the_manifest_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = documents(DEPLOY / "kubernetes.yaml")
+    (files,) = [one["data"] for one in everything if one["kind"] == "ConfigMap"]
+    for name, value in secret(everything, "replicator-environment").items():
         monkeypatch.setenv(name, value)
-    loaded = Registry.discover().load(everything["ConfigMap"]["data"]["shop.yaml"], origin="shop.yaml")
+    for name, value in secret(everything, "replicator-secrets").items():
+        (tmp_path / name).write_text(value, encoding="utf-8")
+    (folder,) = {
+        mount["mountPath"]
+        for one in everything
+        for container in containers(one)
+        for mount in container["volumeMounts"]
+        if mount["name"] == "secrets"
+    }
+    text = files["shop.yaml"]
+    assert f"${{file:{folder}/shop_db_password}}" in text
+    loaded = Registry.discover().load(text.replace(folder, str(tmp_path)), origin="shop.yaml")
     assert loaded.config.name == "shop"
+
+
+def secret(everything: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, str]:
+    (found,) = [one for one in everything if one["kind"] == "Secret" and one["metadata"]["name"] == name]
+    values: Mapping[str, str] = found["stringData"]
+    return values
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.stem)
+def test_liveness_asks_the_worker_and_not_the_api(manifest: Path, tmp_path: Path) -> None:
+    (worker,) = [one for document in documents(manifest) for one in document_workers(document)]
+    mounts = {mount["name"]: mount["mountPath"] for mount in worker["volumeMounts"]}
+
+    def is_alive(probe: str) -> bool:
+        command = [part.replace(mounts["home"], str(tmp_path)) for part in worker[probe]["exec"]["command"]]
+        assert str(tmp_path) in command[-1]
+        return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0
+
+    probes = ("livenessProbe", "startupProbe")
+    assert not any(map(is_alive, probes))
+    home = Home(folder=tmp_path, state_url="")
+    home.beat()
+    assert all(map(is_alive, probes))
+    earlier = time.time() - 3600
+    os.utime(tmp_path / "alive", (earlier, earlier))
+    assert not any(map(is_alive, probes))
+    home.beat()
+    assert all(map(is_alive, probes))
+
+
+def document_workers(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [one for one in containers(document) if one["name"] == "worker"]
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.stem)
+def test_containers_can_change_nothing_but_their_volumes(manifest: Path) -> None:
+    for document in documents(manifest):
+        for container in containers(document):
+            context = container["securityContext"]
+            assert context["readOnlyRootFilesystem"]
+            assert not context["allowPrivilegeEscalation"]
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            assert {"/tmp", "/var/lib/replicator"} <= {mount["mountPath"] for mount in container["volumeMounts"]}
+
+
+def test_a_policy_says_who_reaches_the_port() -> None:
+    everything = documents(DEPLOY / "kubernetes.yaml")
+    (policy,) = [one["spec"] for one in everything if one["kind"] == "NetworkPolicy"]
+    (labels,) = [one["spec"]["template"]["metadata"]["labels"] for one in everything if one["kind"] == "StatefulSet"]
+    assert policy["podSelector"]["matchLabels"] == labels
+    assert policy["policyTypes"] == ["Ingress"]
+    assert all(rule["from"] for rule in policy["ingress"])
+
+
+def test_the_unit_gives_its_processes_little() -> None:
+    lines = UNIT.read_text(encoding="utf-8").splitlines()
+    for line in (
+        "NoNewPrivileges=yes",
+        "CapabilityBoundingSet=",
+        "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK",
+        "SystemCallFilter=@system-service",
+        "UMask=0077",
+    ):
+        assert line in lines
+    assert not any(line.startswith("MemoryDenyWriteExecute") for line in lines), "Java compiles while it runs"
+
+
+def test_the_code_in_the_image_is_not_its_users() -> None:
+    text = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
+    assert "chown -R" not in text
+    steps = [line for line in text.splitlines() if re.match("USER|RUN chown|ENTRYPOINT", line)]
+    assert steps[-4:] == [
+        "USER root",
+        "RUN chown root: /opt/replicator",
+        "USER replicator",
+        'ENTRYPOINT ["tini", "--", "replicator"]',
+    ]
 
 
 def test_the_container_file_installs_what_there_is() -> None:

@@ -11,6 +11,7 @@ import pytest
 from replicator.model.errors import ConfigError, StateUnavailableError
 from replicator.model.schema import TableId
 from replicator.runtime import serve as module
+from replicator.runtime.home import Home
 from replicator.runtime.serve import serve
 from replicator.runtime.supervisor import End, RunOutcome
 from replicator.state.records import Lease, ReplicatorRecord, SnapshotProgress, Stage, TableRecord
@@ -31,7 +32,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StateStor
     store.close()
 
 
-def test_a_store_that_is_away_is_asked_again(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_away_is_asked_again(
+    store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ask, stop, asked = store.replicators, threading.Event(), []
 
     def replicators() -> Sequence[ReplicatorRecord]:
@@ -45,8 +48,18 @@ def test_a_store_that_is_away_is_asked_again(store: StateStore, monkeypatch: pyt
         return RunOutcome(end=End.STOPPED)
 
     monkeypatch.setattr(store, "replicators", replicators)
-    serve(store, supervise, stop)
-    assert len(asked) == 2
+    home = Home(folder=tmp_path, state_url="")
+    beats = []
+
+    def beat() -> None:
+        # At every look, also at the one after the store did not answer; and a folder that cannot be written ends nothing.
+        home.beat()
+        beats.append((tmp_path / "alive").stat().st_mtime_ns)
+        raise OSError(30, "Read-only file system")
+
+    serve(store, supervise, stop, beat=beat)
+    assert len(asked) == len(beats) == 2
+    assert beats == sorted(beats)
 
 
 def test_a_store_that_is_damaged_ends_every_supervisor(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:

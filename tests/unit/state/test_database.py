@@ -489,6 +489,7 @@ def test_a_folder_or_unusable_path_is_a_configuration_error(tmp_path: Path) -> N
         "sqlite:///:memory:",
         "sqlite:///a.db?mode=ro",
         "postgresql://u:canary@h:port/d",
+        "postgresql://u:secret@canary@h/d",
     ],
 )
 def test_other_urls_are_refused_without_repeating_them(text: str) -> None:

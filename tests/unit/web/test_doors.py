@@ -52,7 +52,7 @@ ODD: Final = (
     "%2F", "/", "//", ";x", "%3B", "?",
     "%3F", "#", "%23", ".", "/.", "/..", "/%2e%2e", "\\", "%5C", "\n", "\r", "\x00", "\t", "*", "@", "%",
 )  # fmt: skip
-METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "QUERY", "post", "TRACE", "CONNECT")
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "post")
 OVERRIDES: Final = tuple(
     (name, method)
     for name in (b"x-http-method-override", b"x-http-method", b"x-method-override")
@@ -299,7 +299,7 @@ def test_no_method_content_type_or_cookie_opens_a_door(server: Server) -> None:
         for _, path, _, needed in DOORS:
             caller = strongest_below(needed)
             for method in METHODS:
-                for media_type in (JSON, FORM):
+                for media_type in BODIES if method == "POST" else (JSON,):
                     await server.ask(method, path, caller, media_type=media_type)
                     server.check(caller, (method, path, media_type))
             for override in OVERRIDES:

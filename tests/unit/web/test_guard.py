@@ -6,15 +6,21 @@ import asyncio
 from typing import Any
 
 import pytest
+import structlog
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as Request
 
 from replicator.model.access import Scope
-from replicator.model.errors import StateUnavailableError
+from replicator.model.errors import AccessDeniedError, ConfigError, FatalError, ReplicatorError, StateUnavailableError
+from replicator.service.listening import Listening
 from replicator.web.demands import Rights, grant
-from replicator.web.guard import Rates
+from replicator.web.guard import Caller, Guard, Rates
+from replicator.web.problems import answer as refusal
+from replicator.web.problems import problem, status_of
 from replicator.web.recent import KEPT_S, Kept, Recent
 from replicator.web.repeated import Repeated
+from replicator.web.sparing import PER_MINUTE
 
 
 class Clock:
@@ -101,3 +107,111 @@ def test_only_a_plain_read_is_answered_again_without_the_application() -> None:
     assert answer("GET", "/b") == answer("DELETE", "/a") == answer("GET", "/a", query=b"x=1") == (200, b"made")
     clock.now += KEPT_S
     assert answer("GET", "/a") == (200, b"made")
+
+
+class Asked:
+    """A guard with nothing after it. `looked_up`: how often the state store was asked whose token one is."""
+
+    def __init__(self, **options: Any) -> None:
+        self.looked_up = 0
+        self.valid: set[str] = set()
+        self.gate: asyncio.Event | None = None
+        settings = Listening.model_validate({"host": "127.0.0.1", "port": 0, "needs_token": True, **options})
+        self._guard = Guard(self._answer, settings, self._identify, lambda _, error: refusal(error))
+
+    async def _identify(self, text: str) -> Caller | None:
+        self.looked_up += 1
+        return Caller(text, Scope.READ) if text in self.valid else None
+
+    async def _answer(self, scope: Request, receive: Receive, send: Send) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
+        await PlainTextResponse("made")(scope, receive, send)
+
+    async def ask(self, token: str, path: str = "/metrics", method: str = "GET") -> int:
+        """The status of an answer."""
+        headers = [(b"host", b"127.0.0.1"), (b"authorization", b"Bearer " + token.encode())]
+        scope = {
+            "type": "http", "http_version": "1.1", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"",
+            "headers": headers, "client": ("10.0.0.1", 1), "scheme": "http",
+        }  # fmt: skip
+        told: list[Message] = []
+
+        async def receive() -> Message:
+            return {"type": "http.request"}
+
+        async def send(message: Message) -> None:
+            told.append(message)
+
+        await self._guard(scope, receive, send)
+        return int(told[0]["status"])
+
+
+def test_who_guesses_tokens_costs_the_store_little_and_the_callers_of_a_proxy_nothing() -> None:
+    asked = Asked(requests_per_second=5)
+    asked.valid.add("good")
+
+    async def work() -> None:
+        assert await asked.ask("good") == 200
+        # Nine are left of the address's ten, however many tokens are tried.
+        statuses = [await asked.ask(f"guess-{index}") for index in range(50)]
+        assert statuses.count(401) + statuses.count(429) == 50
+        assert statuses.count(401) < 15
+        assert asked.looked_up == 1 + statuses.count(401)
+        # The token that is known has requests of its own, and the probes do.
+        assert await asked.ask("good") == 200
+        assert await asked.ask("none", "/healthz") == 200
+        # What was revoked is one that is guessed.
+        asked.valid.clear()
+        assert await asked.ask("good") == 401
+        assert await asked.ask("good") == 429
+
+    asyncio.run(work())
+
+
+def test_behind_a_proxy_a_token_has_a_number_of_requests_under_way() -> None:
+    asked = Asked(requests_per_second=100, connections_per_client=2, is_behind_proxy=True)
+    asked.valid |= {"a", "b"}
+
+    async def work() -> None:
+        asked.gate = asyncio.Event()
+        first = [asyncio.create_task(asked.ask("a")) for _ in range(2)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert await asked.ask("a") == 429
+        other = asyncio.create_task(asked.ask("b"))
+        asked.gate.set()
+        assert [await task for task in (*first, other)] == [200] * 3
+        assert await asked.ask("a") == 200
+
+    asyncio.run(work())
+
+
+def test_a_stranger_writes_few_and_short_lines_into_the_log() -> None:
+    asked = Asked(requests_per_second=1)
+
+    async def work() -> None:
+        with structlog.testing.capture_logs() as lines:
+            for _ in range(100):
+                await asked.ask("none", "/" + "x" * 20_000, "POST")
+        assert len(lines) == PER_MINUTE
+        assert all(len(str(line)) < 500 for line in lines)
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StateUnavailableError("The state store u@db.shop.svc/state: refused", code="state_unavailable"),
+        FatalError("The state store u@db.shop.svc/state: unknown", code="state_failed"),
+        AccessDeniedError(
+            "The state store u@db.shop.svc/state: no", code="state_access_denied", action="u@db.shop.svc"
+        ),
+        ConfigError("The state store u@db.shop.svc/state cannot be opened.", code="state_path"),
+    ],
+)
+def test_where_the_state_store_is_nobody_is_told(error: ReplicatorError) -> None:
+    told = problem(error)
+    assert "db.shop.svc" not in told.model_dump_json()
+    assert (told.code, told.status) == (error.code, status_of(error))

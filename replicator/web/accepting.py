@@ -1,0 +1,177 @@
+"""Which connections are taken, and which are given up for them.
+
+A slot is given to who comes last: it is the oldest connection that waits for its client that has to go, of the same address once that has
+its share, else of the address that has most. So clients that only hold connections keep nobody out, whatever their number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol, cast
+
+from replicator.observability import get_logger
+
+CONNECTIONS_MAX: Final = 512
+HANDSHAKE_S: Final = 10.0
+"""How long a client may take for the handshake of TLS."""
+_AT_ONCE: Final = 64
+_PAUSE_S: Final = 1.0
+
+_log = get_logger(__name__)
+
+
+class Connection(Protocol):
+    """A connection as this module sees it."""
+
+    slot: Slot | None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the client, not the server, has to do something."""
+
+    def abort(self) -> None:
+        """Close it at once."""
+
+
+class Slot:
+    """The slot of one connection. `connection`: None during the handshake of TLS."""
+
+    __slots__ = ("address", "connection", "socket", "task")
+
+    def __init__(self, address: str, sock: socket.socket) -> None:
+        self.address, self.socket = address, sock
+        self.connection: Connection | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it may be given up."""
+        return self.connection is None or self.connection.is_waiting
+
+    def give_up(self) -> None:
+        """Close the connection at once."""
+        if self.connection is not None:
+            self.connection.abort()
+        elif self.task is not None:
+            self.task.cancel()
+
+
+class Slots:
+    """The slots by address, the oldest first."""
+
+    def __init__(self, *, per_address: int, most: int = CONNECTIONS_MAX) -> None:
+        self._per_address, self._most = per_address, most
+        self._by_address: dict[str, dict[Slot, None]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def take(self, slot: Slot) -> bool:
+        """Take it, and give up another one for it where that is needed; False: every other one is being answered."""
+        mine = self._by_address.get(slot.address, {})
+        if len(mine) >= self._per_address and not self._make_room(mine):
+            return False
+        if self._count >= self._most:
+            # Addresses in the order of how many they have; most of them have few, so there are not many to look at.
+            crowds = sorted(self._by_address.values(), key=len, reverse=True)
+            if not any(self._make_room(crowd) for crowd in crowds):
+                return False
+        self._by_address.setdefault(slot.address, {})[slot] = None
+        self._count += 1
+        return True
+
+    def leave(self, slot: Slot) -> None:
+        """Forget it. May be called twice."""
+        mine = self._by_address.get(slot.address)
+        if mine is None or slot not in mine:
+            return
+        del mine[slot]
+        self._count -= 1
+        if not mine:
+            del self._by_address[slot.address]
+
+    def _make_room(self, crowd: dict[Slot, None]) -> bool:
+        oldest = next((one for one in crowd if one.is_waiting), None)
+        if oldest is None:
+            return False
+        self.leave(oldest)
+        oldest.give_up()
+        return True
+
+
+class Door:
+    """Accepts connections from a socket until `close`. It stands where uvicorn has a server of asyncio."""
+
+    def __init__(
+        self, listener: socket.socket, make: Callable[[], Connection], slots: Slots, tls: ssl.SSLContext | None
+    ) -> None:
+        self._listener, self._make, self._slots, self._tls = listener, make, slots, tls
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    def open(self) -> None:
+        """Begin to accept."""
+        if not self._is_closed:
+            self._listener.setblocking(False)
+            self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Accept no more. What is open stays open; handshakes end."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._loop.remove_reader(self._listener.fileno())
+            for task in self._tasks:
+                task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait for the handshakes that were given up."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                sock, peer = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # No descriptor is left, for example.
+                _log.warning("not_accepted", error=error.strerror)
+                self._loop.remove_reader(self._listener.fileno())
+                self._loop.call_later(_PAUSE_S, self.open)
+                return
+            sock.setblocking(False)
+            slot = Slot(str(peer[0]), sock)
+            if not self._slots.take(slot):
+                sock.close()
+                continue
+            slot.task = self._loop.create_task(self._begin(slot))
+            self._tasks.add(slot.task)
+            slot.task.add_done_callback(partial(self._begun, slot))
+
+    async def _begin(self, slot: Slot) -> None:
+        timeout = None if self._tls is None else HANDSHAKE_S
+        connection = self._make()
+        connection.slot = slot
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: cast("asyncio.BaseProtocol", connection),
+                slot.socket,
+                ssl=self._tls,
+                ssl_handshake_timeout=timeout,
+            )
+        except OSError as error:
+            # An SSLError and a TimeoutError are OSErrors. Any client can cause them as often as it likes.
+            _log.debug("handshake_failed", error=type(error).__name__)
+
+    def _begun(self, slot: Slot, task: asyncio.Task[None]) -> None:
+        """See whether there is a connection now. A task that was cancelled at once has not run at all."""
+        self._tasks.discard(task)
+        if slot.connection is None:
+            self._slots.leave(slot)
+            slot.socket.close()
