@@ -9,11 +9,10 @@ from __future__ import annotations
 import glob
 import os
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any, Final
 
 import duckdb
@@ -22,14 +21,15 @@ import pyarrow.parquet as pq
 
 from replicator.model.events import IS_DELETED
 from replicator.model.schema import TableSchema
+from replicator.plugins.kit.duckdb import canonical as sql
+from replicator.plugins.kit.duckdb.canonical import stored_type
+from replicator.plugins.kit.duckdb.state import DuckDBState
 from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator.plugins.target import TargetTable
-from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, KeyRange, TableState, order_of
-from replicator_target_delta import canonical_sql as sql
+from replicator.plugins.verification import TableState, order_of
 from replicator_target_delta.errors import RECREATE, not_readable
 from replicator_target_delta.lakefiles import LakeFiles
 from replicator_target_delta.lane import vectors
-from replicator_target_delta.lane.values import stored_type
 from replicator_target_delta.lane.vectors import Descriptor
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.types import json_type
@@ -79,7 +79,7 @@ def duckdb_state(
         closing(_connect(folder, storage)) as connection,
     ):
         groups = _grouped(connection, storage, path, version.vectors(), needed)
-        yield DuckDBState(connection, groups, dict(zip(names, reads, strict=True)), schema.key, table, is_soft=is_soft)
+        yield FilesState(connection, groups, dict(zip(names, reads, strict=True)), schema.key, table, is_soft=is_soft)
 
 
 def _check_columns(
@@ -103,8 +103,8 @@ def _check_columns(
             raise not_readable(table, f"The column {there} had another type then")
 
 
-class DuckDBState(TableState):
-    """Answers from a connection to DuckDB, which only this state uses."""
+class FilesState(DuckDBState):
+    """Answers from the files of a version."""
 
     def __init__(
         self,
@@ -116,73 +116,30 @@ class DuckDBState(TableState):
         *,
         is_soft: bool,
     ) -> None:
-        self._connection = connection
+        super().__init__(connection, {name: (read.alias, read.type) for name, read in columns.items()}, key)
         self._groups = groups
-        self._columns = columns
-        self._key = key
         self._is_soft = is_soft
         self._table = table
-        row = sql.joined([(c.alias, c.type) for c in columns.values()], is_key=False)
-        of_key = [columns[name] for name in key]
-        self._row = row
-        self._key_text = sql.joined([(c.alias, c.type) for c in of_key], is_key=True) if key else row
 
-    @property
-    def range_key(self) -> Sequence[str]:
-        """Of a text the source says whether it has an order: that of the bytes, as DuckDB has it."""
-        kinds = {name: self._columns[name].type for name in self._key}
-        return list(takewhile(lambda name: sql.is_ordered_alike(kinds[name]), self._key))
-
-    def checksums(
-        self, digits: int, among: Among | None = None, within: KeyRange | None = None
-    ) -> Mapping[str, Checksum]:
-        """One pass over the files; in bounded memory. Of a range, files and row groups that have none of its first column are skipped."""
-        inside = self._inside(within)
-        id_ = sql.digest(self._key_text)
-        group = f"left({id_}, {digits})" if digits else "''"
-        texts = [f"{group} AS g", f"{self._row} AS t"]
-        match among:
-            case None:
-                found = self._run(sql.sums(self._select(texts, inside)))
-            case Below():
-                found = self._run(sql.sums(self._select(texts, f"{inside} AND {id_} < $below")), below=among.id)
-            case _:
-                some = self._select(texts, f"{inside} AND {id_} IN (SELECT unnest($ids))")
-                found = self._run(sql.sums(some), ids=sorted(among.ids))
-        return {group: Checksum(rows, high % (1 << 64), low % (1 << 64)) for group, rows, high, low in found.fetchall()}
-
-    def rows(self, groups: Collection[str], within: KeyRange | None = None) -> pa.Table:
-        """One pass over the files."""
-        if not groups:
-            return ROWS_SCHEMA.empty_table()
-        texts = [f"{sql.digest(self._key_text)} AS id", f"{sql.digest(self._row)} AS hash"]
-        digits = len(next(iter(groups)))
-        some = self._select(texts, self._inside(within))
-        statement = f"SELECT id, hash FROM ({some}) WHERE substr(id, 1, {digits}) IN (SELECT unnest($groups))"
-        found = self._run(statement, groups=sorted(groups)).to_arrow_table()
-        return pa.table([found.column("id"), found.column("hash")], schema=ROWS_SCHEMA)
-
-    def texts(self, ids: Collection[str], within: KeyRange | None = None) -> Mapping[str, Mapping[str, str | None]]:
-        """One pass over the files."""
-        values = [
-            f"{sql.value(column.alias, column.type, is_key=name in self._key)} AS v{number}"
-            for number, (name, column) in enumerate(self._columns.items())
-        ]
-        some = self._select([f"{sql.digest(self._key_text)} AS id", *values], self._inside(within))
-        statement = f"SELECT * FROM ({some}) WHERE id IN (SELECT unnest($ids))"
-        found = self._run(statement, ids=sorted(ids)).fetchall()
-        return {id_: dict(zip(self._columns, of_row, strict=True)) for id_, *of_row in found}
-
-    def _inside(self, within: KeyRange | None) -> str:
-        if within is None:
-            return "true"
-        columns = [(self._columns[name].alias, self._columns[name].type) for name in within.columns]
-        return sql.is_within(columns, within.after, within.upto)
-
-    def _select(self, texts: Sequence[str], condition: str) -> str:
-        """A query for these texts of every row that a condition holds for."""
+    def select(self, texts: Sequence[str], condition: str) -> str:
+        """Read all groups of files."""
         parts = [self._select_from(number, group, texts, condition) for number, group in enumerate(self._groups)]
         return " UNION ALL ".join(parts)
+
+    def run(self, statement: str, **parameters: Any) -> duckdb.DuckDBPyConnection:
+        """Run a statement with the files' names."""
+        for number, group in enumerate(self._groups):
+            if group.paths:
+                parameters[f"files{number}"] = group.paths
+        try:
+            return super().run(statement, **parameters)
+        except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+            # A file that VACUUM has removed, or rows that are too large.
+            raise not_readable(self._table, f"DuckDB says: {error}") from error
+        except duckdb.Error as error:
+            # What it says may have a value: text that is not UTF-8, for one.
+            reason = f"DuckDB cannot read a value that somebody has written ({type(error).__name__})"
+            raise not_readable(self._table, reason, action=RECREATE) from error
 
     def _select_from(self, number: int, group: _Group, texts: Sequence[str], condition: str) -> str:
         source = f"read_parquet($files{number}, hive_partitioning = false) AS f"
@@ -192,20 +149,6 @@ class DuckDBState(TableState):
             source += f" ANTI JOIN {group.deleted} AS d ON d.file = f.file_index AND d.row = f.file_row_number"
         where = f"{_SOFT} IS NOT TRUE AND {condition}" if self._is_soft else condition
         return f"SELECT {', '.join(texts)} FROM (SELECT {group.columns} FROM {source}) WHERE {where}"
-
-    def _run(self, statement: str, **parameters: Any) -> duckdb.DuckDBPyConnection:
-        for number, group in enumerate(self._groups):
-            if group.paths:
-                parameters[f"files{number}"] = group.paths
-        try:
-            return self._connection.execute(statement, parameters)
-        except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
-            # A file that VACUUM has removed, or rows that are too large.
-            raise not_readable(self._table, f"DuckDB says: {error}") from error
-        except duckdb.Error as error:
-            # What it says may have a value: text that is not UTF-8, for one.
-            reason = f"DuckDB cannot read a value that somebody has written ({type(error).__name__})"
-            raise not_readable(self._table, reason, action=RECREATE) from error
 
 
 def _connect(folder: str, storage: Storage) -> duckdb.DuckDBPyConnection:

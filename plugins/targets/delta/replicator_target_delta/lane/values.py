@@ -8,35 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.plugins.kit.duckdb.canonical import stored_type
 from replicator.plugins.kit.lake.layout import Layout
-from replicator.plugins.kit.lake.needed import EngineNeededError
-from replicator.spark.limits import is_readable
 from replicator_target_delta.rewrite import as_text
 
 _DAY_US: Final = 24 * 60 * 60 * 1_000_000
-_STORED: Final = frozenset(
-    {
-        pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(),
-        pa.date32(), pa.timestamp("us"), pa.timestamp("us", tz="UTC"),
-    }
-)  # fmt: skip
-
-
-def stored_type(type_: pa.DataType) -> pa.DataType:
-    """The Arrow type in which a column of a canonical type is stored.
-
-    Raises:
-        EngineNeededError: The type is outside the canonical set.
-    """
-    if pa.types.is_list(type_):
-        return pa.list_(stored_type(type_.value_type))
-    if pa.types.is_time64(type_):
-        return pa.string()
-    if pa.types.is_decimal(type_):
-        return pa.decimal128(type_.precision, type_.scale) if is_readable(type_) else pa.string()
-    if type_ not in _STORED:
-        raise EngineNeededError(f"a column has the type {type_}")
-    return type_
 
 
 def as_stored(array: pa.Array) -> pa.Array:

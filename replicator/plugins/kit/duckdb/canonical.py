@@ -1,4 +1,7 @@
-"""The canonical form of values (`replicator.plugins.verification`) in DuckDB's SQL. Pure."""
+"""The canonical form of values (`replicator.plugins.verification`) in DuckDB's SQL. Pure.
+
+Expressions have the values as `stored_type` says: a target that holds a type otherwise converts it in its query.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ import pyarrow as pa
 
 from replicator.plugins.kit.canonical import DIGEST_DIGITS, TEXT_BYTES_MAX
 from replicator.plugins.kit.keyranges import is_ordered
+from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator.plugins.verification import Bound
-from replicator_target_delta.lane.values import stored_type
 
 _NAMES: Final = {
     pa.bool_(): "BOOLEAN",
@@ -26,12 +29,30 @@ _NAMES: Final = {
     pa.timestamp("us"): "TIMESTAMP",
     pa.timestamp("us", tz="UTC"): "TIMESTAMPTZ",
 }
+_DIGITS_MAX: Final = 38
 _TIME: Final = r"\d\d:\d\d:\d\d\.\d{6}"
 _LOW: Final = (1 << 64) - 1
 _LAST_MOMENT: Final = (1 << 63) - 1
 _COMMA: Final = "','"
 _INFINITY: Final = (1 << 63) - 1
 """The microseconds that DuckDB takes for infinity."""
+
+
+def stored_type(type_: pa.DataType) -> pa.DataType:
+    """Return the Arrow type in which a column of a canonical type is held: times, and decimals of more than 38 digits, as text.
+
+    Raises:
+        EngineNeededError: The type is outside the canonical set.
+    """
+    if pa.types.is_list(type_):
+        return pa.list_(stored_type(type_.value_type))
+    if pa.types.is_time64(type_):
+        return pa.string()
+    if pa.types.is_decimal(type_):
+        return pa.decimal128(type_.precision, type_.scale) if type_.precision <= _DIGITS_MAX else pa.string()
+    if type_ not in _NAMES:
+        raise EngineNeededError(f"a column has the type {type_}")
+    return type_
 
 
 def quoted(name: str) -> str:
