@@ -254,6 +254,11 @@ def _quiet_run(own: Sequence[Item], start: int) -> int:
     return end - start
 
 
+def before_hold(items: Sequence[Item], barriers: Sequence[int]) -> Sequence[Item]:
+    """Return the items up to the first barrier; all if there is none. What follows waits until the barrier is lifted."""
+    return [item for item in items if last_number(item) <= min(barriers)] if barriers else items
+
+
 def _before_barrier(own: Sequence[Item], barriers: Sequence[int]) -> Sequence[Item]:
     """The items before the first barrier that lies between two of them; all if none does."""
     between = [barrier for barrier in barriers if own and last_number(own[0]) <= barrier < last_number(own[-1])]

@@ -128,6 +128,7 @@ class Apply:
         self._is_ending = False
         self._errors: list[BaseException] = []
         self._waits: dict[TableId, _Wait] = {}
+        self._held_until: dict[TableId, float] = {}
         self._units = self._units_at_failure = 0
         self._patience: dict[TableId, Patience] = {}
         self._retried: Counter[str] = Counter()
@@ -218,6 +219,8 @@ class Apply:
             self._schedule.offer_upkeep(table)
 
     def _rest_s(self, table: TableId, applier: TableApplier) -> float:
+        if applier.is_held_back and table in self._held_until:
+            return max(0.0, self._held_until[table] - self._clock())
         return self._context.advice.rest_s(table, is_behind=applier.is_behind)
 
     def _waits_s(self, table: TableId) -> float:
@@ -316,6 +319,9 @@ class Apply:
                 self._upkeep.look_after(turn.table, applier)
             return
         was_applied = applier.step()
+        if applier.is_held_back:
+            with self._news:
+                self._held_until[turn.table] = self._clock() + self._settings.wake_s
         if was_applied:
             control.announce("progress")
         self._resume_turns(turn.table, units=int(was_applied))

@@ -21,6 +21,7 @@ from replicator.apply.plan import (
     More,
     Unit,
     append_bound,
+    before_hold,
     begins_incarnation,
     end_of,
     last_number,
@@ -49,6 +50,8 @@ from replicator.state import table_life
 from replicator.state.next_steps import REPAIR
 from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, TargetCopy
 
+_HOLD_S = 300.0
+"""For so long at most a table waits for a verification that reads a target without older states; one that was killed lets it go on."""
 _SMALLER_PER_CRASH, _TIMES_SMALLER_MAX = 10, 3
 """An engine that is killed for its memory may be able to apply smaller batches."""
 _log = get_logger(__name__)
@@ -75,7 +78,7 @@ class TableApplier:
         self._was_looked_after = False
         self._last_batch: Mapping[str, Any] | None = None
         self._batch: BatchCount | None = None
-        self._is_behind = False
+        self._is_behind = self._is_held_back = False
         # No batch was planned yet; whether the table still rests after one of an earlier process the target knows once it is claimed.
         self._is_new = True
         # Smaller once the target could not take a batch; for the rest of this process.
@@ -113,6 +116,11 @@ class TableApplier:
     def is_behind(self) -> bool:
         """Whether the last unit left something that was there when it was chosen."""
         return self._is_behind
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether a verification reads the target's state, which the next changes would end: they wait for it."""
+        return self._is_held_back
 
     @property
     def last_batch(self) -> Mapping[str, Any] | None:
@@ -161,6 +169,8 @@ class TableApplier:
         while isinstance(unit, BeginUnit):
             self._begin(unit.entry)
             unit = self._plan()
+        if unit is None and self._is_held_back:
+            return False
         if unit is None:
             self._see_whole(self._reach.looked_to)
             # Of a failed table, too: it would be offered again and again.
@@ -232,7 +242,7 @@ class TableApplier:
                 raise
         if not isinstance(unit, BeginUnit):
             trust.check_kept(self._context, self._table, incarnation, self._reach.ledger)
-        self._reach = self._reach.planned(after, is_idle=unit is None)
+        self._reach = self._reach.planned(after, is_idle=unit is None and not self._is_held_back)
         return unit
 
     def _next(self, items: Sequence[Item], *, is_whole: bool) -> Unit | More | None:
@@ -241,9 +251,12 @@ class TableApplier:
         if any(isinstance(item, SegmentFile) and item.snapshot_rows == item.rows for item in items):
             bound = append_bound(self._context.record_of(self._table), incarnation)
         limits = self._limits_now()
-        barriers = self._context.store.barriers(
-            self._context.name
-        )  # behind the feed, as what follows a barrier is sealed later
+        # After the feed, as what follows a barrier is sealed later.
+        barriers = self._context.store.barriers(self._context.name)
+        if not self._context.target.keeps_states:
+            held = before_hold(items, self._context.store.barriers(self._context.name, asked_within_s=_HOLD_S))
+            self._is_held_back, items = len(held) < len(items), held
+            is_whole = is_whole or self._is_held_back
         return next_unit(
             items, incarnation=incarnation, is_whole=is_whole, limits=limits, append_below=bound, barriers=barriers
         )

@@ -175,6 +175,9 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     """Model of the `target:` block without `type`; frozen, extra forbidden, every field described."""
     sees_others: ClassVar[bool] = False
     """Whether `audit` tells what others changed: then tables that have nothing to apply are audited every few minutes, too."""
+    keeps_states: ClassVar[bool] = True
+    """Whether `open_state` can read the state that a ledger stood for after later batches. Where it cannot, a table's next batches wait
+    while a verification opens its state."""
     spark_needs: ClassVar[SparkNeeds | None] = None
     """What Spark is started with; None: `context.spark` is never called, and `validate` looks neither at the `spark:` block nor at Java."""
 

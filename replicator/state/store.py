@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
@@ -428,12 +429,19 @@ class StateStore:
             query = select(REQUESTS).where(REQUESTS.c.replicator == name).order_by(REQUESTS.c.id)
             return [read_request(row) for row in connection.execute(query)]
 
-    def barriers(self, name: str) -> Sequence[int]:
-        """The sequence numbers of the barriers that are asked for and found (`RequestKind.BARRIER`)."""
+    def barriers(self, name: str, *, asked_within_s: float = math.inf) -> Sequence[int]:
+        """Return the sequence numbers of the barriers that are found (`RequestKind.BARRIER`), of those asked for within that time."""
         is_barrier = REQUESTS.c.kind == RequestKind.BARRIER.value
         with self._database.read() as connection:
-            query = select(REQUESTS.c.payload).where(REQUESTS.c.replicator == name, is_barrier).order_by(REQUESTS.c.id)
-            return [payload["position"] for payload in connection.scalars(query) if "position" in payload]
+            query = select(REQUESTS).where(REQUESTS.c.replicator == name, is_barrier).order_by(REQUESTS.c.id)
+            found = [read_request(row) for row in connection.execute(query)]
+            now = self._database.now(connection) if found else None
+        return [
+            request.payload["position"]
+            for request in found
+            if "position" in request.payload
+            and (now is None or abs((now - request.created_at).total_seconds()) <= asked_within_s)
+        ]
 
     def set_request(self, id_: int, payload: Mapping[str, Any]) -> None:
         """Replace what a request holds. Does nothing if it was withdrawn."""

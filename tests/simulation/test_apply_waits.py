@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from replicator.apply import Apply, BatchLimits
+from replicator.apply import table as apply_table
 from replicator.journal import JournalReader
 from replicator.model.errors import (
     BatchTooLargeError,
@@ -20,11 +21,13 @@ from replicator.model.errors import (
 from replicator.model.reports import WaitingReport
 from replicator.model.schema import TableId
 from replicator.plugins.target import Batch, BatchResult, TargetTable
+from replicator.state.records import RequestKind
 from replicator.testing.batches import insert
 from replicator.testing.defaults import target_context
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig
 from replicator.testing.target_harness import item
 from replicator_testbed.applied import NAME, A, B, Control, Shop
+from replicator_testbed.scripted_journals import START
 
 
 def test_a_table_that_the_target_wants_to_rest_waits_while_others_continue(shop: Shop) -> None:
@@ -550,3 +553,47 @@ def test_a_small_table_that_has_rested_goes_before_a_larger_one(shop: Shop) -> N
     now[0] = 310.0
     apply._poll()
     assert [turn(), turn()] == [B, A]
+
+
+class Forgetful(MemoryTarget):
+    """Keeps no older states."""
+
+    keeps_states: ClassVar[bool] = False
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_changes_after_a_barrier_wait_for_it_where_the_target_keeps_no_states(shop: Shop, kept: bool) -> None:
+    kind = MemoryTarget if kept else Forgetful
+    config = MemoryTargetConfig(database=shop.database)
+    shop.copy(A, 1)
+    asked = shop.store.add_request(NAME, RequestKind.BARRIER, {})
+    shop.writer.commit(offset=None, source_time=START, tables=list(shop.records.values()), barriers=[asked])
+    (barrier,), whole, looks = shop.store.barriers(NAME), shop.highest(A), list[int]()
+    shop.rows(A, insert(0, item(2, "later")))
+    context = target_context(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
+
+    def has_looked_again() -> bool:
+        if A in shop.store.applied(NAME) and shop.applied(A).last_applied >= whole:
+            looks.append(len(shop.control.reports))
+        return len(set(looks)) > 5
+
+    shop.run(kind(config, context), is_done=shop.is_done if kept else has_looked_again)
+    assert shop.names(A) == {1: "snapshot"} | ({2: "later"} if kept else {})
+    if not kept:
+        assert shop.applied(A).last_applied <= barrier
+    shop.store.remove_request(asked)
+    shop.run(kind(config, context))
+    assert shop.names(A) == {1: "snapshot", 2: "later"}
+
+
+def test_a_verification_that_was_killed_holds_nothing_back_for_long(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.copy(A, 1)
+    asked = shop.store.add_request(NAME, RequestKind.BARRIER, {})
+    shop.writer.commit(offset=None, source_time=START, tables=list(shop.records.values()), barriers=[asked])
+    shop.rows(A, insert(0, item(2, "later")))
+    monkeypatch.setattr(apply_table, "_HOLD_S", -1.0)
+    context = target_context(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
+    shop.run(Forgetful(MemoryTargetConfig(database=shop.database), context))
+    assert shop.names(A) == {1: "snapshot", 2: "later"}
