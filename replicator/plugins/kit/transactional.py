@@ -131,6 +131,18 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
             action=f"Recreate it: replicator snapshot {self.context.replicator} {table} --recreate.",
         )
 
+    def alter_columns(
+        self,
+        transaction: TransactionT,
+        table: TargetTable,
+        actual: TableSchema,
+        wanted: TableSchema,
+        fill: Mapping[str, Any],
+    ) -> None:
+        """Make one shape of the table the other, with the values of `fill` in all rows of added columns: `alter`, column by column."""
+        for old, new, value in _in_order(steps(actual, wanted), wanted, fill):
+            self.alter(transaction, table.table, old, new, value)
+
     @abstractmethod
     def remove(self, transaction: TransactionT, table: TableId) -> None:
         """Drop the table, if it is there."""
@@ -188,8 +200,7 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
         if held.entry.shape != _shape(held.table, actual):
             raise self._conflict(held.table)
         with self._changing(held, sequence_num) as transaction:
-            for old, new, value in _in_order(steps(actual, wanted), wanted, fill.to_pylist()[0]):
-                self.alter(transaction, wanted.table, old, new, value)
+            self.alter_columns(transaction, held.table, actual, wanted, fill.to_pylist()[0])
             held.entry = replace(held.entry, shape=_shape(held.table, wanted))
 
     def drop_table(self, held: HeldEntry, sequence_num: int) -> None:

@@ -57,6 +57,7 @@ class Folded:
 
     Attributes:
         keys: Every key that the batch touches, once (`KeyForm.keys`).
+        key_columns: The same keys as the values of their columns, in key order; empty unless they were asked for.
         is_removed: Whether no row stands at the key after the batch.
         expects: Whether a row must stand there before it.
         is_written: Whether the batch writes a row at the key. A table that keeps deleted rows gets one at every key.
@@ -76,6 +77,7 @@ class Folded:
     origin: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
     only_marks: Bools = field(default_factory=lambda: np.zeros(0, bool))
     kept: Sequence[str] = ()
+    key_columns: Sequence[pa.Array] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -159,7 +161,13 @@ def _size(file: pq.FileMetaData) -> int:
 
 
 def fold(
-    changes: pa.Table, schema: TableSchema, options: TableOptions, layout: Layout, *, has_key_changes: bool
+    changes: pa.Table,
+    schema: TableSchema,
+    options: TableOptions,
+    layout: Layout,
+    *,
+    has_key_changes: bool,
+    with_key_columns: bool = False,
 ) -> Folded:
     """Fold changes to one per key.
 
@@ -169,6 +177,7 @@ def fold(
         options: How the table is kept.
         layout: How its data files hold values.
         has_key_changes: Some UPDATE may change its key.
+        with_key_columns: Give `Folded.key_columns`, for a target that looks keys up by the values of their columns.
 
     Raises:
         EngineNeededError: A key has a null, or a change is not one that a source makes.
@@ -182,18 +191,18 @@ def fold(
     numbers: Int64s = changes.column(SEQUENCE_NUM).to_numpy() * 2
     written, deleted = np.nonzero(~is_delete)[0], np.nonzero(is_delete)[0]
     # An unchanged key column may be absent: the old key then has it.
-    parts = zip(*_keys_of(changes, written, schema, layout), strict=True)
-    arrived = form.keys([pc.coalesce(new, old) for new, old in parts])
+    arrived = [pc.coalesce(new, old) for new, old in zip(*_keys_of(changes, written, schema, layout), strict=True)]
+    left = _key(changes, BEFORE, deleted, schema, layout)
+    keys = pa.concat_arrays([form.keys(arrived), form.keys(left)])
     moved = np.zeros(len(written), bool)
-    left = form.keys(_key(changes, BEFORE, deleted, schema, layout))
     if has_key_changes:
-        candidates = np.nonzero(is_update[written] & ~_mask(_array(changes, BEFORE).is_null())[written])[0]
-        old = form.keys(_key(changes, BEFORE, written[candidates], schema, layout))
-        differs = ~_mask(pc.equal(old, arrived.take(pa.array(candidates))))
-        moved[candidates[differs]] = True
-        left = pa.concat_arrays([left, old.filter(pa.array(differs))])
+        at = np.nonzero(is_update[written] & ~_mask(_array(changes, BEFORE).is_null())[written])[0]
+        old = _key(changes, BEFORE, written[at], schema, layout)
+        moved[at] = ~_mask(pc.equal(form.keys(old), keys.take(pa.array(at))))
+        old = _key(changes, BEFORE, written[moved], schema, layout)
+        left = [pa.concat_arrays(pair) for pair in zip(left, old, strict=True)]
+        keys = pa.concat_arrays([keys, form.keys(old)])
         deleted = np.concatenate([deleted, written[moved]])
-    keys = pa.concat_arrays([arrived, left])
     change = np.concatenate([written, deleted])
     is_write = np.arange(len(change)) < len(written)
     expects = np.concatenate([(is_update & is_logged)[written] & ~moved, is_logged[deleted]])
@@ -204,10 +213,15 @@ def fold(
     _, last = np.unique(code[::-1], return_index=True)
     last = order[len(code) - 1 - last]
     is_removed, is_soft = ~is_write[last], options.deletes == "soft"
+    expects = expects[order[first]]
+    touch = pa.array(order[first])
     folded = Folded(
         keys=touched,
+        key_columns=[pa.concat_arrays(p).take(touch) for p in zip(arrived, left, strict=True)]
+        if with_key_columns
+        else (),
         is_removed=is_removed,
-        expects=expects[order[first]],
+        expects=expects,
         is_written=np.ones(len(last), bool) if is_soft else ~is_removed,
         rows=pa.table({}),
         kept=[column.name for column in schema.kept],
@@ -222,19 +236,21 @@ def fold(
     latest = np.full(len(last), NONE, np.int64)
     latest[written_at[written]] = written  # of one key the last counts
     if bool(is_partial.any()):
-        try:
-            sent = sent_columns(
-                _array(changes, ABSENT), {schema.fields[c.name]: i for i, c in enumerate(schema.columns)}
-            )
-        except KeyError as error:
-            raise EngineNeededError("a change names a column that the table does not have") from error
-        touches = Touches(taken=taken, written=written_at, is_whole=~is_partial, sent=sent)
+        touches = Touches(taken=taken, written=written_at, is_whole=~is_partial, sent=_sent(changes, schema))
         replayed = replay(touches, np.nonzero(folded.is_written)[0])
     else:
         replayed = whole(latest, len(schema.columns))
     return _put_together(
         folded, changes, schema, options, layout, final, replayed, only_marks=is_removed & (latest == NONE)
     )
+
+
+def _sent(changes: pa.Table, schema: TableSchema) -> Bools:
+    """By change and column: whether the change has the column's value."""
+    try:
+        return sent_columns(_array(changes, ABSENT), {schema.fields[c.name]: i for i, c in enumerate(schema.columns)})
+    except KeyError as error:
+        raise EngineNeededError("a change names a column that the table does not have") from error
 
 
 def _put_together(

@@ -26,6 +26,7 @@ _INTEGERS: Final[dict[pa.DataType, pa.DataType | None]] = {
     pa.int32(): None,
     pa.int64(): None,
     pa.date32(): pa.int32(),
+    pa.time64("us"): pa.int64(),
     pa.timestamp("us"): pa.int64(),
     pa.timestamp("us", tz="UTC"): pa.int64(),
 }

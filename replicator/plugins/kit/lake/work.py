@@ -38,7 +38,7 @@ class Work:
         return self.folded is None or self.folded.is_complete
 
 
-def work_of(table: TargetTable, batch: Batch, form: KeyForm, layout: Layout) -> Work:
+def work_of(table: TargetTable, batch: Batch, form: KeyForm, layout: Layout, *, with_key_columns: bool = False) -> Work:
     """Read and fold a batch.
 
     Args:
@@ -46,6 +46,7 @@ def work_of(table: TargetTable, batch: Batch, form: KeyForm, layout: Layout) -> 
         batch: The batch.
         form: The form of its keys (`key_form`).
         layout: How the table's data files hold values.
+        with_key_columns: As for `fold`.
 
     Raises:
         TooLargeError: It does not fit into memory.
@@ -55,6 +56,13 @@ def work_of(table: TargetTable, batch: Batch, form: KeyForm, layout: Layout) -> 
     if batch.is_append:
         rows = rows_of(changes, batch.schema, table.options, layout)
         return Work(table=table, batch=batch, form=form, folded=None, rows=rows, keys=pa.array([], pa.int64()))
-    folded = fold(changes, batch.schema, table.options, layout, has_key_changes=batch.has_key_changes)
+    folded = fold(
+        changes,
+        batch.schema,
+        table.options,
+        layout,
+        has_key_changes=batch.has_key_changes,
+        with_key_columns=with_key_columns,
+    )
     rows, keys = folded.rows, folded.keys.filter(pa.array(folded.is_written))
     return Work(table=table, batch=batch, form=form, folded=folded, rows=rows, keys=keys)
