@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 # One more than there are cores, because tests also wait; each has a Spark and database servers of its own, some 5 GB.
 TEST_PROCESSES ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); room=$$(($$(getconf _PHYS_PAGES) / 1024 * $$(getconf PAGE_SIZE) / (5 << 20))); \
 	wanted=$$((cores + 1 < room ? cores + 1 : room)); echo $$((wanted > 2 ? wanted : 2)))
-# What `make demo` replicates to: delta or bigquery.
+# What `make demo` replicates to: delta, bigquery or duckdb.
 SOURCE ?= postgresql
 TARGET ?= delta
 # How long each part of `make bench-long` measures.
@@ -22,7 +22,7 @@ help:  ## Show this list
 setup:  ## Create .venv with the host and every plugin; quick to repeat (PYTHON=… chooses the interpreter)
 	@PYTHON="$(PYTHON)" tools/setup.sh
 
-demo:  ## Replicate a live database, kill -9 half-way, compare (SOURCE=mysql: from MySQL or MariaDB; TARGET=bigquery: to an emulator)
+demo:  ## Replicate a live database, kill -9 half-way, compare (SOURCE=mysql: from MySQL or MariaDB; TARGET=bigquery: to an emulator, TARGET=duckdb: to a file, without Java)
 	@PYTHON="$(PYTHON)" tools/setup.sh $(if $(filter postgresql,$(SOURCE)),--without-servers)
 	@$(BIN)/replicator demo --source $(SOURCE) --target $(TARGET)
 

@@ -77,3 +77,37 @@ class BigQueryTables:
         from replicator_testbed import bigquery
 
         return bigquery.target_rows(self._client, f"{bigquery.PROJECT}.{self._prefix}{namespace}.{table}", columns)
+
+
+class DuckDBTables:
+    """Tables of a DuckDB file, read while nobody else has it open: DuckDB's lock is waited for.
+
+    Args:
+        file: The target's `path`.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def wanted(self, rows: Iterable[Sequence[Any]]) -> compare.Sum:
+        """DuckDB has a type for each of theirs."""
+        return compare.sum_rows(rows)
+
+    def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
+        """Query all of it."""
+        return compare.sum_rows(self.rows(namespace, table, columns))
+
+    def rows(self, namespace: str, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Query all of it."""
+        import duckdb
+
+        names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
+        while True:
+            try:
+                with duckdb.connect(str(self._file), read_only=True) as connection:
+                    found = connection.execute(f'SELECT {names} FROM "{namespace}"."{table}"').to_arrow_table()
+            except duckdb.IOException as error:
+                if "Could not set lock on file" not in str(error):
+                    raise
+                continue
+            return [tuple(row) for row in rows_of(found)]

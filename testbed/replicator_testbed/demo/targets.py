@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from replicator_testbed.java import short_lived_options
-from replicator_testbed.target_tables import BigQueryTables, DeltaLakeTables, TargetTables
+from replicator_testbed.target_tables import BigQueryTables, DeltaLakeTables, DuckDBTables, TargetTables
 
 _SPARK: Final = """\
 # Fewer, larger merges: two cores have a source, a writer and this to run.
@@ -72,8 +72,20 @@ def _bigquery(folder: Path) -> Iterator[DemoTarget]:
         )
 
 
+@contextmanager
+def _duckdb(folder: Path) -> Iterator[DemoTarget]:
+    file = folder / "shop.duckdb"
+    yield DemoTarget(
+        title="DuckDB",
+        block=f"  type: duckdb\n  path: {file}",
+        more="",
+        target_tables=DuckDBTables(file),
+    )
+
+
 TARGETS: Final[Mapping[str, Callable[[Path], AbstractContextManager[DemoTarget]]]] = {
     "delta": _delta,
     "bigquery": _bigquery,
+    "duckdb": _duckdb,
 }
 """Plugin → its storage, in a scratch folder."""
