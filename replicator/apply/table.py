@@ -51,7 +51,7 @@ from replicator.state.next_steps import REPAIR
 from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, TargetCopy
 
 _HOLD_S = 300.0
-"""For so long at most a table waits for a verification that reads a target without older states; one that was killed lets it go on."""
+"""Seconds that a table waits at most for a verification of a target without older states: one that was killed holds it back no longer."""
 _SMALLER_PER_CRASH, _TIMES_SMALLER_MAX = 10, 3
 """An engine that is killed for its memory may be able to apply smaller batches."""
 _log = get_logger(__name__)

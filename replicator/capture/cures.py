@@ -1,6 +1,6 @@
 """Tables that failed: whether something in the source is the reason, and whether that is in order again.
 
-Whoever meets a failure first (the log, a chunk, a preparation), it may be one that the source's check knows, with a better reason and its
+A failure that the log, a chunk or a preparation meets first may be one that the source's check knows, with a better reason and its
 remedy. So the check is asked once about each table that has failed, and what it finds replaces the reason.
 
 Such a failure (`CurableError`) is one that the source's check finds for as long as it is there. So the source is asked now and then about

@@ -178,7 +178,7 @@ class SchemaConflictError(TableError):
 
 
 class TargetDamagedError(TableError):
-    """The target's copy of the table cannot be read any more. The table fails whoever finds that, its upkeep or an audit, too."""
+    """The target's copy of the table cannot be read any more. It fails the table also if upkeep or an audit finds it."""
 
 
 class ImpossibleKeyError(TableError):

@@ -11,7 +11,7 @@ from replicator.model.errors import Problem, SchemaConflictError, Severity
 from replicator.model.events import RESERVED_COLUMNS
 from replicator.model.schema import TableId, TableSchema
 
-_ENCODED: Final = re.compile(rb"[^A-Za-z0-9_-]+|_(?=[xX](?:[0-9A-Fa-f]{2})+(?![A-Za-z0-9-]))|\A_(?=delta_log\Z)")
+_ENCODED: Final = re.compile(rb"[^A-Za-z0-9_-]+|_(?=[xX](?:[0-9A-Fa-f]{2})+(?![A-Za-z0-9-]))|\A_(?=\w+_log\Z)")
 """What is not kept in a path: also an underscore that would look like the beginning of what is encoded, or of a table's log."""
 
 

@@ -1,6 +1,6 @@
 """Which connections are taken, and which are given up for them.
 
-A slot is given to who comes last: it is the oldest connection that waits for its client that has to go, of the same address once that has
+A seat is given to who comes last: it is the oldest connection that waits for its client that has to go, of the same address once that has
 its share, else of the address that has most. So clients that only hold connections keep nobody out, whatever their number.
 """
 
@@ -27,7 +27,7 @@ _log = get_logger(__name__)
 class Connection(Protocol):
     """A connection as this module sees it."""
 
-    slot: Slot | None
+    seat: Seat | None
 
     @property
     def is_waiting(self) -> bool:
@@ -37,8 +37,8 @@ class Connection(Protocol):
         """Close it at once."""
 
 
-class Slot:
-    """The slot of one connection. `connection`: None during the handshake of TLS."""
+class Seat:
+    """The seat of one connection. `connection`: None during the handshake of TLS."""
 
     __slots__ = ("address", "connection", "socket", "task")
 
@@ -60,20 +60,20 @@ class Slot:
             self.task.cancel()
 
 
-class Slots:
-    """The slots by address, the oldest first."""
+class Seats:
+    """The seats by address, the oldest first."""
 
     def __init__(self, *, per_address: int, most: int = CONNECTIONS_MAX) -> None:
         self._per_address, self._most = per_address, most
-        self._by_address: dict[str, dict[Slot, None]] = {}
+        self._by_address: dict[str, dict[Seat, None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def take(self, slot: Slot) -> bool:
+    def take(self, seat: Seat) -> bool:
         """Take it, and give up another one for it where that is needed; False: every other one is being answered."""
-        mine = self._by_address.get(slot.address, {})
+        mine = self._by_address.get(seat.address, {})
         if len(mine) >= self._per_address and not self._make_room(mine):
             return False
         if self._count >= self._most:
@@ -81,21 +81,21 @@ class Slots:
             crowds = sorted(self._by_address.values(), key=len, reverse=True)
             if not any(self._make_room(crowd) for crowd in crowds):
                 return False
-        self._by_address.setdefault(slot.address, {})[slot] = None
+        self._by_address.setdefault(seat.address, {})[seat] = None
         self._count += 1
         return True
 
-    def leave(self, slot: Slot) -> None:
+    def leave(self, seat: Seat) -> None:
         """Forget it. May be called twice."""
-        mine = self._by_address.get(slot.address)
-        if mine is None or slot not in mine:
+        mine = self._by_address.get(seat.address)
+        if mine is None or seat not in mine:
             return
-        del mine[slot]
+        del mine[seat]
         self._count -= 1
         if not mine:
-            del self._by_address[slot.address]
+            del self._by_address[seat.address]
 
-    def _make_room(self, crowd: dict[Slot, None]) -> bool:
+    def _make_room(self, crowd: dict[Seat, None]) -> bool:
         oldest = next((one for one in crowd if one.is_waiting), None)
         if oldest is None:
             return False
@@ -108,9 +108,9 @@ class Door:
     """Accepts connections from a socket until `close`. It stands where uvicorn has a server of asyncio."""
 
     def __init__(
-        self, listener: socket.socket, make: Callable[[], Connection], slots: Slots, tls: ssl.SSLContext | None
+        self, listener: socket.socket, make: Callable[[], Connection], seats: Seats, tls: ssl.SSLContext | None
     ) -> None:
-        self._listener, self._make, self._slots, self._tls = listener, make, slots, tls
+        self._listener, self._make, self._seats, self._tls = listener, make, seats, tls
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -146,22 +146,22 @@ class Door:
                 self._loop.call_later(_PAUSE_S, self.open)
                 return
             sock.setblocking(False)
-            slot = Slot(str(peer[0]), sock)
-            if not self._slots.take(slot):
+            seat = Seat(str(peer[0]), sock)
+            if not self._seats.take(seat):
                 sock.close()
                 continue
-            slot.task = self._loop.create_task(self._begin(slot))
-            self._tasks.add(slot.task)
-            slot.task.add_done_callback(partial(self._begun, slot))
+            seat.task = self._loop.create_task(self._begin(seat))
+            self._tasks.add(seat.task)
+            seat.task.add_done_callback(partial(self._begun, seat))
 
-    async def _begin(self, slot: Slot) -> None:
+    async def _begin(self, seat: Seat) -> None:
         timeout = None if self._tls is None else HANDSHAKE_S
         connection = self._make()
-        connection.slot = slot
+        connection.seat = seat
         try:
             await self._loop.connect_accepted_socket(
                 lambda: cast("asyncio.BaseProtocol", connection),
-                slot.socket,
+                seat.socket,
                 ssl=self._tls,
                 ssl_handshake_timeout=timeout,
             )
@@ -169,9 +169,9 @@ class Door:
             # An SSLError and a TimeoutError are OSErrors. Any client can cause them as often as it likes.
             _log.debug("handshake_failed", error=type(error).__name__)
 
-    def _begun(self, slot: Slot, task: asyncio.Task[None]) -> None:
+    def _begun(self, seat: Seat, task: asyncio.Task[None]) -> None:
         """See whether there is a connection now. A task that was cancelled at once has not run at all."""
         self._tasks.discard(task)
-        if slot.connection is None:
-            self._slots.leave(slot)
-            slot.socket.close()
+        if seat.connection is None:
+            self._seats.leave(seat)
+            seat.socket.close()

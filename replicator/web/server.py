@@ -13,7 +13,7 @@ from h11 import SEND_BODY
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from replicator.service.listening import Listening
-from replicator.web.accepting import CONNECTIONS_MAX, Door, Slot, Slots
+from replicator.web.accepting import CONNECTIONS_MAX, Door, Seat, Seats
 from replicator.web.sparing import Sparing
 
 _INCOMPLETE_BYTES_MAX: Final = 64 << 10
@@ -30,8 +30,8 @@ _SHUTDOWN_S: Final = 3
 class BoundedProtocol(H11Protocol):
     """A connection that may wait for its client for a limited time only; uvicorn bounds no more than the pause between requests."""
 
-    slots: Slots
-    slot: Slot | None = None
+    seats: Seats
+    seat: Seat | None = None
     _deadline: asyncio.TimerHandle | None = None
     _look: asyncio.TimerHandle | None = None
     _unread = 0
@@ -49,8 +49,8 @@ class BoundedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give the caller a while for its request."""
         super().connection_made(transport)
-        if self.slot is not None:
-            self.slot.connection = self
+        if self.seat is not None:
+            self.seat.connection = self
         self._deadline = self.loop.call_later(REQUEST_S, self._give_up)
         self._look = self.loop.call_later(WRITE_S, self._look_at_unread)
 
@@ -64,12 +64,12 @@ class BoundedProtocol(H11Protocol):
             self._relax()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the time limits, and free the slot."""
+        """Forget the time limits, and free the seat."""
         self._relax()
         if self._look is not None:
             self._look.cancel()
-        if self.slot is not None:
-            self.slots.leave(self.slot)
+        if self.seat is not None:
+            self.seats.leave(self.seat)
         super().connection_lost(exc)
 
     def _relax(self) -> None:
@@ -110,7 +110,7 @@ class BoundedServer(uvicorn.Server):
         def connection() -> BoundedProtocol:
             return made(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
-        doors = [Door(listener, connection, made.slots, self.config.ssl) for listener in sockets]
+        doors = [Door(listener, connection, made.seats, self.config.ssl) for listener in sockets]
         self.servers = doors  # type: ignore[assignment]  # only closed, and waited for
         for door in doors:
             door.open()
@@ -143,7 +143,7 @@ def server_config(app: Any, listening: Listening) -> uvicorn.Config:
     per_address = CONNECTIONS_MAX if listening.is_behind_proxy else listening.connections_per_client
 
     class Connection(BoundedProtocol):
-        slots = Slots(per_address=per_address)
+        seats = Seats(per_address=per_address)
 
     # What a client sends that is no HTTP, or a wish for another protocol, is a line of the log each time.
     logging.getLogger("uvicorn.error").addFilter(_SPARING)

@@ -276,7 +276,7 @@ def test_what_others_changed_in_an_idle_table_is_an_alarm_without_its_next_chang
 
 
 @pytest.mark.parametrize("act", ["audit", "maintain"])
-def test_a_copy_that_cannot_be_read_any_more_fails_its_table_whoever_finds_that(
+def test_a_copy_that_cannot_be_read_any_more_fails_its_table_whatever_finds_that(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
     shop.copy(A, 1, 2)

@@ -316,6 +316,10 @@ def test_a_table_that_apply_has_given_up_is_read_as_a_whole(filled: Pair) -> Non
     lose_the_log(pair)
     with pair.running() as (capture, _):
         capture.wait_until(lambda: store.is_comparing(NAME), "the tables are compared")
+        # Otherwise apply would store its own record of the table over this one.
+        capture.wait_until(
+            lambda: store.applied(NAME)[KEYED].last_applied >= store.feed_tables(NAME)[KEYED], "apply is idle"
+        )
         error = ErrorRecord(code="value_too_large", message="it does not fit", action=None, at=store.now())
         failed = table_life.refused(store.applied(NAME)[KEYED], error)
         store.put_applied(NAME, capture.lease.epoch, [failed])

@@ -111,7 +111,7 @@ def test_a_table_that_failed_by_anything_else_waits_for_a_person(bench: Bench) -
 
 @pytest.mark.parametrize("kind", [TableError, RefusedError, KeyMissingError, UnsupportedTypeError])
 @pytest.mark.parametrize("point", ["pull", "prepare"])
-def test_whoever_meets_a_failure_first_what_the_check_finds_is_its_reason(
+def test_what_the_check_finds_is_the_reason_of_a_failure_that_another_part_met_first(
     bench: Bench, point: str, kind: type[TableError]
 ) -> None:
     bad, _ = two(bench)
@@ -136,7 +136,7 @@ FINDINGS = re.findall(r"^\| `(\w+)` \| (?:\w+, )*finding \|", (ROOT / "docs" / "
 
 
 def test_every_finding_of_a_check_makes_the_failure_one_that_resumes_by_itself(bench: Bench) -> None:
-    """Whatever the source, and whoever met it first. That a table is not there has ways of its own."""
+    """Whatever the source, and whatever part met it first. That a table is not there has ways of its own."""
     codes = sorted({*FINDINGS} - {"table_not_found", "table_missing"})
     assert len(codes) > 40
     tables = {code: bench.create(bench.schema(code)) for code in codes}

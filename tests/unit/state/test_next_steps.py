@@ -1,4 +1,4 @@
-"""The next step of every alarm, in one place: the cheapest that ends it."""
+"""The next step of every alarm, all together: the cheapest that ends it."""
 
 from __future__ import annotations
 

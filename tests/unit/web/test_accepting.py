@@ -22,7 +22,7 @@ from replicator.runtime.home import Home
 from replicator.service.listening import Listening
 from replicator.testing.waiting import PATIENCE, wait_until
 from replicator.web import accepting, server
-from replicator.web.accepting import Slot, Slots
+from replicator.web.accepting import Seat, Seats
 from replicator.web.app import WebApp
 from replicator.web.server import BoundedServer, server_config
 from replicator.web.sparing import PER_MINUTE, Sparing
@@ -33,50 +33,50 @@ REGISTRY = Registry.discover()
 class Held:
     """A connection that waits, or does not."""
 
-    def __init__(self, slot: Slot, *, is_waiting: bool) -> None:
-        self.slot, self.is_waiting, self.is_closed = slot, is_waiting, False
+    def __init__(self, seat: Seat, *, is_waiting: bool) -> None:
+        self.seat, self.is_waiting, self.is_closed = seat, is_waiting, False
 
     def abort(self) -> None:
         self.is_closed = True
 
 
-def held(address: str, *, is_waiting: bool = True) -> tuple[Slot, Held]:
-    slot = Slot(address, socket.socket())
-    slot.socket.close()
-    connection = Held(slot, is_waiting=is_waiting)
-    slot.connection = connection  # type: ignore[assignment]  # as much of one as is asked for
-    return slot, connection
+def held(address: str, *, is_waiting: bool = True) -> tuple[Seat, Held]:
+    seat = Seat(address, socket.socket())
+    seat.socket.close()
+    connection = Held(seat, is_waiting=is_waiting)
+    seat.connection = connection  # type: ignore[assignment]  # as much of one as is asked for
+    return seat, connection
 
 
 def test_the_oldest_of_an_address_that_waits_has_to_go_for_the_next_one() -> None:
-    slots = Slots(per_address=3, most=100)
+    seats = Seats(per_address=3, most=100)
     made = [held("a", is_waiting=index != 0) for index in range(4)]
     other, _ = held("b")
-    assert slots.take(other)
-    assert all(slots.take(slot) for slot, _ in made)
+    assert seats.take(other)
+    assert all(seats.take(seat) for seat, _ in made)
     assert [connection.is_closed for _, connection in made] == [False, True, False, False]
-    assert len(slots) == 4
+    assert len(seats) == 4
 
 
 def test_the_address_that_has_most_gives_way_to_another_one() -> None:
-    slots = Slots(per_address=10, most=4)
+    seats = Seats(per_address=10, most=4)
     many, few = [held("a") for _ in range(3)], held("b")
-    assert all(slots.take(slot) for slot, _ in [few, *many])
-    assert slots.take(held("c")[0])
+    assert all(seats.take(seat) for seat, _ in [few, *many])
+    assert seats.take(held("c")[0])
     assert [connection.is_closed for _, connection in (few, *many)] == [False, True, False, False]
 
 
 def test_nobody_who_is_being_answered_has_to_go() -> None:
-    slots = Slots(per_address=2, most=3)
+    seats = Seats(per_address=2, most=3)
     busy = [held("a", is_waiting=False) for _ in range(2)]
-    assert all(slots.take(slot) for slot, _ in busy)
-    assert not slots.take(held("a")[0])
+    assert all(seats.take(seat) for seat, _ in busy)
+    assert not seats.take(held("a")[0])
     third = held("b", is_waiting=False)
-    assert slots.take(third[0])
-    assert not slots.take(held("c")[0])
-    slots.leave(third[0])
-    slots.leave(third[0])
-    assert slots.take(held("c")[0])
+    assert seats.take(third[0])
+    assert not seats.take(held("c")[0])
+    seats.leave(third[0])
+    seats.leave(third[0])
+    assert seats.take(held("c")[0])
     assert not any(connection.is_closed for _, connection in busy)
 
 
@@ -187,7 +187,7 @@ def test_a_client_without_a_handshake_is_closed_and_counts(tmp_path: Path, monke
     with listening(tmp_path, tls_cert=cert, tls_key=key, connections_per_client=2) as (port, _):
         silent = [connect(port) for _ in range(5)]
         for client in silent:
-            # The ones before gave their slots, and the last ones took too long.
+            # The ones before gave their seats, and the last ones took too long.
             assert client.recv(1) == b""
             client.close()
         context = ssl.create_default_context(cafile=str(cert))

@@ -40,7 +40,7 @@ class ReadPlan:
         """The table with a hint about its index, for FROM.
 
         No view takes such a hint: both servers refuse it while they open the view (error 1176, "Key doesn't exist"). So a view that
-        somebody put in the table's place between a look at the catalogue and this statement is not read, and runs nothing as our account.
+        somebody exchanged for the table between a look at the catalogue and this statement is not read, and runs nothing as our account.
         """
         hint = f"FORCE INDEX ({quoted(self.index)})" if self.index is not None else "USE INDEX ()"
         return f"{quoted_table(self.schema.table)} {hint}"

@@ -66,7 +66,7 @@ _GRANT: Final = "Grant the privilege that the message names. docs/sources/mysql.
 _NO_SERVER: Final = frozenset({2002, 2003, 2005})
 _CHECK_SERVER: Final = "Check that the server runs, and that source.host and source.port are right."
 # A table, or one of its columns, is missing or another: it concerns this table only.
-# 1176: its key is gone, or a view has its name (`ReadPlan.source`).
+# 1176: its key was dropped, or a view has its name (`ReadPlan.source`).
 _TABLE_CHANGED: Final = frozenset({1049, 1051, 1054, 1146, 1176, 1347, 1356})
 # Of those that deny access: what is about the privileges on one table, and not about the account.
 _TABLE_DENIED: Final = frozenset({1044, 1142, 1143, 1370})

@@ -18,6 +18,7 @@ from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connection import connect
 from replicator_source_mysql.wire import LostError, PacketReader
 from replicator_testbed import rogue
+from replicator_testbed.mysql_servers import MysqlServer
 from replicator_testbed.receiver import make_certificate
 
 SECRET = "canary-of-the-source"
@@ -44,7 +45,9 @@ def test_a_rogue_server_gets_a_password_only_where_tls_is_not_demanded(
     assert (SECRET.encode() in server.heard) is asked_for
 
 
-def test_a_connection_that_a_driver_left_in_clear_is_not_used(mariadb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_a_driver_left_in_clear_is_not_used(
+    mariadb: MysqlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As PyMySQL before 1.2 did, whatever else it was told."""
     real = pymysql.connect
     monkeypatch.setattr(pymysql, "connect", lambda **options: real(**{**options, "ssl": None, "ssl_disabled": True}))

@@ -1,4 +1,4 @@
-"""A table's owner puts a view in its place between a look at the catalogue and a read: nothing of his runs as our account."""
+"""A table's owner exchanges it for a view between a look at the catalogue and a read: nothing of his runs as our account."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ READS = [(chunk, True), (sample, True), (state, True), (whole, False), (sample, 
 
 
 @pytest.mark.parametrize(("read", "has_key"), READS)
-def test_a_view_in_the_place_of_a_table_is_not_read(
+def test_a_view_that_was_exchanged_for_a_table_is_not_read(
     mysql_database: MysqlDatabase, source_of: Make, monkeypatch: pytest.MonkeyPatch, read: Any, *, has_key: bool
 ) -> None:
     mysql_database.server.execute("SET GLOBAL log_bin_trust_function_creators = 1")

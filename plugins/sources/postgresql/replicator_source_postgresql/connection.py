@@ -23,7 +23,7 @@ ANOTHER_SERVER: Final = "another_server"
 _REFUSING_VIEWS: Final = ("restrict_nonsystem_relation_kind", "view, foreign-table")
 """A setting of servers from 13.16, 14.13, 15.8, 16.4 and 17 on: no statement of the session reads a view that somebody made.
 
-A table's owner can put one in its place between two of our statements, and the functions in it would run as our role.
+A table's owner can exchange the table for one between two of our statements, and the functions in it would run as our role.
 """
 
 

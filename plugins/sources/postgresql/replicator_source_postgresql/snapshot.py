@@ -110,7 +110,7 @@ ORDER BY l.pid LIMIT 1
 class PublishedReads(TableReads[Connection, CatalogTable, ReadPlan]):
     """A base for reads of replicated tables over one connection.
 
-    Statements name a table, and its owner can put a view in its place at any moment, whose functions would run as our role. The server
+    Statements name a table, and its owner can exchange it for a view at any moment, whose functions would run as our role. The server
     refuses that where it can (`Session.refuses_views`). Elsewhere the name is locked and compared before it is read.
 
     Attributes:

@@ -63,7 +63,7 @@ def guard(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_view_that_takes_the_table_s_place_while_a_read_waits_is_not_read(
+def test_a_view_that_replaces_the_table_while_a_read_waits_is_not_read(
     database: ScratchDatabase, make_source: MakeSource, guard: str, door: str
 ) -> None:
     database.execute(_EVIL.format(argument=""))

@@ -1,6 +1,6 @@
 """Finds out whether the files that the newest version of a table needs are there and whole, by one listing.
 
-The lane has keys and deletion vectors in memory, and may go on for long where a reader finds nothing.
+The lane has keys and deletion vectors in memory, and may continue for long where a reader finds nothing.
 """
 
 from __future__ import annotations

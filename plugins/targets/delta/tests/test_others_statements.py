@@ -33,7 +33,7 @@ SCHEMA = TableSchema(
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What somebody does, `{t}` being the table; `said`: why it stops, None if it goes on; `audit`: what the alarm names."""
+    """What somebody does, `{t}` being the table; `said`: why it stops, None if it continues; `audit`: what the alarm names."""
 
     statements: Sequence[str]
     said: str | None = None

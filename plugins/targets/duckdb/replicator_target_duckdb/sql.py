@@ -57,7 +57,7 @@ def create_table(schema: TableSchema, options: TableOptions) -> Sequence[str]:
 
 
 def rebuild(table: TargetTable, actual: TableSchema, wanted: TableSchema, fill: Mapping[str, Any]) -> Sequence[str]:
-    """Return the statements that write the table anew in another shape.
+    """Return the statements that write the table again in another shape.
 
     DuckDB can alter a table, but fails at the commit of some transactions that do it more than once.
 

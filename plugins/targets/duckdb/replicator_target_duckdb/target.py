@@ -127,7 +127,7 @@ class DuckDBTarget(TransactionalTarget[DuckDBConfig, duckdb.DuckDBPyConnection],
         wanted: TableSchema,
         fill: Mapping[str, Any],
     ) -> None:
-        """Write the table anew, in the transaction."""
+        """Write the table again, in the transaction."""
         for statement in sql.rebuild(table, actual, wanted, fill):
             transaction.execute(statement)
 

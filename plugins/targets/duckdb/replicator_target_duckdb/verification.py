@@ -52,10 +52,10 @@ def table_state(
 
 
 class CopiedState(DuckDBState):
-    """Answers from the copy."""
+    """Answers from the file."""
 
     def select(self, texts: Sequence[str], condition: str) -> str:
-        """Read the one table of the copy."""
+        """Read the one table of the file."""
         return f"SELECT {', '.join(texts)} FROM rows WHERE {condition}"
 
 
