@@ -1,4 +1,4 @@
-"""Files that a table needs and that are missing, or cut off, fail the table: what meets them first does, an audit at the latest. No Spark."""
+"""Files that a table needs and that are missing, or cut off, fail the table: at the latest an audit finds them. No Spark."""
 
 from __future__ import annotations
 
