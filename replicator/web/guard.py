@@ -141,8 +141,8 @@ class Guard:
         if scope["method"] in SAFE:
             return
         more: dict[str, int] = {}
-        if not caller:
-            # Refused before it was known who it is: anybody can send as many of these as it likes.
+        if rights_of(scope).allowed is None:
+            # Of somebody without any rights, or of whom it was not found out: anybody can send as many of these as it likes.
             left_out = self._refusals.take()
             if left_out is None:
                 return

@@ -128,12 +128,16 @@ class Asked:
             await self.gate.wait()
         await PlainTextResponse("made")(scope, receive, send)
 
-    async def ask(self, token: str, path: str = "/metrics", method: str = "GET") -> int:
+    async def ask(
+        self, token: str | None, path: str = "/metrics", method: str = "GET", address: str = "10.0.0.1"
+    ) -> int:
         """The status of an answer."""
-        headers = [(b"host", b"127.0.0.1"), (b"authorization", b"Bearer " + token.encode())]
+        headers = [(b"host", b"127.0.0.1")]
+        if token is not None:
+            headers.append((b"authorization", b"Bearer " + token.encode()))
         scope = {
             "type": "http", "http_version": "1.1", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"",
-            "headers": headers, "client": ("10.0.0.1", 1), "scheme": "http",
+            "headers": headers, "client": (address, 1), "scheme": "http",
         }  # fmt: skip
         told: list[Message] = []
 
@@ -187,13 +191,15 @@ def test_behind_a_proxy_a_token_has_a_number_of_requests_under_way() -> None:
     asyncio.run(work())
 
 
-def test_a_stranger_writes_few_and_short_lines_into_the_log() -> None:
-    asked = Asked(requests_per_second=1)
+@pytest.mark.parametrize("token", ["none", None], ids=["a token that is not valid", "no token"])
+@pytest.mark.parametrize("path", ["/" + "x" * 20_000, "/login"], ids=["long", "login"])
+def test_a_stranger_writes_few_and_short_lines_into_the_log(token: str | None, path: str) -> None:
+    asked = Asked(requests_per_second=100)
 
     async def work() -> None:
         with structlog.testing.capture_logs() as lines:
             for _ in range(100):
-                await asked.ask("none", "/" + "x" * 20_000, "POST")
+                await asked.ask(token, path, "POST")
         assert len(lines) == PER_MINUTE
         assert all(len(str(line)) < 500 for line in lines)
 

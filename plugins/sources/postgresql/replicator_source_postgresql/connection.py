@@ -26,6 +26,10 @@ _REFUSING_VIEWS: Final = ("restrict_nonsystem_relation_kind", "view, foreign-tab
 A table's owner can exchange the table for one between two of our statements, and the functions in it would run as our role.
 """
 
+_PLANNING: Final[Mapping[str, str]] = {
+    "constraint_exclusion": "off",  # The planner would evaluate functions in CHECK constraints of partitions, as our role.
+}
+
 
 class SameServer:
     """Holds all connections of one source object to one running server. Thread-safe.
@@ -79,7 +83,7 @@ class Session(KitSession[Connection]):
         """
         super().__init__(server)
         self._same = same
-        self._settings = {**SESSION_SETTINGS, **settings}
+        self._settings = {**SESSION_SETTINGS, **_PLANNING, **settings}
         options = " ".join(f"-c {name}={value}" for name, value in self._settings.items())
         self._parameters: dict[str, Any] = {**parameters, "options": options}
         self.refuses_views = False

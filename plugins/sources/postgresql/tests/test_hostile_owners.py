@@ -114,6 +114,22 @@ def test_constraints_of_a_key_s_domain_are_not_evaluated(
     assert database.execute(_SLOTS) == []
 
 
+@pytest.mark.parametrize("door", DOORS)
+def test_constraints_of_partitions_are_not_evaluated(
+    database: ScratchDatabase, make_source: MakeSource, door: str
+) -> None:
+    database.execute(_EVIL.format(argument=""))
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, v int) PARTITION BY RANGE (id)")
+    database.execute("CREATE TABLE p PARTITION OF t DEFAULT")
+    # A function with constant arguments, which the planner evaluates when it looks at the constraint.
+    database.execute("ALTER TABLE t ADD CHECK (v > -evil(1))")
+    database.execute(f"SELECT pg_drop_replication_slot(slot_name) FROM ({_SLOTS}) AS made")  # as the owner
+    source = make_source(database)
+    schema = source.describe([T])[T].schema
+    DOORS[door](source, schema)
+    assert database.execute(_SLOTS) == []
+
+
 @pytest.mark.parametrize("type_", ["(a own)", "RANGE (subtype = own)"])
 def test_what_is_made_of_a_domain_is_no_key(database: ScratchDatabase, make_source: MakeSource, type_: str) -> None:
     database.execute("CREATE DOMAIN own AS int CHECK (VALUE > 0)")
