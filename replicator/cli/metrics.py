@@ -17,4 +17,4 @@ def metrics() -> None:
     """
     home = Home.from_environment()
     home.ensure()
-    click.echo(exposition(StateStore(home.state_url)), nl=False)
+    click.echo(exposition(StateStore(home.state_url)).decode(), nl=False)
