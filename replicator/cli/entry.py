@@ -64,9 +64,17 @@ class Commands(click.Group):
     """Loads a command when it is asked for; turns our errors into one message and the documented exit code."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run a command; nothing that it prints reaches a terminal as it is."""
+        """Run a command; nothing that it prints reaches a terminal as it is, not even a bug's traceback."""
         with clean_output():
-            return super().main(*args, **extra)
+            try:
+                return super().main(*args, **extra)
+            except Exception:  # noqa: BLE001  Python would print it around the clean stream
+                from traceback import format_exc
+
+                from replicator.model.redaction import redact
+
+                sys.stderr.write(redact(format_exc()))
+                sys.exit(1)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,6 +22,7 @@ NODES_MAX: Final = 20_000
 
 _PREFIX: Final = "tag:yaml.org,2002:"
 _SCALAR_TAGS: Final = frozenset(_PREFIX + name for name in ("null", "bool", "int", "float", "str", "timestamp"))
+_NAMED: Final = re.compile(r"""\b(alias|anchor|handle) (?:'.*?'|".*?")(?=;|$)""", re.DOTALL)
 _ALIAS_HINT: Final = "Put a pattern that begins with * in quotes."
 _TAB_HINT: Final = "Indent with spaces; YAML does not allow tabs."
 _SHAPE_HINT: Final = (
@@ -65,8 +67,9 @@ def read_document(text: str, origin: str) -> Document:
         root = yaml.compose(text, Loader=_BoundedLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        # Only the parser's own words: its full text quotes lines of the file, which may hold a secret.
-        words = "; ".join(part for part in (error.context, error.problem) if part)
+        # Only the parser's own words: its full text quotes lines of the file, which may hold a secret, and its words what it takes for
+        # names: of `password: *abc` those of a password.
+        words = _NAMED.sub(r"\1", "; ".join(part for part in (error.context, error.problem) if part))
         return _unreadable(
             origin, mark.line + 1 if mark else 1, "invalid_yaml", f"This is not valid YAML: {words}.", _remedy(words)
         )

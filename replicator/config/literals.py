@@ -29,12 +29,22 @@ _NO_SECRET: Final = re.compile(r"true|false|none|\d+[a-z]*", re.IGNORECASE)
 
 def literal_secrets(values: Mapping[str, Any]) -> Iterator[Path]:
     """Where the host's settings, or those of a plugin, have a text that looks like a secret and comes from no reference."""
+    yield from (path for path, _ in _found(values))
+
+
+def texts_to_mask(values: Mapping[str, Any]) -> Iterator[str]:
+    """What no message may repeat of a configuration: these texts, and addresses that stand where a name is expected."""
+    yield from (text for _, text in _found(values))
+    yield from (key for key in _keys(values) if "://" in key)
+
+
+def _found(values: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
     for path, text in _literals(values):
         # Of lineage, a user alone may be a token, too.
         in_address = _USER_IN_ADDRESS if path[:2] == ("lineage", "url") else _PASSWORD_IN_ADDRESS
         is_named_so = path[:2] == ("spark", "settings") and _is_secret(str(path[-1]), text)
         if is_named_so or in_address.search(text) or _has_assignment(path, text):
-            yield path
+            yield path, text
     for path, words in _commands(values):
         yield from _of_command(path, words)
 
@@ -46,13 +56,13 @@ def _has_assignment(path: Path, text: str) -> bool:
     return _HEADER.search(text) is not None or any(_is_secret(*found) for found in _ASSIGNED.findall(text))
 
 
-def _of_command(path: Path, words: Sequence[Any]) -> Iterator[Path]:
+def _of_command(path: Path, words: Sequence[Any]) -> Iterator[tuple[Path, str]]:
     """Arguments that follow `--token` or `-password`."""
     for at, word in enumerate(words[1:], start=1):
         before = words[at - 1]
         flag = _FLAG.fullmatch(before) if isinstance(before, str) else None
         if flag and isinstance(word, str) and not isinstance(word, Resolved) and _is_secret(flag[1], word):
-            yield (*path, at)
+            yield (*path, at), word
 
 
 def _is_secret(name: str, value: str) -> bool:
@@ -65,6 +75,17 @@ def _commands(values: Mapping[str, Any]) -> Iterator[tuple[Path, Sequence[Any]]]
     for name, command in (commands if isinstance(commands, dict) else {}).items():
         if isinstance(command, dict) and isinstance(argv := command.get("argv"), list):
             yield ("alerts", "commands", name, "argv"), argv
+
+
+def _keys(value: Any) -> Iterator[str]:
+    match value:
+        case dict():
+            for key, item in value.items():
+                yield str(key)
+                yield from _keys(item)
+        case list():
+            for item in value:
+                yield from _keys(item)
 
 
 def _literals(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:

@@ -10,14 +10,13 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from replicator.config.document import DOCUMENT_BYTES_MAX, PLACEHOLDER, Document, Path, read_document
-from replicator.config.literals import literal_secrets
+from replicator.config.literals import literal_secrets, texts_to_mask
 from replicator.config.messages import (
     Block,
     literal_secret,
     not_filled_in,
     problems_of,
     unknown_plugin,
-    value_at,
     wrong_scalar,
 )
 from replicator.config.model import ReplicatorConfig
@@ -25,7 +24,7 @@ from replicator.config.references import Resolver, environment
 from replicator.config.secrets import Resolved
 from replicator.config.shape import Shape, shape_at
 from replicator.model.errors import ConfigError, Problem, Severity
-from replicator.observability import is_sensitive_name, redact, register_secret
+from replicator.observability import is_sensitive_name, register_secret
 
 KINDS: Final = ("source", "target")
 
@@ -89,6 +88,8 @@ def load(
         raise _refusal(document.origin, document.problems)
     resolver = Resolver(document, environment() if env is None else env)
     values = resolver.resolve({key: value for key, value in document.values.items() if key not in without})
+    for exposed in texts_to_mask(values):
+        register_secret(exposed)
     models = {"source": sources, "target": targets}
     chosen, problems = _choose_plugins(document, values, models, broken)
     blocks = _blocks(document, values, chosen)
@@ -198,8 +199,6 @@ def _register_secrets(block: Block) -> None:
         is_named_so = isinstance(value, Resolved) and any(is_sensitive_name(str(part)) for part in path)
         if is_secret or is_named_so:
             register_secret(str(value))
-    for path in literal_secrets(block.values):
-        register_secret(str(value_at(block, path)))
 
 
 def _validate(block: Block, unresolved: set[Path]) -> tuple[BaseModel | None, list[Problem]]:
@@ -249,9 +248,6 @@ def _line(problem: Problem, origin: str) -> int:
 
 
 def _refusal(origin: str, problems: tuple[Problem, ...]) -> ConfigError:
-    cleaned = tuple(
-        replace(p, message=redact(p.message), action=redact(p.action) if p.action else None) for p in problems
-    )
-    count = sum(problem.severity is Severity.BLOCKING for problem in cleaned)
+    count = sum(problem.severity is Severity.BLOCKING for problem in problems)
     noun = "problem" if count == 1 else "problems"
-    return ConfigError(f"{origin} cannot be used: {count} {noun}.", problems=cleaned)
+    return ConfigError(f"{origin} cannot be used: {count} {noun}.", problems=problems)

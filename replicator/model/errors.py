@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
+from replicator.model.redaction import redact
+
 _COMMAND: Final = re.compile(r"\b(replicator [a-z]+(?: [a-z]+)?) NAME\b( TABLE\b)?")
 
 THEN_BY_ITSELF: Final = (
@@ -21,7 +23,9 @@ _LISTED_MAX: Final = 5
 
 
 class ReplicatorError(Exception):
-    """An error with a stable code and, where somebody can act, the next step.
+    """An error with a stable code and, where somebody can act, the next step. Registered secrets are masked in both.
+
+    Servers and drivers may quote what they were told, and an error goes everywhere: to terminals, logs, the state store and its readers.
 
     Args:
         message: Facts: what was expected, what was found, and where. Never row values or secrets.
@@ -31,11 +35,11 @@ class ReplicatorError(Exception):
     """
 
     def __init__(self, message: str, *, code: str, table: str | None = None, action: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = redact(message)
+        super().__init__(self.message)
         self.code = code
         self.table = table
-        self.action = action
+        self.action = None if action is None else redact(action)
 
     def __str__(self) -> str:
         prefix = f"{self.table}: " if self.table else ""
@@ -282,11 +286,14 @@ class Problem:
     is_access: bool = False
 
     def __post_init__(self) -> None:
-        """Where a problem of a table is, and what fixes it, unless it says so more exactly."""
+        """Where a problem of a table is, and what fixes it, unless it says so more exactly; registered secrets are masked."""
         if self.location is None and self.table is not None:
             object.__setattr__(self, "location", self.table)
         if self.action is None and self.sql:
             object.__setattr__(self, "action", " ".join(self.sql))
+        for name in ("message", "location", "action"):
+            if (text := getattr(self, name)) is not None:
+                object.__setattr__(self, name, redact(text))
 
     @classmethod
     def of(cls, error: TableError) -> Problem:

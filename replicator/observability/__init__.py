@@ -1,7 +1,7 @@
 """Log events with fields, from which secrets are kept out."""
 
+from replicator.model.redaction import MASK, is_sensitive_name, redact, register_secret
 from replicator.observability.logs import LogFormat, bind_context, configure_logging, get_logger
-from replicator.observability.redaction import MASK, is_sensitive_name, redact, register_secret
 
 __all__ = [
     "MASK",

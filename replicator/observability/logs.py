@@ -15,8 +15,8 @@ from structlog.contextvars import bind_contextvars as bind_context
 from structlog.contextvars import merge_contextvars
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from replicator.model.redaction import redact_mapping, redact_value
 from replicator.model.terminal import cleaned
-from replicator.observability.redaction import redact_mapping, redact_value
 
 __all__ = ["LogFormat", "bind_context", "configure_logging", "get_logger"]
 

@@ -9,11 +9,15 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from replicator.model.redaction import redact
+
 _BYTES_MAX = 20 << 20
 
 
 class LogFile:
     """Appends lines; at `_BYTES_MAX` the file becomes `<name>.1`. Lines that are not JSON are wrapped. Thread-safe.
+
+    Secrets are masked in what is wrapped; a worker's own lines have none.
 
     Lines that cannot be written (a full disk, a closed terminal) are left out and counted: the reader of a worker's pipe must continue
     reading it, or the worker would wait without end. Before the next line that can be written, a line says how many are missing.
@@ -35,7 +39,7 @@ class LogFile:
         if not line.strip():
             return
         if not line.startswith("{"):
-            line = _event("output", text=line)
+            line = _event("output", text=redact(line))
         with self._lock:
             try:
                 self._append(f"{_event('log_lines_missing', count=self._missing)}\n{line}" if self._missing else line)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from replicator.model.errors import ReplicatorError, TransientError
+from replicator.model.redaction import redact
 from replicator.runtime import messages
 from replicator.state.records import Role
 
@@ -102,7 +103,7 @@ class WorkerProcess:
                 fields = json.loads(line)
                 event = fields.pop("event")
             except (ValueError, KeyError, AttributeError):
-                self._log(json.dumps({"event": "stray_output", "role": self.role, "line": line.rstrip()[:500]}))
+                self._log(json.dumps({"event": "stray_output", "role": self.role, "line": redact(line.rstrip())[:500]}))
                 continue
             if event == messages.ERROR:
                 self.error = messages.decode_error(fields)

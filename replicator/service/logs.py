@@ -15,8 +15,8 @@ from typing import Any, Final, Literal
 from pydantic import Field, NonNegativeInt
 
 from replicator.model.errors import ConfigError
+from replicator.model.redaction import redact_mapping
 from replicator.model.status import StatusModel
-from replicator.observability.redaction import redact_mapping
 
 _LOOK_S = 0.5
 LOGS_VERSION: Final = 1

@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from replicator.model.errors import ConfigError, ReplicatorError, RequestError, TransientError, in_full
 from replicator.model.status import Code, StatusModel
-from replicator.observability import redact
 
 MEDIA_TYPE: Final = "application/problem+json"
 _NOT_FOUND: Final = frozenset({"unknown_replicator", "unknown_table", "no_log"})
@@ -68,9 +67,9 @@ def problem(error: ReplicatorError) -> HttpProblem:
         type=f"urn:replicator:error:{error.code}",
         title=error.code.replace("_", " ").capitalize(),
         status=status_of(error),
-        detail=_NO_STORE if is_of_store else redact(error.message),
+        detail=_NO_STORE if is_of_store else error.message,
         code=error.code,
-        action=_NO_STORE_ACTION if is_of_store else None if error.action is None else redact(error.action),
+        action=_NO_STORE_ACTION if is_of_store else error.action,
         table=error.table,
     )
 

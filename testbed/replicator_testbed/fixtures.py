@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from replicator.observability import redaction
+from replicator.model import redaction
 from replicator_testbed.mysql_programs import has_mysql
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_testbed.proxy import FaultProxy

@@ -12,13 +12,15 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 from rich.table import Table
 from rich.text import Text
 
 from replicator.cli import show
+from replicator.cli.entry import Commands, main
 from replicator.cli.output import CleanStream, clean_output
 from replicator.model.errors import ConfigError
-from replicator.observability import configure_logging, get_logger
+from replicator.observability import configure_logging, get_logger, register_secret
 
 EVIL = "t\x1b]0;title\x07\x1b[31m\x9b2J\u202e\r\x08x"
 SHOWN = "t?]0;title??[31m?2J???x"
@@ -78,3 +80,26 @@ def test_a_terminal_is_told_nothing_by_a_name(replicator_home: Path) -> None:
     label = rb"\x1b\[31m[a-z]+\x1b\[0m"
     assert re.search(label, said)
     assert b"\x1b" not in re.sub(label, b"", said)
+
+
+def test_the_traceback_of_a_bug_has_no_secret_and_nothing_for_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError(f"{EVIL} canary-of-a-bug")
+
+    register_secret("canary-of-a-bug")
+    monkeypatch.setattr(Commands, "invoke", fail)
+    with pytest.raises(SystemExit) as ended:
+        main(["list"])
+    said = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert "Traceback" in said
+    assert f"RuntimeError: {SHOWN} ***" in said
+
+
+@pytest.mark.usefixtures("replicator_home")
+def test_metrics_are_printed() -> None:
+    done = CliRunner().invoke(main, ["metrics"])
+    assert done.exit_code == 0, done.output
+    assert "# TYPE replicator_retries_total counter" in done.output

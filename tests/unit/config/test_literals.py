@@ -83,3 +83,54 @@ def test_a_secret_that_is_written_out_is_refused_with_its_path(block: dict[str, 
 )
 def test_what_is_no_secret_and_what_comes_from_elsewhere_is_taken(block: dict[str, Any]) -> None:
     assert found(block) == []
+
+
+def of_source(settings: str) -> str:
+    return f"name: shop\nsource: {{type: postgresql, host: h, {settings}}}\ntarget: {{type: delta, path: /x}}\n"
+
+
+def and_also(block: str) -> str:
+    return of_source('password: "${env:S}"') + block + "\n"
+
+
+MISTAKES = (
+    *(
+        of_source(f"password: {written}")
+        for written in (
+            "SECRET", "[SECRET]", "{env: SECRET}", "{SECRET: x}", '"${env:SECRET}"', '"${vault:SECRET}"', '"${SECRET}"',
+            "SECRET, password: SECRET", "!vault SECRET", "!SECRET x", "!SECRET!x y", "*SECRET", "*SECRET'", "&SECRET &x", "&a SECRET",
+            '"SECRET', "SECRET}x", "%SECRET", "@SECRET", "`SECRET", "SECRET: x", '"SECRET\\q"', '"SECRET\x07"', "|SECRET", "? SECRET",
+        )
+    ),
+    of_source("passwd: SECRET"), of_source("url: postgresql://u:SECRET@db/d"), of_source("port: SECRET"), of_source("host: postgresql://u:SECRET@db/d"),
+    "name: shop\nsource: postgresql://u:SECRET@db/d\n", "name: shop\nsource: {type: 'postgresql://u:SECRET@db/d'}\n",
+    "SECRET", "- SECRET", "PASSWORD=SECRET", "name: shop\n--- SECRET\n", "name: shop\nsource:\n\tpassword: SECRET\n",
+    '{"name": "shop", "source": {"password": "SECRET"}, }', '{"name": "shop", "source": {"password": "SECRET", "password": "SECRET"}}',
+    *(
+        and_also(f"alerts: {{webhooks: {written}}}")
+        for written in (
+            "https://h/SECRET", "[https://h/SECRET]", "{ops: https://h/SECRET}", "{ops: {url: https://h/SECRET}}",
+            "{'https://h/SECRET': {}}",
+            "{'https://h/SECRET': {url: '${env:S}'}}", "{'https://h/SECRET': }",
+        )
+    ),
+    and_also("alerts: {apprise: {ops: {url: tgram://SECRET/1}}}"),
+    and_also("alerts: {commands: {ops: page --token SECRET}}"), and_also("alerts: {commands: {ops: {argv: page --token SECRET}}}"),
+    and_also("lineage: https://u:SECRET@h"), and_also("lineage: {url: https://h, api_key: SECRET}"), and_also("password: SECRET"),
+    and_also("spark: {settings: {spark.hadoop.fs.s3a.secret.key: [SECRET]}}"),
+    and_also("spark: {settings: {spark.hadoop.fs.s3a: {secret.key: SECRET}}}"),
+    and_also("spark: {settings: spark.hadoop.fs.s3a.secret.key=SECRET}"), and_also("spark: {settings: {hadoop.fs.s3a.secret.key: SECRET}}"),
+    and_also("spark: {master: 'spark://u:SECRET@h'}"),
+)  # fmt: skip
+"""What people write who do not know references, or YAML."""
+
+
+@pytest.mark.parametrize("number", range(len(MISTAKES)))
+def test_no_mistake_in_a_file_has_its_secret_repeated(number: int) -> None:
+    # Each has a secret of its own: what one of them registers is of no help to the next one.
+    secret = f"canary-{number}-in-a-file"
+    with pytest.raises(ConfigError) as caught:
+        load(
+            MISTAKES[number].replace("SECRET", secret), sources=SOURCES, targets=TARGETS, origin="shop.yaml", env={"S": "kept elsewhere"}
+        )  # fmt: skip
+    assert secret not in f"{caught.value!r} {caught.value} {caught.value.problems}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from replicator.observability import register_secret
 from replicator.runtime import logfile
 from replicator.runtime.logfile import LogFile
 
@@ -61,3 +62,10 @@ def test_a_terminal_that_was_closed_ends_nobody_who_reads_a_pipe(tmp_path: Path)
     log = LogFile(tmp_path / "a.jsonl", gone)
     log.write("{}")
     assert (tmp_path / "a.jsonl").read_text() == "{}\n"
+
+
+def test_secrets_in_what_is_no_event_are_masked(tmp_path: Path) -> None:
+    """What a library or Java prints goes around the log's own masking."""
+    register_secret("canary-of-a-library")
+    LogFile(tmp_path / "a.jsonl").write("refused: canary-of-a-library")
+    assert "canary" not in (tmp_path / "a.jsonl").read_text()

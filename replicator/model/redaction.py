@@ -1,4 +1,4 @@
-"""Keeps registered secrets out of everything that is logged or shown."""
+"""Keeps registered secrets out of everything that is logged, stored or shown."""
 
 from __future__ import annotations
 
