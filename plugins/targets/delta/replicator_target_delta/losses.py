@@ -2,7 +2,7 @@
 
 The lane has keys and deletion vectors in memory, and may go on for long where a reader finds nothing.
 
-Where a checkpoint is gone that the log can do without, the file `_last_checkpoint` still names it, and some readers (delta-rs, DuckDB)
+Where a checkpoint was removed that the log can do without, the file `_last_checkpoint` still names it, and some readers (delta-rs, DuckDB)
 refuse the table. The file is only a hint, so it is removed. Should somebody write a better one at this moment, and that one be
 removed, readers list the log until the next checkpoint.
 """
