@@ -144,7 +144,7 @@ def verify_tls(connection: psycopg.Connection[Any], parameters: Mapping[str, Any
     Raises:
         psycopg.OperationalError: It is not.
     """
-    if parameters["sslmode"] not in ("disable", "prefer") and not connection.pgconn.ssl_in_use:
+    if parameters.get("sslmode", "prefer") not in ("disable", "prefer") and not connection.pgconn.ssl_in_use:
         raise psycopg.OperationalError(
             "the connection is not encrypted: server does not support SSL, but it is demanded"
         )

@@ -168,7 +168,10 @@ def adopted(table: TargetTable) -> TableError:
         "Another replicator has taken the table over (its target.adopt: replace).",
         code="not_ours",
         table=str(table.table),
-        action="Delete one of the two replicators, or choose another target.path.",
+        action=(
+            "Delete this replicator, or choose another target.path. Or delete the other one, move the table's folder away, and recreate "
+            "the table: replicator snapshot NAME TABLE --recreate."
+        ),
     )
 
 

@@ -1,24 +1,33 @@
 """Finds out whether the files that the newest version of a table needs are there and whole, by one listing.
 
 The lane has keys and deletion vectors in memory, and may continue for long where a reader finds nothing.
+
+Where a checkpoint was removed that the log can do without, the file `_last_checkpoint` still names it, and some readers (delta-rs, DuckDB)
+refuse the table. The file is only a hint, so it is removed. Should somebody write a better one at this moment, and that one be
+removed, readers list the log until the next checkpoint.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 from urllib.parse import unquote
 
 from replicator.model.schema import TableId
+from replicator.plugins import get_logger
 from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.target import TargetTable
 from replicator_target_delta.lane.log import DeltaLakeLogReader, LogState
 from replicator_target_delta.lane.vectors import end_of, name_of
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import LostFilesError, read_log
+from replicator_target_delta.tablelog import UUID, LostFilesError, checkpoints_of, read_log
 
 LOOK_EVERY_S: Final = 9 * 60.0
 """Between two listings of a table for an audit. A little less than an idle table is audited."""
+_HINT: Final = "_last_checkpoint"
+_log = get_logger("target.delta")
 
 
 class FileChecks:
@@ -32,21 +41,37 @@ class FileChecks:
         self._clock, self._began = clock, clock()
         self._checked: dict[TableId, float] = {}
 
-    def check(self, storage: Storage, path: str, table: TableId, direct: SupportsCheck | None) -> None:
-        """Check log and files of the table at `path`, if that is due. `direct`: what knows its files already.
+    def check(self, storage: Storage, path: str, table: TargetTable, direct: SupportsCheck | None) -> None:
+        """Check log and files of the table at `path`, if that is due, and its hint. `direct`: what knows its files already.
 
         Raises:
             DamagedLogError, LostFilesError: Readers do not find what they need.
         """
         now = self._clock()
-        if now - self._checked.get(table, self._began) < LOOK_EVERY_S:
+        if now - self._checked.get(table.table, self._began) < LOOK_EVERY_S:
             return
-        self._checked[table] = now
-        read_log(storage, path)
+        self._checked[table.table] = now
+        log = read_log(storage, path)
+        if log is not None and log.properties.get(UUID) == table.uuid:
+            _mend_hint(storage, path, table)
         if direct is None:
             check_files(storage, path)
         else:
             direct.check_files()
+
+
+def _mend_hint(storage: Storage, path: str, table: TargetTable) -> None:
+    """Remove the hint at a checkpoint, if neither that one nor a newer one is there."""
+    folder = f"{path}/_delta_log"
+    try:
+        hint = json.loads(storage.read(f"{folder}/{_HINT}"))
+    except (FileNotFoundError, ValueError):
+        return  # readers do without
+    version = hint.get("version") if isinstance(hint, dict) else None
+    # Listed after the hint was read: a checkpoint is written before the hint at it.
+    if isinstance(version, int) and max(checkpoints_of(storage.names(folder)), default=-1) < version:
+        storage.remove(f"{folder}/{_HINT}")
+        _log.warning("checkpoint_hint_removed", table=str(table.table), version=version)
 
 
 class SupportsCheck(Protocol):

@@ -108,17 +108,20 @@ def readable_below(storage: Storage, path: str, error: DamagedLogError) -> tuple
         return readable_below(storage, path, lower)
 
 
-def _read_log(storage: Storage, folder: str, below: int | None, *, is_thorough: bool) -> TableLog | None:
-    commits: set[int] = set()
+def checkpoints_of(names: Iterable[str]) -> Mapping[int, list[str]]:
+    """The complete checkpoints among the files of a log: by version, the names of each."""
     parts_of: dict[tuple[int, int], list[str]] = {}
-    names = [name for name in storage.names(folder) if below is None or name < f"{below:020}"]
     for name in names:
-        if match := _COMMIT.fullmatch(name):
-            commits.add(int(match[1]))
-        elif match := _CHECKPOINT.fullmatch(name):
+        if match := _CHECKPOINT.fullmatch(name):
             parts_of.setdefault((int(match[1]), int(match["parts"] or 1)), []).append(name)
     # One in several parts that lacks some is the remains of an attempt to write it.
-    checkpoints = {version: names for (version, parts), names in parts_of.items() if len(names) >= parts}
+    return {version: names for (version, parts), names in parts_of.items() if len(names) >= parts}
+
+
+def _read_log(storage: Storage, folder: str, below: int | None, *, is_thorough: bool) -> TableLog | None:
+    names = [name for name in storage.names(folder) if below is None or name < f"{below:020}"]
+    commits = {int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))}
+    checkpoints = checkpoints_of(names)
     if not commits and not checkpoints:
         return None
     newest = max([*commits, *checkpoints])
@@ -188,14 +191,22 @@ def _json_actions(data: bytes, *, is_thorough: bool = False) -> list[dict[str, A
 def _checkpoint_actions(storage: Storage, folder: str, names: list[str]) -> list[dict[str, Any]]:
     actions: list[dict[str, Any]] = []
     for name in names:
-        if name.endswith(".json"):
-            actions += _json_actions(storage.read(f"{folder}/{name}"))
-            continue
-        with storage.open_input(f"{folder}/{name}") as source:
-            file = pq.ParquetFile(source)
-            columns = [c for c in file.schema_arrow.names if c not in _OF_FILES]
-            for batch in file.iter_batches(columns=columns):
-                is_wanted = reduce(pc.or_, (pc.is_valid(column) for column in batch.columns))
-                rows = batch.filter(is_wanted).to_pylist(maps_as_pydicts="strict")
-                actions += [{kind: value for kind, value in row.items() if value is not None} for row in rows]
+        try:
+            actions += _actions_of_part(storage, f"{folder}/{name}")
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"its checkpoint {name} is damaged: {error}") from error
+    return actions
+
+
+def _actions_of_part(storage: Storage, path: str) -> list[dict[str, Any]]:
+    if path.endswith(".json"):
+        return _json_actions(storage.read(path))
+    actions: list[dict[str, Any]] = []
+    with storage.open_input(path) as source:
+        file = pq.ParquetFile(source)
+        columns = [c for c in file.schema_arrow.names if c not in _OF_FILES]
+        for batch in file.iter_batches(columns=columns):
+            is_wanted = reduce(pc.or_, (pc.is_valid(column) for column in batch.columns))
+            rows = batch.filter(is_wanted).to_pylist(maps_as_pydicts="strict")
+            actions += [{kind: value for kind, value in row.items() if value is not None} for row in rows]
     return actions

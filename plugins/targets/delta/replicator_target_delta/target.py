@@ -401,7 +401,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
             held = super().held(table)
             path = self._storage.table_path(table.table)
             where = building.path_of(self._storage, table, read_log(self._storage, path)) if held is None else held.path
-            self._files.check(self._storage, where, table.table, None if held is None else held.direct)
+            self._files.check(self._storage, where, table, None if held is None else held.direct)
             return history.audit(self._storage, where, table, since, is_building=where != path)
 
     def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:

@@ -59,10 +59,10 @@ class Lake:
         self.target = self.process()
         self.table = self.owned()
 
-    def process(self) -> DeltaLakeTarget:
+    def process(self, uuid: str = "u-1") -> DeltaLakeTarget:
         """A target as a new process would make it."""
         config = DeltaLakeConfig(path=str(self.folder / "lake"), **self.config)
-        return DeltaLakeTarget(config, target_context(replicator="test", uuid="u-1", epoch=1, spark=lambda: self.spark))
+        return DeltaLakeTarget(config, target_context(replicator="test", uuid=uuid, epoch=1, spark=lambda: self.spark))
 
     def owned(self, **changes: Any) -> TargetTable:
         """The table, of epoch 1 and incarnation 0 unless told otherwise."""

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from deltalake import DeltaTable
 
 import replicator_target_delta
-from replicator.model.errors import ReplicatorError
+from replicator.model.errors import Problem, ReplicatorError, TargetUnavailableError
+from replicator.model.events import DDLEvent, DDLOperation
+from replicator.plugins.target import TableOptions
+from replicator_target_delta.losses import LOOK_EVERY_S, FileChecks
+from replicator_target_delta.tablelog import TableLog, read_log
+from replicator_testbed.present import present
 
 if TYPE_CHECKING:
     from plugins.targets.delta.tests.conftest import Lake
 
 ERRORS: Final = Path(__file__).parents[4] / "docs" / "errors.md"
 NOT_PROVOKED: Final = {
-    "ddl_not_supported": "no case here yet: test_alter, test_building",
-    "not_ours": "no case here yet: test_check",
-    "schema_conflict": "test_others_statements, which recreates the table",
-    "spark_failed": "no case here yet for delta.appendOnly",
-    "state_not_readable": "test_others_statements, which recreates the table",
-    "target_file_unreadable": "no case here yet",
-    "target_occupied": "no case here yet: test_check",
     "column_name_reserved": "about the source's names, before anything is written: test_names, tests/unit",
     "comment_changed": "a notice: nothing stops",
     "journal_file_unreadable": "about the journal: a snapshot reads the rows again (tests/faults)",
@@ -47,6 +48,33 @@ NOT_PROVOKED: Final = {
 }
 """Codes whose advice has no case here, and why."""
 
+RECREATE: Final = "Recreate it: replicator snapshot test public.people --recreate."
+RECREATE_WAY: Final = "--recreate"
+Do = Callable[["Lake"], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What somebody does until the table stops: an error is raised, or a finding returned.
+
+    `advice` is what that tells the user to do, word for word; `ways` has each of its alternatives by some of its words.
+    `slow`: the ways for which Spark has to work.
+    """
+
+    code: str
+    stop: Callable[[Lake], Problem | None]
+    advice: str
+    ways: Mapping[str, Do]
+    slow: frozenset[str] = frozenset({RECREATE_WAY})
+
+
+# -- what the advice tells to do --------------------------------------------------------------------------------------
+
+
+def snapshot(lake: Lake) -> None:
+    """`snapshot`, of the one row that the source has."""
+    lake.apply(lake.update(id=1, name="a", note="x"))
+
 
 def recreate(lake: Lake) -> None:
     """`snapshot --recreate`."""
@@ -54,45 +82,388 @@ def recreate(lake: Lake) -> None:
     lake.target.read_ledger(lake.table)
     lake.target.claim(lake.table)
     lake.create()
-    again(lake)
+    snapshot(lake)
     lake.target.publish(lake.table, lake.number())
 
 
-def again(lake: Lake) -> None:
-    """A snapshot; or a batch that is retried."""
-    lake.apply(lake.insert(id=1, name="a", note="x"))
+def start(lake: Lake) -> None:
+    """What a replicator does first with a table."""
+    assert lake.target.check([lake.schema]) == []
+    lake.target.claim(lake.table)
+    lake.create()
+    snapshot(lake)
 
 
-def half_written(lake: Lake) -> None:
-    folder = lake.path / "_delta_log"
-    (folder / f"{lake.version() + 1:020}.json").write_text('{"commitInfo":{"timestamp":1,"opera')
+def move_away(lake: Lake) -> None:
+    lake.path.rename(lake.folder / "away")
 
 
-CASES: Final[dict[str, tuple[str, Callable[[Lake], object], str, Callable[[Lake], object]]]] = {
-    "half-written commit": ("target_unreadable", half_written, "--recreate", recreate),
-}
-"""The code; what provokes it; words of its advice; what they tell to do."""
+def move_away_and_start(lake: Lake) -> None:
+    move_away(lake)
+    start(lake)
 
 
-def stopped_by(lake: Lake, provoke: Callable[[Lake], object]) -> None:
-    provoke(lake)
+def move_away_and_recreate(lake: Lake) -> None:
+    move_away(lake)
+    recreate(lake)
+
+
+def choose_another_path(lake: Lake) -> None:
+    lake.folder /= "another"
+    lake.folder.mkdir()
+    lake.target = lake.process(lake.table.uuid)
+    start(lake)
+
+
+def adopt(lake: Lake) -> None:
+    lake.config["adopt"] = "replace"
+    lake.target = lake.process(lake.table.uuid)
+    start(lake)
+
+
+def restore(lake: Lake) -> None:
+    for file in (lake.folder / "saved").iterdir():
+        file.rename(lake.path / "_delta_log" / file.name)
+
+
+def no_longer_append_only(lake: Lake) -> None:
+    lake.spark.sql(f"ALTER TABLE delta.`{lake.path}` UNSET TBLPROPERTIES ('delta.appendOnly')")
+
+
+def drop_constraint(lake: Lake) -> None:
+    lake.spark.sql(f"ALTER TABLE delta.`{lake.path}` DROP CONSTRAINT c")
+    snapshot(lake)
+
+
+def compare(lake: Lake, at: int | None = None) -> None:
+    """`verify`."""
+    columns = {column.name: column.name for column in lake.schema.columns}
+    at = lake.next - 1 if at is None else at
+    with lake.target.open_state(lake.table, lake.schema, columns=columns, at=at):
+        pass
+
+
+# -- what somebody does -----------------------------------------------------------------------------------------------
+
+
+def save(lake: Lake, version: int) -> Path:
+    """The file of a version, of which a copy is kept."""
+    (lake.folder / "saved").mkdir()
+    file = lake.path / "_delta_log" / f"{version:020}.json"
+    (lake.folder / "saved" / file.name).write_bytes(file.read_bytes())
+    return file
+
+
+def cut_off(lake: Lake, version: int) -> None:
+    file = save(lake, version)
+    file.write_bytes(file.read_bytes()[:30])
+
+
+def log_of(lake: Lake) -> TableLog:
+    return present(read_log(lake.target._storage, str(lake.path)))
+
+
+def commit(lake: Lake, *actions: Mapping[str, Any]) -> None:
+    """A version by somebody else."""
+    version = max(int(file.stem) for file in (lake.path / "_delta_log").glob("*.json")) + 1
+    text = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions)
+    (lake.path / "_delta_log" / f"{version:020}.json").write_text(f"{text}\n")
+
+
+def write(lake: Lake) -> None:
+    """A batch."""
     lake.apply(lake.update(id=1, name="b", note="x"))
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_table_streams_after_its_advice_was_followed(lake: Lake, name: str) -> None:
-    code, provoke, words, follow = CASES[name]
-    lake.apply(lake.insert(id=1, name="a", note="x"))
-    schema = lake.schema
-    with pytest.raises(ReplicatorError) as caught:
-        stopped_by(lake, provoke)
-    assert caught.value.code == code, caught.value.message
-    assert words in (caught.value.action or "")
-    lake.schema = schema
+def next_process(lake: Lake) -> None:
     lake.target = lake.process()
-    follow(lake)
+    lake.table = replace(lake.table, epoch=lake.table.epoch + 1)
+
+
+def newest_commit_cut_off(lake: Lake) -> None:
+    cut_off(lake, lake.version())
+    write(lake)
+
+
+def commit_of_others_cut_off(lake: Lake) -> None:
+    folder = lake.path / "_delta_log"
+    (folder / f"{lake.version() + 1:020}.json").write_text('{"commitInfo":{"timestamp":1,"opera')
+    write(lake)
+
+
+def first_commit_cut_off(lake: Lake) -> None:
+    cut_off(lake, 0)
+    next_process(lake)
+    write(lake)
+
+
+def version_removed(lake: Lake) -> None:
+    snapshot(lake)
+    save(lake, 1).unlink()
+    next_process(lake)
+    write(lake)
+
+
+def checkpoint_cut_off(lake: Lake) -> None:
+    damage_checkpoint(lake, lambda file: file.write_bytes(file.read_bytes()[:-1]))
+
+
+def damage_checkpoint(lake: Lake, how: Callable[[Path], object]) -> None:
+    """All versions are there."""
+    snapshot(lake)
+    DeltaTable(lake.path).create_checkpoint()
+    (file,) = (lake.path / "_delta_log").glob("*.checkpoint.parquet")
+    (lake.folder / "saved").mkdir()
+    (lake.folder / "saved" / file.name).write_bytes(file.read_bytes())
+    how(file)
+    next_process(lake)
+    write(lake)
+
+
+def first_commit_cut_off_for_check(lake: Lake) -> Problem:
+    cut_off(lake, 0)
+    return the_finding(lake)
+
+
+def the_finding(lake: Lake) -> Problem:
+    (problem,) = lake.process(lake.table.uuid).check([lake.schema])
+    return problem
+
+
+def files_removed(lake: Lake) -> None:
+    for file in lake.path.glob("*.parquet"):
+        file.unlink()
+    now = [0.0]
+    lake.target._files = FileChecks(lambda: now[0])
+    now[0] += LOOK_EVERY_S
+    lake.target.audit(lake.table, None)
+
+
+def of_another(lake: Lake) -> Problem:
+    """Another replicator has a table there."""
+    lake.table = replace(lake.table, uuid="u-2")
+    lake.target = lake.process("u-2")
+    problem = the_finding(lake)
+    with pytest.raises(ReplicatorError) as caught:
+        lake.target.claim(lake.table)
+    assert (caught.value.code, caught.value.action) == (problem.code, problem.action)
+    return problem
+
+
+def adopted(lake: Lake) -> None:
+    """Another replicator takes the table over."""
+    lake.config["adopt"] = "replace"
+    lake.process("u-2").claim(replace(lake.table, uuid="u-2"))
+    del lake.config["adopt"]
+    lake.target = lake.process()
+    write(lake)
+
+
+def files_at_its_path(lake: Lake) -> None:
+    lake.path.rename(lake.folder / "gone")
+    lake.path.mkdir()
+    (lake.path / "notes.txt").write_text("x")
+    lake.target = lake.process()
+    lake.target.claim(lake.table)
+    lake.create()
+
+
+def file_at_its_path(lake: Lake) -> Problem:
+    lake.path.rename(lake.folder / "gone")
+    lake.path.write_text("x")
+    return the_finding(lake)
+
+
+def table_removed(lake: Lake) -> None:
+    lake.path.rename(lake.folder / "gone")
+    with suppress(TargetUnavailableError):
+        write(lake)  # it is retried
+    write(lake)
+
+
+def column_dropped(lake: Lake) -> None:
+    metadata = dict(log_of(lake).metadata)
+    shape = json.loads(metadata["schemaString"])
+    fields = [field for field in shape["fields"] if field["name"] != "note"]
+    commit(lake, {"metaData": {**metadata, "schemaString": json.dumps({**shape, "fields": fields})}})
+    write(lake)
+
+
+def settings_changed(lake: Lake) -> None:
+    lake.table = replace(lake.table, options=TableOptions(source_timestamp=True))
+    lake.target = lake.process()
+    write(lake)
+
+
+def altered_too_much(lake: Lake) -> None:
+    lake.event(DDLEvent(operation=DDLOperation.ALTER_TABLE, table=lake.schema.table, schema=lake.schema))
+
+
+def append_only(lake: Lake) -> None:
+    lake.spark.sql(f"ALTER TABLE delta.`{lake.path}` SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
+    write(lake)
+
+
+def constraint(lake: Lake) -> None:
+    lake.spark.sql(f"ALTER TABLE delta.`{lake.path}` ADD CONSTRAINT c CHECK (name <> 'b')")
+    write(lake)
+
+
+def compared_with_the_past(lake: Lake) -> None:
+    compare(lake, at=-1)
+
+
+LOG: Final = (
+    "Restore the log, or move the folder away and recreate the table: replicator snapshot NAME TABLE --recreate."
+)
+COMMIT: Final = (
+    "Restore the file, or recreate the table: replicator snapshot NAME TABLE --recreate. Then the file gets another name, and the table "
+    "continues without it."
+)
+CASES: Final = {
+    "newest commit cut off": Case(
+        code="target_unreadable",
+        stop=newest_commit_cut_off,
+        advice=COMMIT,
+        ways={"Restore the file": restore, RECREATE_WAY: recreate},
+    ),
+    "commit of others cut off": Case(
+        code="target_unreadable", stop=commit_of_others_cut_off, advice=COMMIT, ways={RECREATE_WAY: recreate},
+        slow=frozenset(),
+    ),
+    "first commit cut off": Case(
+        code="target_unreadable",
+        stop=first_commit_cut_off,
+        advice=LOG,
+        ways={"Restore the log": restore, "move the folder away": move_away_and_recreate},
+    ),
+    "first commit cut off before a start": Case(
+        code="target_unreadable",
+        stop=first_commit_cut_off_for_check,
+        advice="Move the folder away.",
+        ways={"Move the folder away": move_away_and_start},
+    ),
+    "version removed": Case(
+        code="target_unreadable",
+        stop=version_removed,
+        advice=LOG,
+        ways={"Restore the log": restore, "move the folder away": move_away_and_recreate},
+        slow=frozenset({"Restore the log", "move the folder away"}),
+    ),
+    **{
+        f"checkpoint {how}": Case(
+            code="target_unreadable",
+            stop=stop,
+            advice=LOG,
+            ways={"Restore the log": restore, "move the folder away": move_away_and_recreate},
+            slow=frozenset({"Restore the log", "move the folder away"}),
+        )
+        for how, stop in {"cut off": checkpoint_cut_off}.items()
+    },
+    "data files removed": Case(
+        code="target_file_unreadable",
+        stop=files_removed,
+        advice="Something else removed or changed files of the table. Recreate it: replicator snapshot NAME TABLE --recreate.",
+        ways={RECREATE_WAY: recreate},
+    ),
+    "another replicator's": Case(
+        code="not_ours",
+        stop=of_another,
+        advice="Choose another target.path, move the table away, or set target.adopt: replace to lose its content.",
+        ways={"another target.path": choose_another_path, "move": move_away_and_start, "target.adopt: replace": adopt},
+        slow=frozenset({"target.adopt: replace"}),
+    ),
+    "taken over": Case(
+        code="not_ours",
+        stop=adopted,
+        advice=(
+            "Delete this replicator, or choose another target.path. Or delete the other one, move the table's folder away, and recreate "
+            "the table: replicator snapshot NAME TABLE --recreate."
+        ),
+        ways={"another target.path": choose_another_path, "move the table's folder away": move_away_and_recreate},
+    ),
+    "files at its path": Case(
+        code="target_occupied",
+        stop=files_at_its_path,
+        advice="Move the folder away, or choose another target.path.",
+        ways={"Move the folder away": move_away_and_start, "another target.path": choose_another_path},
+    ),
+    "a file at its path": Case(
+        code="target_occupied",
+        stop=file_at_its_path,
+        advice="Move it away, or choose another target.path.",
+        ways={"Move it away": move_away_and_start, "another target.path": choose_another_path},
+    ),
+    "table removed": Case(
+        code="schema_conflict",
+        stop=table_removed,
+        advice=RECREATE,
+        ways={RECREATE_WAY: recreate},
+        slow=frozenset(),
+    ),
+    "column dropped": Case(
+        code="schema_conflict",
+        stop=column_dropped,
+        advice="Run `replicator snapshot NAME TABLE --recreate`.",
+        ways={RECREATE_WAY: recreate},
+    ),
+    "settings changed": Case(
+        code="schema_conflict", stop=settings_changed, advice=RECREATE, ways={RECREATE_WAY: recreate}
+    ),
+    "constraint added": Case(
+        code="schema_conflict",
+        stop=constraint,
+        advice="Drop it (ALTER TABLE … DROP CONSTRAINT …). Then run `replicator snapshot NAME TABLE`.",
+        ways={"DROP CONSTRAINT": drop_constraint},
+        slow=frozenset({"DROP CONSTRAINT"}),
+    ),
+    "altered too much": Case(
+        code="ddl_not_supported", stop=altered_too_much, advice=RECREATE, ways={RECREATE_WAY: recreate}
+    ),
+    "append-only": Case(
+        code="spark_failed",
+        stop=append_only,
+        advice="Run ALTER TABLE … UNSET TBLPROPERTIES ('delta.appendOnly') on it. The batch is retried automatically.",
+        ways={"UNSET TBLPROPERTIES": no_longer_append_only},
+        slow=frozenset({"UNSET TBLPROPERTIES"}),
+    ),
+    "compared with the past": Case(
+        code="state_not_readable",
+        stop=compared_with_the_past,
+        advice="Run the command again.",
+        ways={"Run the command again": compare},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        pytest.param(name, way, marks=[pytest.mark.slow] if way in case.slow else [])
+        for name, case in CASES.items()
+        for way in case.ways
+    ],
+)
+def test_the_table_streams_after_its_advice_was_followed(new_lake: Callable[..., Lake], name: str, way: str) -> None:
+    case, lake = CASES[name], new_lake(engine="auto")
+    snapshot(lake)
+    assert stopped(lake, case) == (case.code, case.advice)
+    assert way in case.advice
+    lake.target = lake.process(lake.table.uuid)
+    case.ways[way](lake)
     lake.apply(lake.update(id=1, name="c", note="y"), lake.insert(id=2, name="d", note="z"))
     assert lake.rows() == {(1, "c", "y"), (2, "d", "z")}
+    compare(lake)
+
+
+def stopped(lake: Lake, case: Case) -> tuple[str, str | None]:
+    """Code and advice."""
+    try:
+        problem = case.stop(lake)
+    except ReplicatorError as error:
+        return error.code, error.action
+    found = present(problem)
+    return found.code, found.action
 
 
 def test_every_code_has_a_case_or_a_reason() -> None:
@@ -101,4 +472,4 @@ def test_every_code_has_a_case_or_a_reason() -> None:
     for module in Path(replicator_target_delta.__file__).parent.rglob("*.py"):
         texts = (node.value for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Constant))
         found |= {text for text in texts if isinstance(text, str)} & known
-    assert found == {code for code, *_ in CASES.values()} | set(NOT_PROVOKED)
+    assert found == {case.code for case in CASES.values()} | set(NOT_PROVOKED)

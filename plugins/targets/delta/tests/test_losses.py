@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from plugins.targets.delta.tests.test_lane import ITEMS, Bare, item
 from replicator.model.errors import TargetDamagedError
@@ -22,6 +24,7 @@ from replicator_target_delta.lane import rewrite
 from replicator_target_delta.losses import LOOK_EVERY_S, FileChecks, check_files
 from replicator_target_delta.tablelog import LostFilesError
 from replicator_target_delta.target import DeltaLakeTarget
+from replicator_testbed.delta import read_by_duckdb, read_delta, rows_of
 from replicator_testbed.present import present
 
 DATA, VECTORS = "*.parquet", "deletion_vector_*.bin"
@@ -137,7 +140,7 @@ def test_an_audit_lists_files_now_and_then_only(bare: Bare, monkeypatch: pytest.
     for moment in (0.0, LOOK_EVERY_S - 1, LOOK_EVERY_S, LOOK_EVERY_S + 1, 2 * LOOK_EVERY_S):
         now[0] = moment
         try:
-            checks.check(bare.storage, str(bare.path), ITEMS.table, None)
+            checks.check(bare.storage, str(bare.path), bare.table, None)
         except LostFilesError:
             continue
     assert len(listed) == 2
@@ -175,16 +178,14 @@ def test_a_verification_says_which_file_it_misses(bare: Bare, pattern: str, how:
     assert caught.value.code == "target_file_unreadable"
 
 
-def checkpointed(bare: Bare) -> Path:
-    """Make a checkpoint, by delta-rs, and remove the versions that it replaces; its file."""
-    from deltalake import DeltaTable
-
+def checkpointed(bare: Bare, *, keeps_versions: bool = False) -> Path:
+    """Make a checkpoint, by delta-rs, and remove the versions that it replaces, unless they are kept; its file."""
     DeltaTable(bare.path).create_checkpoint()
     newest = max(bare.log.glob("*.json"))
     for file in bare.log.glob("*.json"):
-        if file != newest:
+        if file != newest and not keeps_versions:
             file.unlink()
-    (checkpoint,) = bare.log.glob("*.checkpoint.parquet")
+    checkpoint = max(bare.log.glob("*.checkpoint.parquet"))
     assert pq.read_metadata(checkpoint).num_rows
     return checkpoint
 
@@ -199,6 +200,49 @@ def test_an_audit_finds_that_a_checkpoint_is_gone_that_readers_need(
     with pytest.raises(TargetDamagedError) as caught:
         audit_now(bare, monkeypatch)
     assert caught.value.code == "target_unreadable"
+
+
+@pytest.mark.parametrize("how", [emptied, cut_off])
+def test_an_audit_names_a_checkpoint_that_readers_do_not_understand(
+    bare: Bare, monkeypatch: pytest.MonkeyPatch, how: Lose
+) -> None:
+    checkpoint = checkpointed(bare, keeps_versions=True)
+    how(checkpoint)
+    with pytest.raises(TargetDamagedError, match=checkpoint.name) as caught:
+        audit_now(bare, monkeypatch)
+    assert caught.value.code == "target_unreadable"
+
+
+@pytest.mark.parametrize("has_older", [False, True])
+def test_readers_find_the_table_again_after_a_checkpoint_was_removed(
+    bare: Bare, monkeypatch: pytest.MonkeyPatch, *, has_older: bool
+) -> None:
+    checkpointed(bare, keeps_versions=not has_older)
+    bare.apply(insert(0, item(9)))
+    if has_older:
+        checkpointed(bare, keeps_versions=True)
+    newest = max(bare.log.glob("*.checkpoint.parquet"))
+    newest.unlink()
+    with pytest.raises(DeltaError, match="_last_checkpoint"):
+        read_delta(bare.path, ["id"])
+    audit_now(bare, monkeypatch)
+    assert not (bare.log / "_last_checkpoint").exists()
+    for read in (read_delta, read_by_duckdb):
+        assert sorted(rows_of(read(bare.path, ["id"]))) == [(i,) for i in (0, *range(2, 8), 9)]
+
+
+def test_a_hint_at_an_older_checkpoint_stays_as_it_is(bare: Bare, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpointed(bare, keeps_versions=True)
+    hint = bare.log / "_last_checkpoint"
+    text = hint.read_text()
+    bare.apply(insert(0, item(9)))
+    older = min(bare.log.glob("*.checkpoint.parquet"))
+    checkpointed(bare, keeps_versions=True)
+    older.unlink()
+    hint.write_text(text)
+    audit_now(bare, monkeypatch)
+    assert hint.read_text() == text
+    assert len(list(rows_of(read_delta(bare.path, ["id"])))) == 8
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"version":99,"size":3}'])
