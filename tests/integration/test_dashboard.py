@@ -26,6 +26,8 @@ from replicator.state.records import (
     Desired,
     ErrorRecord,
     RequestKind,
+    Segment,
+    SegmentFile,
     SnapshotProgress,
     Stage,
     TableRecord,
@@ -66,6 +68,7 @@ def store(home: Path, now: datetime) -> Iterator[StateStore]:
     _record_points(home, now)
     _shop(store, home, now)
     lease = present(store.acquire_lease("billing", holder_id(), 3600))
+    _seal(store, "billing", lease.epoch, now)
     store.put_tables("billing", lease.epoch, [TableRecord(table=INVOICES, incarnation=1, stage=Stage.STREAMING)])
     record = AppliedRecord(table=INVOICES, incarnation=1, rows=182_733, snapshot_rows=90_000, copy=TargetCopy.WHOLE)
     store.put_applied("billing", lease.epoch, [record])
@@ -102,6 +105,7 @@ def _shop(store: StateStore, home: Path, now: datetime) -> None:
         action="Run: replicator ddl accept NAME TABLE",
         at=now,
     )
+    _seal(store, "shop", lease.epoch, now - timedelta(minutes=42), now, behind=EVENTS)
     progress = SnapshotProgress(rows=1_250_000, estimated_rows=4_000_000, started_at=now)
     store.put_tables(
         "shop",
@@ -126,11 +130,26 @@ def _shop(store: StateStore, home: Path, now: datetime) -> None:
     )
 
 
+def _seal(store: StateStore, name: str, epoch: int, *moments: datetime, behind: TableId | None = None) -> None:
+    """Seal a segment without rows at each moment but the last; in that one a table has a change, if one is to be behind."""
+    for number, at in enumerate(moments, start=1):
+        is_last = number == len(moments) and behind is not None
+        file = SegmentFile(
+            table=behind or EVENTS, incarnation=1, schema_fingerprint="0" * 16, uri="file:///j/0.parquet", rows=1, bytes=100,
+            sha256="ab" * 32, first=0, last=0, snapshot_rows=0, has_absent=False, has_key_changes=False,
+        )  # fmt: skip
+        segment = Segment(
+            id=number, first=0, last=0 if is_last else -1, epoch=epoch, offset=None, source_time=at, ring=(),
+            files=(file,) if is_last else (), events=(), sealed_at=at,
+        )  # fmt: skip
+        store.seal(name, epoch, [segment], tables=[])
+
+
 def _report(store: StateStore) -> None:
     """What workers say of both. It counts for half a minute."""
     now = store.now()
     store.put_report("billing", CaptureReport(source_time=now, retained_bytes=48 << 20, clock_ahead_s=0.0))
-    store.put_report("billing", ApplyReport(tables={str(INVOICES): AppliedTable(source_time=now)}))
+    store.put_report("billing", ApplyReport(tables={str(INVOICES): AppliedTable()}))
     store.put_report(
         "shop",
         CaptureReport(
@@ -138,8 +157,7 @@ def _report(store: StateStore) -> None:
             log_bytes_left=3 << 30, log_bytes_max=4 << 30, log_bytes_per_s=400_000.0,
         ),
     )  # fmt: skip
-    late = now - timedelta(minutes=42)
-    tables = {str(ORDERS): AppliedTable(source_time=now), str(EVENTS): AppliedTable(source_time=late)}
+    tables = {str(ORDERS): AppliedTable(), str(EVENTS): AppliedTable()}
     store.put_report("shop", ApplyReport(tables=tables))
 
 

@@ -53,7 +53,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, now: datetime) -> Path:
     store.create_replicator("shop", "name: shop\n", str(home / "journal"))
     lease = present(store.acquire_lease("shop", holder_id(), 600))
     store.put_tables("shop", lease.epoch, [TableRecord(table=ORDERS, incarnation=1, stage=Stage.STREAMING)])
-    record = AppliedRecord(table=ORDERS, incarnation=1, rows=10, source_time=now, copy=TargetCopy.WHOLE)
+    record = AppliedRecord(table=ORDERS, incarnation=1, rows=10, copy=TargetCopy.WHOLE)
     store.put_applied("shop", lease.epoch, [record])
     store.release_lease(lease)
     store.set_desired("shop", Desired.PAUSED)

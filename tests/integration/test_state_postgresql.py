@@ -151,8 +151,8 @@ def test_records_round_trip(store: StateStore) -> None:
     assert store.feed_tables("r") == {A: 9}
     assert store.feed_end("r", A) == 9
     assert (store.tables("r"), store.requests("r"), store.journal_bytes("r")) == ([record], [], 20)
-    applied = AppliedRecord(table=A, incarnation=1, last_applied=4, source_time=NOW)
-    report = ApplyReport(tables={"public.a": AppliedTable(source_time=NOW)})
+    applied = AppliedRecord(table=A, incarnation=1, last_applied=4)
+    report = ApplyReport(tables={"public.a": AppliedTable()})
     for _ in range(2):
         store.put_applied("r", 1, [applied])
         store.put_report("r", report)
