@@ -327,10 +327,14 @@ class Captured(Sealed):
         running.wait_until(
             lambda: all(self.stage(t) is Stage.STREAMING for t in wanted),
             lambda: (
-                f"all tables have their snapshots; now {[(r.table, r.stage, r.snapshot, r.error) for r in self.store.tables(self.name)]},"
-                f" {running.control.status}"
+                f"all tables have their snapshots; {self._unfinished()} have not, {running.control.status}"
             ),
         )
+
+    def _unfinished(self) -> list[tuple[str, str, object, object]]:
+        """The tables without a snapshot: an assertion's text is cut off where it is long."""
+        records = (r for r in self.store.tables(self.name) if r.stage is not Stage.STREAMING)
+        return [(r.table.name, r.stage.value, r.error, r.snapshot) for r in records]
 
     def close(self) -> None:
         """Close the store."""
