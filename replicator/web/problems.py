@@ -52,7 +52,7 @@ def status_of(error: ReplicatorError) -> int:
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Statuses that a route may answer with, for the OpenAPI document: these, and those with which any request may be refused."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/HttpProblem"}}}
-    all_statuses = sorted({401, 403, 413, 415, 421, 429, 500, *statuses})
+    all_statuses = sorted({400, 401, 403, 413, 415, 421, 429, 500, *statuses})
     return {
         status: {"description": HTTPStatus(status).phrase, "model": HttpProblem, "content": content}
         for status in all_statuses

@@ -326,9 +326,7 @@ class Captured(Sealed):
         wanted = tables or tuple(self.tables)
         running.wait_until(
             lambda: all(self.stage(t) is Stage.STREAMING for t in wanted),
-            lambda: (
-                f"all tables have their snapshots; {self._unfinished()} have not, {running.control.status}"
-            ),
+            lambda: f"all tables have their snapshots; {self._unfinished()} have not, {running.control.status}",
         )
 
     def _unfinished(self) -> list[tuple[str, str, object, object]]:

@@ -23,7 +23,7 @@ from replicator_source_mysql.values import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """What to read of a table: the schema's columns, the texts of the key's parts, and what proves that they tell them apart.
+    """Columns to read of a table: those of the schema, the texts of the key's parts, and what proves that they tell them apart.
 
     Attributes:
         schema: As the host knows it.

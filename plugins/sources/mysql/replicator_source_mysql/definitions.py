@@ -54,7 +54,7 @@ SELECT event_object_schema, event_object_table, trigger_schema, trigger_name, ac
 
 
 def defines_nothing(query: Query, flavor: Flavor) -> bool:
-    """Whether a statement leaves every table, view, routine and trigger as it is defined."""
+    """Return whether a statement leaves every table, view, routine and trigger as it is defined."""
     reader = Reader(query, flavor, is_lower_case=False)
     try:
         if reader.is_at_end:
@@ -93,7 +93,10 @@ class KnownDefinitions:
         self._found = None
 
     def at(self, file: str, pos: int) -> Definitions | None:
-        """What a statement met that ends at this byte of the log; None if it cannot be proven. What was read just now serves again."""
+        """Return the definitions that a statement met which ends at this byte of the log; None if they cannot be proven.
+
+        What was read just now serves again.
+        """
         if self._found is None or self.clock() - self._read_at > _FRESH_S:
             with self.use("reading views, routines and triggers") as connection:
                 self._found = read_definitions(connection, file, pos)
@@ -117,7 +120,7 @@ def read_definitions(connection: Connection, file: str, pos: int) -> Definitions
 
 
 def _sees_all(connection: Connection) -> bool:
-    """Whether our account sees every definition: by privileges on all databases, none of which is revoked for some."""
+    """Return whether our account sees every definition: by privileges on all databases, none of which is revoked for some."""
     grants = [row[0] for row in rows_of(connection, "SHOW GRANTS")]
     granted = global_privileges(grants)
     return not any(g.startswith("REVOKE") for g in grants) and (_ALL in granted or granted >= _NEEDED)
@@ -139,7 +142,7 @@ def _read(connection: Connection) -> Definitions:
 
 
 def _is_quiet(connection: Connection, file: str, pos: int, end: LogEnd) -> bool:
-    """Whether nothing is defined in the log from this byte up to its end."""
+    """Return whether nothing is defined in the log from this byte up to its end."""
     if not file or (file_number(file), pos) > end.position:
         return False
     left = _EVENTS_MAX

@@ -106,7 +106,7 @@ def read_tables(
 
 
 def hidden_tables(connection: Connection, missing: Collection[TableId]) -> list[TableId]:
-    """Those of tables that the catalogue does not show to this account, but InnoDB has: a privilege on them is missing.
+    """Return those of the tables that the catalogue does not show to this account, but InnoDB has: a privilege on them is missing.
 
     InnoDB's names tell it with PROCESS, and for sure in ASCII only. Both are asked again, as a table may be dropped or made meanwhile.
     """

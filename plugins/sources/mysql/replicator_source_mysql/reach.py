@@ -1,4 +1,4 @@
-"""Which tables a statement in the log may have changed, by what the server has: views, routines, triggers, cascades. Pure.
+"""Finds the tables that a statement in the log may have changed, by what the server has: views, routines, triggers, cascades. Pure.
 
 Nothing is parsed. A statement can reach an object only if the object's name stands in its text, or in the text of a view,
 routine or trigger that it reaches; rows of a table are also changed by the triggers of tables that are reached, and by the
@@ -43,7 +43,7 @@ class Definition:
 
 @dataclass(frozen=True, kw_only=True)
 class Definitions:
-    """What a server has.
+    """Definitions of a server.
 
     Attributes:
         tables: Kind and engine of every table, and the kind of every view.
@@ -160,7 +160,7 @@ class Words:
         self.is_vague = bool(self._odd)
 
     def has(self, name: str) -> bool:
-        """Whether this may be a name in the text. One without a letter or digit of ASCII always may."""
+        """Return whether this may be a name in the text. One without a letter or digit of ASCII always may."""
         return all(self._has_part(part) for part in _parts(name))
 
     def _has_part(self, part: str) -> bool:
@@ -171,7 +171,7 @@ class Words:
 
 
 def _may_be_same(one: str, other: str) -> bool:
-    """Whether two words may be the same name: the server may take é for e, and a byte that is no text in its character set for anything."""
+    """Return whether two words may be one name: to the server é may be e, and a byte that is no text in its character set anything."""
     if one.isascii():
         one, other = other, one
     first, last = _ascii_ends(one)
@@ -182,7 +182,7 @@ def _may_be_same(one: str, other: str) -> bool:
 
 
 def _ascii_ends(word: str) -> tuple[str, str]:
-    """What stands before the first, and after the last letter that is not ASCII."""
+    """Return the text before the first, and after the last letter that is not ASCII."""
     parts = _NOT_ASCII.split(word)
     return parts[0], parts[-1]
 

@@ -126,7 +126,7 @@ def read_facts(connection: Connection) -> ServerFacts:
 
 
 def global_privileges(grants: Iterable[str]) -> set[str]:
-    """What lines of SHOW GRANTS give on all databases."""
+    """Return the privileges that lines of SHOW GRANTS give on all databases."""
     found: set[str] = set()
     for grant in grants:
         if match := re.match(r"GRANT (.*?) ON \*\.\* TO ", grant):

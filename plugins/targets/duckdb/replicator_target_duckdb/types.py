@@ -11,24 +11,11 @@ import pyarrow.compute as pc
 
 from replicator.model.errors import UnsupportedTypeError
 from replicator.model.schema import Column, type_to_text
+from replicator.plugins.kit.duckdb import canonical
 from replicator.plugins.kit.lake.layout import Layout
+from replicator.plugins.kit.lake.needed import EngineNeededError
 
 _DIGITS_MAX: Final = 38
-_NAMES: Final = {
-    pa.bool_(): "BOOLEAN",
-    pa.int8(): "TINYINT",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INTEGER",
-    pa.int64(): "BIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.string(): "VARCHAR",
-    pa.binary(): "BLOB",
-    pa.date32(): "DATE",
-    pa.time64("us"): "TIME",
-    pa.timestamp("us"): "TIMESTAMP",
-    pa.timestamp("us", tz="UTC"): "TIMESTAMPTZ",
-}
 
 
 def type_name(type_: pa.DataType) -> str:
@@ -37,12 +24,9 @@ def type_name(type_: pa.DataType) -> str:
     Raises:
         UnsupportedTypeError: There is none.
     """
-    stored = stored_type(type_)
-    if pa.types.is_list(stored):
-        return f"{type_name(stored.value_type)}[]"
-    if pa.types.is_decimal(stored):
-        return f"DECIMAL({stored.precision}, {stored.scale})"
-    return _NAMES[stored]
+    if pa.types.is_list(type_):
+        return f"{type_name(type_.value_type)}[]"
+    return "TIME" if pa.types.is_time64(type_) else canonical.type_name(stored_type(type_))
 
 
 def stored_type(type_: pa.DataType) -> pa.DataType:
@@ -53,11 +37,10 @@ def stored_type(type_: pa.DataType) -> pa.DataType:
     """
     if pa.types.is_list(type_):
         return pa.list_(stored_type(type_.value_type))
-    if pa.types.is_decimal(type_):
-        return pa.decimal128(type_.precision, type_.scale) if _is_short(type_) else pa.string()
-    if type_ not in _NAMES:
-        raise UnsupportedTypeError(f"DuckDB has no type for {type_to_text(type_)}.", code="unsupported_type")
-    return type_
+    try:
+        return type_ if pa.types.is_time64(type_) else canonical.stored_type(type_)
+    except EngineNeededError as error:
+        raise UnsupportedTypeError(f"DuckDB has no type for {type_to_text(type_)}.", code="unsupported_type") from error
 
 
 def as_stored(array: pa.Array) -> pa.Array:
@@ -91,10 +74,6 @@ def changes_of(column: Column) -> Sequence[str]:
     if pa.types.is_decimal(type_) and kept == pa.string():
         return [f"{column.source_type} becomes text: DuckDB's decimals have at most {_DIGITS_MAX} digits."]
     return []
-
-
-def _is_short(type_: pa.DataType) -> bool:
-    return bool(type_.precision <= _DIGITS_MAX and 0 <= type_.scale <= type_.precision)
 
 
 def literal(value: object, type_: pa.DataType) -> str:
