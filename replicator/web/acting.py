@@ -97,7 +97,7 @@ def router(access: Access) -> APIRouter:
         summary="Take new snapshots",
         status_code=HTTPStatus.ACCEPTED,
         response_model=RequestedDocument,
-        responses=refusals(404, 422, 503),
+        responses=refusals(404, 409, 422, 503),
     )
     @demands(TokenScope.OPERATE)
     async def snapshot(name: Name, asked: Annotated[SnapshotRequest, Body()] = SnapshotRequest()) -> Response:  # noqa: B008 (frozen)
@@ -109,7 +109,7 @@ def router(access: Access) -> APIRouter:
         summary="Start at a new position of the log",
         status_code=HTTPStatus.ACCEPTED,
         response_model=RequestedDocument,
-        responses=refusals(404, 422, 503),
+        responses=refusals(404, 409, 422, 503),
     )
     @demands(TokenScope.OPERATE)
     async def restart(name: Name, asked: Annotated[RestartRequest, Body()] = RestartRequest()) -> Response:  # noqa: B008 (frozen)
