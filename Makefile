@@ -8,13 +8,14 @@ PYTEST_ARGS ?=
 # One more than there are cores, because tests also wait; each has a Spark and database servers of its own, some 5 GB.
 TEST_PROCESSES ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); room=$$(($$(getconf _PHYS_PAGES) / 1024 * $$(getconf PAGE_SIZE) / (5 << 20))); \
 	wanted=$$((cores + 1 < room ? cores + 1 : room)); echo $$((wanted > 2 ? wanted : 2)))
+PYTEST_DEFAULT = $(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder -m "not matrix and not soak and not bench"
 # What `make demo` replicates to: delta, bigquery or duckdb.
 SOURCE ?= postgresql
 TARGET ?= delta
 # How long each part of `make bench-long` measures.
 MINUTES ?= 60
 
-.PHONY: help setup demo test check format bench bench-long soak versions docs lock clean
+.PHONY: help setup demo test test-fast test-servers test-lake test-walks check format bench bench-long soak versions docs lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -26,8 +27,20 @@ demo:  ## Replicate a live database, kill -9 half-way, compare (SOURCE=mysql: fr
 	@PYTHON="$(PYTHON)" tools/setup.sh $(if $(filter postgresql,$(SOURCE)),--without-servers)
 	@$(BIN)/replicator demo --source $(SOURCE) --target $(TARGET)
 
-test: setup  ## Run every suite that is not slow, some files at a time; ends with pytest's summary
-	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow and not soak and not bench" $(PYTEST_ARGS)
+test: setup  ## Run the tests that are not of the matrix, in all layers; ends with pytest's summary
+	@$(PYTEST_DEFAULT) $(PYTEST_ARGS)
+
+test-fast: setup  ## Only those that need no server and no JVM
+	@$(PYTEST_DEFAULT) --layer fast $(PYTEST_ARGS)
+
+test-servers: setup  ## Only those against database servers
+	@$(PYTEST_DEFAULT) --layer servers $(PYTEST_ARGS)
+
+test-lake: setup  ## Only those of targets: Delta, Spark, BigQuery's emulator, DuckDB
+	@$(PYTEST_DEFAULT) --layer lake $(PYTEST_ARGS)
+
+test-walks: setup  ## Only those that use the product from outside, and kill it
+	@$(PYTEST_DEFAULT) --layer walks $(PYTEST_ARGS)
 
 check: setup  ## Lint, format, types (of the tests too), layers
 	$(BIN)/ruff check
@@ -48,7 +61,7 @@ bench-long: setup  ## Run the product for an hour in each of two parts, each und
 	@$(BIN)/python -m benchmarks hour_tables --minutes $(MINUTES) --output .benchmarks/hour_tables
 
 soak: setup  ## The long runs: slow suites, every crash point, and hours of random kill -9 under load
-	@$(BIN)/pytest -m "slow or soak" --timeout=0 $(PYTEST_ARGS)
+	@$(BIN)/pytest -m "matrix or soak" --timeout=0 $(PYTEST_ARGS)
 
 versions: setup  ## Run the sources' tests on other versions of the servers, as far as packages exist (VERSIONS=mysql-8.0,…)
 	@$(BIN)/python tools/server_versions.py $(PYTEST_ARGS)

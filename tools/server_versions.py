@@ -222,7 +222,7 @@ def run(name: str, server: Server, arguments: Sequence[str]) -> str:
     if not folder.exists():
         server.unpack(folder)
     named = folder / "bin" if server.variable == "REPLICATOR_TEST_POSTGRESQL" else folder
-    marks = "not slow and not soak and not bench"
+    marks = "not soak and not bench"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marks]
     command += ["-k", server.only, *(f"--deselect={test}" for test in server.lacks), *arguments, *server.tests]
     log = CACHE / f"{name}.log"

@@ -33,7 +33,7 @@ class SnapshotContract(TargetSuite):
         assert {r.values["id"] for r in copy.stored() if r.is_deleted} == ({3, 4} if deletes == "soft" else set())
         assert copy.restart().last_applied == 13
 
-    @pytest.mark.parametrize("deletes", ["hard", pytest.param("soft", marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("deletes", ["hard", pytest.param("soft", marks=pytest.mark.matrix)])
     def test_rows_that_are_read_again_are_as_they_were_read(
         self, harness: TargetHarness, tmp_path: Path, deletes: Literal["hard", "soft"]
     ) -> None:

@@ -44,19 +44,21 @@ class Processes:
         """Processor time of them all until now, with that of their children that ended."""
         ticks = 0
         alive: dict[tuple[int, str], bool] = {}
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
+        ours = {os.getpid()}
+        # Parents before children, as a rule: numbers grow.
+        for pid in sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
+            entry = Path("/proc", str(pid))
             try:
                 fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-                key = (int(entry.name), fields[19])
+                key = (pid, fields[19])
                 if key not in self._ours:
-                    is_ours = self._sought in (entry / "environ").read_bytes().split(b"\0")
-                    self._ours[key] = is_ours or int(entry.name) == os.getpid()
-            except OSError:  # it ended meanwhile, or is not ours
+                    is_marked = self._sought in (entry / "environ").read_bytes().split(b"\0")
+                    self._ours[key] = is_marked or pid in ours or int(fields[1]) in ours
+            except OSError:  # it ended meanwhile, or belongs to somebody else
                 continue
             alive[key] = self._ours[key]
             if alive[key]:
+                ours.add(pid)
                 ticks += sum(int(field) for field in fields[11:15])
         self._ours = alive
         return ticks / TICKS

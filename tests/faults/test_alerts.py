@@ -22,7 +22,7 @@ alerts:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_webhook_that_hangs_holds_no_change_up(rig: Rig, writer: ShopWriter, target_tables: TargetTables) -> None:
     with receiving() as receiver:
         receiver.answer = receiver.hang

@@ -94,7 +94,7 @@ OTHERS = ("mariadb", "mysql", "mysql_without_gtids")
 def cases(*quick: str) -> list[Any]:
     """Every source with BigQuery, and PostgreSQL with Delta, whose Spark takes its time; what is not quick is slow."""
     kinds = [("postgresql", "bigquery"), *((kind, "bigquery") for kind in OTHERS), ("postgresql", "delta")]
-    return [pytest.param(*c, marks=() if c[0] in quick and c[1] == "bigquery" else pytest.mark.slow) for c in kinds]
+    return [pytest.param(*c, marks=() if c[0] in quick and c[1] == "bigquery" else pytest.mark.matrix) for c in kinds]
 
 
 @pytest.mark.parametrize(("kind", "target"), cases("postgresql"))

@@ -93,7 +93,7 @@ def is_current(status: ReplicatorStatus) -> bool:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("kind", "target"), [("postgresql", "bigquery"), ("mariadb", "bigquery"), ("postgresql", "delta")]

@@ -46,7 +46,7 @@ def assert_refused(copied: Rig) -> None:
 
 @pytest.mark.parametrize("target", ["bigquery"])
 @pytest.mark.parametrize(
-    "shared", [pytest.param(s, marks=pytest.mark.slow) for s in ("journal.uri", "nothing", "home")]
+    "shared", [pytest.param(s, marks=pytest.mark.matrix) for s in ("journal.uri", "nothing", "home")]
 )
 def test_a_copied_home_is_refused_and_the_original_continues(
     rig: Rig, writer: ShopWriter, target_tables: TargetTables, tmp_path: Path, shared: str

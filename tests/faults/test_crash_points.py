@@ -69,10 +69,10 @@ DELETE = (
     [
         pytest.param("postgresql", "delta", DIRECT[2:], id="slice"),
         *(
-            pytest.param(kind, "delta", (*CAPTURE, *APPLY, *PUT, *DIRECT, *more), marks=pytest.mark.slow, id=kind)
+            pytest.param(kind, "delta", (*CAPTURE, *APPLY, *PUT, *DIRECT, *more), marks=pytest.mark.matrix, id=kind)
             for kind, more in (("postgresql", POSTGRESQL), ("mariadb", ()), ("mysql", ()), ("sqlserver", ()))
         ),
-        pytest.param("postgresql", "spark", (*APPLY, *PUT), marks=pytest.mark.slow, id="spark"),
+        pytest.param("postgresql", "spark", (*APPLY, *PUT), marks=pytest.mark.matrix, id="spark"),
     ],
 )
 def test_a_crash_at_any_boundary_of_the_workers_loses_and_doubles_nothing(
@@ -98,8 +98,8 @@ def test_a_crash_at_any_boundary_of_the_workers_loses_and_doubles_nothing(
 @pytest.mark.parametrize(
     "points",
     [
-        pytest.param(("lane.rows_written",), marks=pytest.mark.slow, id="one"),
-        pytest.param(("target.before_merge:2", *DIRECT, "target.after_merge"), marks=pytest.mark.slow, id="all"),
+        pytest.param(("lane.rows_written",), marks=pytest.mark.matrix, id="one"),
+        pytest.param(("target.before_merge:2", *DIRECT, "target.after_merge"), marks=pytest.mark.matrix, id="all"),
     ],
 )
 def test_a_crash_while_spark_finds_and_writes_a_batch_loses_and_doubles_nothing(
@@ -131,12 +131,12 @@ def _rung(status: ReplicatorStatus, table: str) -> str | None:
     ("kind", "points"),
     [
         pytest.param("postgresql", (*CAPTURE, *POSTGRESQL), id="postgresql"),
-        pytest.param("mariadb", CAPTURE, marks=pytest.mark.slow, id="mariadb"),
-        pytest.param("mysql", CAPTURE, marks=pytest.mark.slow, id="mysql"),
+        pytest.param("mariadb", CAPTURE, marks=pytest.mark.matrix, id="mariadb"),
+        pytest.param("mysql", CAPTURE, marks=pytest.mark.matrix, id="mysql"),
         pytest.param("sqlserver", SQLSERVER_SLICE, id="sqlserver slice"),
-        pytest.param("sqlserver", CAPTURE, marks=pytest.mark.slow, id="sqlserver"),
+        pytest.param("sqlserver", CAPTURE, marks=pytest.mark.matrix, id="sqlserver"),
         # A round of net changes has few rows of these tables: none ends a pull inside.
-        pytest.param("sqlserver_tracking", CAPTURE[:-1], marks=pytest.mark.slow, id="sqlserver_tracking"),
+        pytest.param("sqlserver_tracking", CAPTURE[:-1], marks=pytest.mark.matrix, id="sqlserver_tracking"),
     ],
 )
 def test_a_crash_at_any_boundary_of_the_capture_loses_and_doubles_nothing(
@@ -168,7 +168,7 @@ def test_a_crash_at_any_boundary_of_the_capture_loses_and_doubles_nothing(
     [
         ("postgresql", "bigquery"),
         *(
-            pytest.param(kind, "delta", marks=pytest.mark.slow)
+            pytest.param(kind, "delta", marks=pytest.mark.matrix)
             for kind in ("postgresql", "mariadb", "mysql", "sqlserver")
         ),
     ],

@@ -26,7 +26,7 @@ def shows(browser: Chrome, state: str) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", ["postgresql"])
 def test_a_running_replicator_obeys_the_dashboard(
     rig: Rig, writer: ShopWriter, target_tables: TargetTables, tmp_path: Path

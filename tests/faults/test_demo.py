@@ -10,7 +10,7 @@ import pytest
 from replicator.testing.waiting import PATIENCE
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("target", ["delta", "bigquery"])
 @pytest.mark.parametrize("source", ["postgresql", "mysql"])
 def test_the_demo_ends_with_source_and_target_equal(source: str, target: str) -> None:

@@ -32,7 +32,7 @@ STATEMENTS: Final = ("OPTIMIZE {table}", "REORG TABLE {table} APPLY (PURGE)", "V
 TABLE: Final = "customers"
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(("seed", "rounds"), [pytest.param(1, 3, id="slice"), (2, 12), (3, 12)])
 def test_engines_that_alternate_and_are_killed_lose_and_double_nothing(

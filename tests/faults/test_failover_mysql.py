@@ -51,7 +51,7 @@ def let_it_continue(writer: ShopWriter) -> None:
     wait_until(lambda: writer.transactions >= wanted, "the writer continues")
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("target", ["bigquery"])
 @pytest.mark.parametrize("in_place", [False, True], ids=["first", "in_place"])

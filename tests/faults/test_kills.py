@@ -63,10 +63,10 @@ def _put_to_sleep(rig: Rig, worker: list[psutil.Process]) -> bool:
     [
         ("postgresql", "delta"),
         *(
-            pytest.param(kind, "delta", marks=pytest.mark.slow)
+            pytest.param(kind, "delta", marks=pytest.mark.matrix)
             for kind in ("mariadb", "mysql", "sqlserver", "sqlserver_tracking")
         ),
-        *(pytest.param(kind, "spark", marks=pytest.mark.slow) for kind in ("postgresql", "mysql")),
+        *(pytest.param(kind, "spark", marks=pytest.mark.matrix) for kind in ("postgresql", "mysql")),
     ],
 )
 def test_random_kills_under_load_lose_and_double_nothing(
@@ -98,7 +98,7 @@ def test_many_random_kills_under_load_lose_and_double_nothing(
     _kill_at_random(rig, writer, target_tables, kills=25, seed=seed)
 
 
-@pytest.mark.parametrize("target", ["bigquery", pytest.param("delta", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("target", ["bigquery", pytest.param("delta", marks=pytest.mark.matrix)])
 def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(
     rig: Rig, writer: ShopWriter, target_tables: TargetTables
 ) -> None:

@@ -237,7 +237,7 @@ def test_a_table_of_1000_columns_keeps_what_updates_leave_out(rig: Rig) -> None:
     assert not wrong, sorted(wrong)[:10]
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("rig", ["auto"], indirect=True)
 def test_a_table_of_1000_columns_without_a_key_is_merged_as_a_multiset(rig: Rig) -> None:

@@ -52,7 +52,7 @@ def failure(rig: Rig) -> ErrorStatus | None:
     return rig.table("bad").error
 
 
-@pytest.mark.slow  # four runs of the command; its parts are tested with capture and with the pumps
+@pytest.mark.matrix  # four runs of the command; its parts are tested with capture and with the pumps
 def test_a_revoked_grant_stops_one_table_of_two_and_its_return_brings_it_back(reader: Rig, client: Client) -> None:
     rig, database, target_tables = reader, reader.database, BigQueryTables(client, prefix=f"{reader.database.name}_")
     rig.catch_up()

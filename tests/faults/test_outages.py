@@ -219,7 +219,7 @@ def test_the_state_store_is_locked_for_a_while(replication: Replication) -> None
         store.execute("ROLLBACK")
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_the_target_cannot_be_written_for_a_while(replication: Replication) -> None:
     replication.needs_disks()
     lake = str(replication.rig.lake)
@@ -233,7 +233,7 @@ def test_the_target_cannot_be_written_for_a_while(replication: Replication) -> N
         subprocess.run(["mount", "-o", "remount,rw", lake], check=True)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_the_disk_of_the_lake_is_full_for_a_while(replication: Replication) -> None:
     replication.needs_disks()
     lake = replication.rig.lake
@@ -243,7 +243,7 @@ def test_the_disk_of_the_lake_is_full_for_a_while(replication: Replication) -> N
         (lake / "ballast").unlink()
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_sparks_own_disk_is_full_for_a_while(replication: Replication) -> None:
     replication.needs_disks()
     local = replication.rig.folder / "local"

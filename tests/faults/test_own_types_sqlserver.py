@@ -12,7 +12,7 @@ from replicator_testbed.sqlserver.databases import SqlServers, enable
 from replicator_testbed.sqlserver_tables import ALL, OWN, source_rows
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(1800)
 def test_a_row_of_all_types_is_in_delta_as_in_the_source(tmp_path: Path, sqlserver: SqlServers) -> None:
     types = {**ALL, **OWN, "dbo.code": ["N'a  '", "N'🐢'"]}

@@ -19,7 +19,7 @@ FAST = {"nothing_lost", "no_blocking_lock"}
 
 @pytest.mark.parametrize(
     "script",
-    [s if s.stem in FAST else pytest.param(s, marks=pytest.mark.slow) for s in SCRIPTS],
+    [s if s.stem in FAST else pytest.param(s, marks=pytest.mark.matrix) for s in SCRIPTS],
     ids=lambda script: script.stem,
 )
 def test_a_promise_is_kept(script: Path) -> None:

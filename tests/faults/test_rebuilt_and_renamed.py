@@ -30,7 +30,7 @@ FILLING: Final = ("target.before_ddl", "target.rows_filled", "target.after_ddl")
 
 def whole(points: tuple[str, ...]) -> list[Any]:
     """All the points, from two sources, in `make soak`: each costs the start of a Spark."""
-    return [pytest.param(kind, points, marks=pytest.mark.slow, id=kind) for kind in ("postgresql", "mariadb")]
+    return [pytest.param(kind, points, marks=pytest.mark.matrix, id=kind) for kind in ("postgresql", "mariadb")]
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_rows_get_the_value_of_a_new_column_once_although_that_is_killed(
     assert rebuilt.stop(process) == 0, rebuilt.output()
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_a_renamed_table_continues_in_its_target_table_whatever_is_killed(
     tmp_path: Path, origin: Database, kind: str

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.slow  # three Sparks; its parts are tested with capture and with the target
+@pytest.mark.matrix  # three Sparks; its parts are tested with capture and with the target
 def test_changed_settings_of_a_table_take_effect_when_it_is_recreated(
     rig: Rig, writer: ShopWriter, target_tables: TargetTables, spark: SparkSession
 ) -> None:

@@ -18,7 +18,7 @@ def described(status: ReplicatorStatus) -> dict[str, tuple[int, object]]:
     }
 
 
-@pytest.mark.parametrize("kind", ["postgresql", pytest.param("mysql", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["postgresql", pytest.param("mysql", marks=pytest.mark.matrix)])
 def test_a_table_that_is_added_starts_and_the_others_continue(
     rig: Rig, writer: ShopWriter, target_tables: TargetTables
 ) -> None:

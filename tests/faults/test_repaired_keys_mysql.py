@@ -183,7 +183,7 @@ def test_keys_that_the_source_cannot_have_are_removed_and_others_repaired(
     check_repair(tmp_path, mysql_database, {type_: every[type_] for type_ in SLICE})
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(3600)
 def test_keys_of_every_type_are_repaired(tmp_path: Path, mysql_database: MysqlDatabase) -> None:
     check_repair(tmp_path, mysql_database, types_of(mysql_database))

@@ -21,7 +21,7 @@ from replicator_testbed.sqlserver_tables import KEYS, OTHER_KEYS, source_rows
 from tests.faults.test_repaired_keys_mysql import EXTRA, spoil
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(3600)
 def test_keys_of_every_type_are_repaired_while_rows_change(tmp_path: Path, sqlserver: SqlServers) -> None:
     # A bit has two values: nothing can be added, and it may be missing in the log of a deletion.

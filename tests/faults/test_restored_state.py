@@ -27,7 +27,7 @@ def _error_of_run(rig: Rig) -> ErrorStatus:
 
 @pytest.mark.parametrize(
     ("kind", "target"),
-    [pytest.param(*pair, marks=pytest.mark.slow) for pair in (("mariadb", "bigquery"), ("postgresql", "delta"))],
+    [pytest.param(*pair, marks=pytest.mark.matrix) for pair in (("mariadb", "bigquery"), ("postgresql", "delta"))],
 )
 def test_a_state_store_older_than_its_target_is_refused(
     rig: Rig, writer: ShopWriter, target_tables: TargetTables

@@ -28,7 +28,7 @@ PAIRS = [
 
 def pairs(*quick: tuple[str, str]) -> list[Any]:
     """All of them; those that are not `quick` are slow."""
-    return [pytest.param(*pair, marks=() if pair in quick else pytest.mark.slow) for pair in PAIRS]
+    return [pytest.param(*pair, marks=() if pair in quick else pytest.mark.matrix) for pair in PAIRS]
 
 
 GAP = (

@@ -189,8 +189,8 @@ def rig(tmp_path: Path, origin: Database, gaps: tuple[Gap, ...]) -> Iterator[Rig
     ("kind", "gaps"),
     [
         # Of MySQL what MariaDB does; a run of all has it, too.
-        *(pytest.param(kind, FEW, marks=pytest.mark.slow if kind == "mysql" else ()) for kind in ENGINES),
-        *(pytest.param(kind, GAPS, marks=pytest.mark.slow) for kind in ENGINES),
+        *(pytest.param(kind, FEW, marks=pytest.mark.matrix if kind == "mysql" else ()) for kind in ENGINES),
+        *(pytest.param(kind, GAPS, marks=pytest.mark.matrix) for kind in ENGINES),
     ],
     ids=[f"{kind}-{how}" for how in ("few", "all") for kind in ENGINES],
 )

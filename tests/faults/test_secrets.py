@@ -28,7 +28,7 @@ def ansi(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_no_secret_of_the_worker_reaches_lake_log_status_or_store(tmp_path: Path, postgres: PostgresServer) -> None:
     with postgres.database() as database:
         copy_and_search(tmp_path, database)

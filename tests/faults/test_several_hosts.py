@@ -55,7 +55,7 @@ def assert_equal(hosts: Hosts, writer: ShopWriter, target_tables: TargetTables) 
     assert host.rig.differences(target_tables) == {}
 
 
-@pytest.mark.parametrize("target", ["bigquery", pytest.param("delta", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("target", ["bigquery", pytest.param("delta", marks=pytest.mark.matrix)])
 @pytest.mark.timeout(900)
 def test_another_host_takes_over_whatever_happens_to_the_first(
     hosts: Hosts, writer: ShopWriter, target_tables: TargetTables
@@ -66,7 +66,7 @@ def test_another_host_takes_over_whatever_happens_to_the_first(
     assert_equal(hosts, writer, target_tables)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("target", "protocol"),
     # Files on Google Cloud Storage BigQuery reads itself, and its emulator cannot.

@@ -335,7 +335,7 @@ def test_drivers_and_apply_workers_that_are_killed(
     ends_equal(rig, process, writer, target_tables)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_host_that_does_not_share_the_lake_is_noticed_when_it_joins(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     lake.mkdir()

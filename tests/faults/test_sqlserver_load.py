@@ -117,7 +117,7 @@ class Trouble:
 @pytest.mark.parametrize(
     ("kind", "seed"),
     [
-        *(pytest.param(k, 100, marks=pytest.mark.slow) for k in ("sqlserver", "sqlserver_tracking")),
+        *(pytest.param(k, 100, marks=pytest.mark.matrix) for k in ("sqlserver", "sqlserver_tracking")),
         *(
             pytest.param(kind, seed, marks=pytest.mark.soak)
             for kind, seeds in (("sqlserver", 20), ("sqlserver_tracking", 5))

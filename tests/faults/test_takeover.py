@@ -46,7 +46,7 @@ def let_it_continue(writer: ShopWriter) -> None:
     wait_until(lambda: writer.transactions >= wanted, "the writer continues")
 
 
-@pytest.mark.slow  # its parts are in plugins/sources/mysql/tests/test_log.py and tests/integration/test_capture_mysql.py
+@pytest.mark.matrix  # its parts are in plugins/sources/mysql/tests/test_log.py and tests/integration/test_capture_mysql.py
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["mariadb", "mysql"])
 def test_a_replica_takes_over_and_the_old_primary_is_not_joined_any_more(

@@ -28,7 +28,7 @@ PAIRS = [
     ("postgresql", "delta"),
     ("postgresql", "bigquery"),
     *(
-        pytest.param(kind, target, marks=pytest.mark.slow)
+        pytest.param(kind, target, marks=pytest.mark.matrix)
         for kind in ("mariadb", "mysql", "sqlserver", "sqlserver_tracking")
         for target in ("delta", "bigquery")
     ),
@@ -69,7 +69,7 @@ def verified(rig: Rig, *arguments: str, check: int) -> Any:
     return {table["table"].partition(".")[2]: table for table in document["tables"]}
 
 
-@pytest.mark.parametrize(("kind", "target"), [PAIRS[0], pytest.param(*PAIRS[1], marks=pytest.mark.slow), *PAIRS[2:]])
+@pytest.mark.parametrize(("kind", "target"), [PAIRS[0], pytest.param(*PAIRS[1], marks=pytest.mark.matrix), *PAIRS[2:]])
 def test_both_sides_are_equal_while_rows_change(rig: Rig, writer: ShopWriter, kind: str) -> None:
     process = rig.start()
     rig.wait_for_status(is_streaming, process)

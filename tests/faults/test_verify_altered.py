@@ -52,7 +52,7 @@ def _verified(rig: Rig, *arguments: str) -> Any:
     return table
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", ["postgresql", "mysql"])
 def test_no_change_of_a_definition_is_called_a_difference(rig: Rig, target_tables: TargetTables) -> None:
     rig.database.execute("CREATE TABLE items (id int PRIMARY KEY, v int)", _filled(first=0))

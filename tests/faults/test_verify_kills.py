@@ -74,7 +74,7 @@ def load(database: Database, changes_per_s: int) -> AbstractContextManager[None]
     ("kind", "target", "rate", "minutes"),
     [
         ("postgresql", "bigquery", 50, 0.1),
-        pytest.param("sqlserver", "delta", 50, 3, marks=pytest.mark.slow),
+        pytest.param("sqlserver", "delta", 50, 3, marks=pytest.mark.matrix),
         *(pytest.param(kind, "delta", 1000, MINUTES, marks=pytest.mark.soak) for kind in ("postgresql", "mariadb", "mysql")),
         *(pytest.param(kind, "bigquery", 50, MINUTES / 6, marks=pytest.mark.soak) for kind in ("postgresql", "mysql")),
     ],

@@ -204,16 +204,16 @@ def test_each_corruption_has_families_that_carry_it_and_a_reason_for_the_others(
         ("mariadb", "delta"),
         ("sqlserver", "delta"),
         ("postgresql", "bigquery"),
-        pytest.param("postgresql", "delta", marks=pytest.mark.slow),
-        *(pytest.param(kind, "bigquery", marks=pytest.mark.slow) for kind in ("mysql", "sqlserver")),
-        *(pytest.param(kind, "delta", marks=pytest.mark.slow) for kind in ("mysql", "sqlserver_tracking")),
+        pytest.param("postgresql", "delta", marks=pytest.mark.matrix),
+        *(pytest.param(kind, "bigquery", marks=pytest.mark.matrix) for kind in ("mysql", "sqlserver")),
+        *(pytest.param(kind, "delta", marks=pytest.mark.matrix) for kind in ("mysql", "sqlserver_tracking")),
     ],
 )
 def test_every_corruption_of_every_family_is_found(pair: Pair, target: str) -> None:
     check_matrix(pair, tables_of_families(pair.rig.database, target))
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("kind", "target"),

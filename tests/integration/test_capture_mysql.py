@@ -303,7 +303,7 @@ def test_without_gtids_what_is_delivered_between_a_read_and_its_chunk_survives(
             assert replayed.regressions > 0, "the published algorithm is right after all"
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(1800)
 def test_without_gtids_no_row_goes_back_in_many_snapshots_under_many_writers(
     mysql_without_gtids: MysqlServer, make: Make

@@ -33,7 +33,7 @@ Moment = Literal["before", "inside", "behind"]
 
 def moments(*quick: str, slow: Sequence[str] = ()) -> list[Any]:
     """Moments as parameters; those that show little more than the others are left to the long runs."""
-    return [*quick, *(pytest.param(moment, marks=pytest.mark.slow) for moment in slow)]
+    return [*quick, *(pytest.param(moment, marks=pytest.mark.matrix) for moment in slow)]
 
 
 def assert_equal(captured: Captured, database: MysqlDatabase, *names: str) -> None:

@@ -23,7 +23,7 @@ from replicator_testbed.present import present
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 Make = Callable[..., Captured]
-IS_RUNNING = pytest.mark.parametrize("is_running", [True, pytest.param(False, marks=pytest.mark.slow)])
+IS_RUNNING = pytest.mark.parametrize("is_running", [True, pytest.param(False, marks=pytest.mark.matrix)])
 """Whether it happens while capture runs, or (in the long runs) between two runs."""
 T = TableId("public", "t")
 LOAD = "INSERT INTO t SELECT i, 7, 'bulk' FROM generate_series(1, 100) AS i"
@@ -34,7 +34,7 @@ TABLE = (
 
 
 @pytest.fixture(
-    params=["postgres", pytest.param("embedded_postgres", marks=pytest.mark.slow)], ids=["distribution", "embedded"]
+    params=["postgres", pytest.param("embedded_postgres", marks=pytest.mark.matrix)], ids=["distribution", "embedded"]
 )
 def server(request: pytest.FixtureRequest) -> PostgresServer:
     """The machine's own server; in the long runs the newest one, too."""

@@ -240,14 +240,14 @@ def test_mysql_tells_hostile_names_as_they_are(
     run(Mysql(hostile_database), lambda t: make_mysql(hostile_database, *[x.name for x in t]), names, PLAIN_COMMENTS)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_postgresql_tells_every_hostile_name_as_it_is(
     database: ScratchDatabase, postgres_of: Callable[[Sequence[TableId]], Captured]
 ) -> None:
     run(Postgres(database), postgres_of, POSTGRES, COMMENTS)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_mysql_tells_every_hostile_name_as_it_is(
     hostile_database: MysqlDatabase, make_mysql: Callable[..., Captured]
 ) -> None:

@@ -96,20 +96,20 @@ def run_values(database: MysqlDatabase, make_mysql: Make, of: Of, rounds: int) -
         assert differences(captured, database) == {}
 
 
-@pytest.mark.parametrize("of", [tables_of_values, pytest.param(tables_of_keys, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("of", [tables_of_values, pytest.param(tables_of_keys, marks=pytest.mark.matrix)])
 def test_a_few_changes_of_every_type_are_captured_exactly(
     mysql_database: MysqlDatabase, make_mysql: Make, of: Of
 ) -> None:
     run_values(mysql_database, make_mysql, of, rounds=10)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("of", [tables_of_values, tables_of_keys])
 def test_changes_of_every_type_are_captured_exactly(mysql_database: MysqlDatabase, make_mysql: Make, of: Of) -> None:
     run_values(mysql_database, make_mysql, of, rounds=1000)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_every_change_of_shape_is_captured_exactly(mysql_database: MysqlDatabase, make_mysql: Make) -> None:
     tables = list(tables_of_shapes(mysql_database))
     captured = prepared(mysql_database, make_mysql, tables)

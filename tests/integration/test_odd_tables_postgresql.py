@@ -108,7 +108,7 @@ def test_a_slice_of_the_odd_tables_is_captured_exactly(tmp_path: Path, postgres:
     assert run(tmp_path, postgres, only=8, rounds=60, seed=1) >= 15
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_odd_tables_are_captured_exactly(tmp_path: Path, any_postgres: PostgresServer, seed: int) -> None:
     assert run(tmp_path, any_postgres, only=None, rounds=600, seed=seed) >= 138

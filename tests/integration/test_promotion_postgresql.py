@@ -293,7 +293,7 @@ def test_a_promoted_standby_that_has_the_slot_is_followed(make: Make) -> None:
             assert captured.rows(T) == rows(pair.standby)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_crash", [True, False], ids=["crash", "both_run"])
 def test_a_failover_with_the_slot_loses_nothing_while_an_application_writes(make: Make, is_crash: bool) -> None:
     """What the old primary had and the standby had not is nowhere: the slot did not send it."""

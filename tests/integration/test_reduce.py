@@ -50,7 +50,7 @@ def merge(target: DataFrame, reduced: DataFrame, *, partial: bool) -> DataFrame:
     ("partial", "moves"),
     [
         (True, True),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((True, False), (False, True), (False, False))),
+        *(pytest.param(*case, marks=pytest.mark.matrix) for case in ((True, False), (False, True), (False, False))),
     ],
     ids=str,
 )

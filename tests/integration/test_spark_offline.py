@@ -89,7 +89,7 @@ def test_jars_that_are_in_the_cache_are_asked_of_nobody(proxy: Proxy) -> None:
     assert proxy.connections == 0
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_an_empty_cache_asks_and_the_start_says_which_packages_are_missing(proxy: Proxy, tmp_path: Path) -> None:
     """That the proxy sees what is asked for: otherwise the test above would show nothing."""
     assert start(proxy, str(tmp_path / "ivy")) == "spark_packages_unresolved"

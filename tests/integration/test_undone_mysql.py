@@ -130,7 +130,7 @@ def snapshots(captured: Captured, database: MysqlDatabase) -> list[int]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("pull_rows", [50_000, 1])
 def test_what_is_rolled_back_to_a_savepoint_or_wholly_is_never_captured(
     any_mysql: MysqlServer, make_mysql: Make, pull_rows: int
@@ -201,7 +201,7 @@ def test_a_crash_between_the_two_readings_changes_nothing(
 
 @pytest.mark.parametrize(
     ("transactions", "rounds"),
-    [pytest.param(200, 2, id="slice"), pytest.param(3_000, 10, marks=pytest.mark.slow, id="many")],
+    [pytest.param(200, 2, id="slice"), pytest.param(3_000, 10, marks=pytest.mark.matrix, id="many")],
 )
 def test_random_transactions_with_savepoints_and_what_cannot_be_undone_leave_no_difference(
     every_database: MysqlDatabase, make_mysql: Make, transactions: int, rounds: int
@@ -228,7 +228,7 @@ def test_random_transactions_with_savepoints_and_what_cannot_be_undone_leave_no_
             assert found == wanted, f"{name}: too many {dict(found - wanted)}, lacking {dict(wanted - found)}"
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK", "ROLLBACK TO a; COMMIT"])
 def test_a_transaction_of_many_pulls_is_read_twice_and_not_held(
     mariadb: MysqlServer, make_mysql: Make, end: str

@@ -222,7 +222,7 @@ ACTS: Final[Sequence[Act]] = (
 )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("step", STEPS)
 def test_what_happens_amid_a_verification_is_no_difference(tracked: Tracked, step: str) -> None:
     with tracked.running() as (capture, judge):
@@ -257,7 +257,7 @@ def test_a_snapshot_that_begins_and_ends_amid_a_comparison_is_no_difference(trac
         assert settled(judge, T, capture).result is Result.EQUAL
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_snapshots_that_are_not_allowed_any_more_are_told(tracked: Tracked) -> None:
     """And once they are allowed again, the table is verified."""
     allow = "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION {}"
@@ -277,7 +277,7 @@ def test_snapshots_that_are_not_allowed_any_more_are_told(tracked: Tracked) -> N
 # -- what is wrong is found ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_row_that_somebody_changed_in_the_target_is_found_and_repaired_while_others_change(tracked: Tracked) -> None:
     """And no other is called different."""
     draw = random.Random(5)

@@ -323,7 +323,7 @@ def test_an_error_at_every_call_for_one_of_ten_tables(
             meet(made, call, breaker, list(ERRORS)[number % len(ERRORS)])
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("has_key", [True, False])
 @pytest.mark.parametrize("call", [*OF_SOURCE, *OF_TARGET, *OF_HOST])
 def test_every_kind_of_error_at_one_call_for_one_of_ten_tables(

@@ -801,7 +801,7 @@ def test_planted_fault_is_found(name: str) -> None:
     assert wrong is not None
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", THOROUGH)
 def test_every_schedule_of_a_larger_scope_ends_with_target_equal_to_source(name: str) -> None:
@@ -809,7 +809,7 @@ def test_every_schedule_of_a_larger_scope_ends_with_target_equal_to_source(name:
     assert wrong is None, wrong
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     "scope",

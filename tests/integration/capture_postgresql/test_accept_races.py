@@ -54,7 +54,7 @@ def stopped(make: Make, database: ScratchDatabase, policies: DDLConfig) -> Captu
     return captured
 
 
-@pytest.mark.slow  # twelve captures; test_policies.py has what a policy stops
+@pytest.mark.matrix  # twelve captures; test_policies.py has what a policy stops
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize(
     "second",
@@ -92,7 +92,7 @@ def test_a_second_change_is_followed_too_or_stops_the_table_again(
     assert_equal(captured, database, "t")
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("moment", list(MOMENTS)[:2])
 def test_a_table_that_is_there_again_as_its_end_is_accepted_is_copied_again(
     database: ScratchDatabase, make: Make, monkeypatch: pytest.MonkeyPatch, moment: str

@@ -33,7 +33,7 @@ def wait_for_reason(captured: Captured, running: RunningCapture, code: str) -> s
     return error.message
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_table_that_left_the_publication_continues_once_it_is_back(database: ScratchDatabase, make: Make) -> None:
     fill(database, "t", 15)
     fill(database, "other", 3)
@@ -84,7 +84,7 @@ def role(database: ScratchDatabase) -> Iterator[str]:
     database.execute(f"DROP OWNED BY {name}", f"DROP ROLE {name}")
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("what", ["SELECT", "SELECT (v)"])
 def test_a_table_that_may_not_be_read_any_more_continues_once_it_may(
     database: ScratchDatabase, make: Make, role: str, what: str
@@ -105,7 +105,7 @@ def test_a_table_that_may_not_be_read_any_more_continues_once_it_may(
     assert_equal(captured, database, "t", "other")
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_nothing_fails_while_the_schema_of_all_tables_may_not_be_used(
     database: ScratchDatabase, make: Make, role: str
 ) -> None:
@@ -124,7 +124,7 @@ def test_nothing_fails_while_the_schema_of_all_tables_may_not_be_used(
     assert_equal(captured, database, "t", "other")
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_role_that_may_not_replicate_any_more_reads_on_until_its_connection_ends(
     database: ScratchDatabase, make: Make, role: str
 ) -> None:
@@ -148,7 +148,7 @@ def test_a_role_that_may_not_replicate_any_more_reads_on_until_its_connection_en
     assert_equal(captured, database, "t", "other")
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_membership_in_the_owner_that_is_revoked_stops_nothing_that_is_published(
     database: ScratchDatabase, make: Make, role: str
 ) -> None:

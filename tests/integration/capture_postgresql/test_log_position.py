@@ -134,7 +134,7 @@ def test_acknowledged_is_only_what_is_sealed_and_an_idle_slot_moves(database: Sc
     assert_equal(captured, database, "hot")
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("how", ["stop", "kill9"])
 def test_capture_continues_when_the_server_comes_back(make: Make, how: str) -> None:
     with PostgresServer.distribution() as server, server.database() as database:

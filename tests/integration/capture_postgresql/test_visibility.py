@@ -178,7 +178,7 @@ def test_change_before_the_slots_own_position_that_nobody_sees_yet_is_in_the_fir
 
 
 @pytest.mark.parametrize(
-    ("has_rule", "snapshots"), [(True, 10), pytest.param(True, 50, marks=pytest.mark.slow), (False, 10)]
+    ("has_rule", "snapshots"), [(True, 10), pytest.param(True, 50, marks=pytest.mark.matrix), (False, 10)]
 )
 def test_no_row_goes_back_in_many_snapshots_under_many_writers(
     late: tuple[ScratchDatabase, LateStandby],
@@ -206,7 +206,7 @@ def test_no_row_goes_back_in_many_snapshots_under_many_writers(
         assert replayed.regressions > 0, "the published algorithm is right after all"
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_everything_at_once_under_a_late_standby(late: tuple[ScratchDatabase, LateStandby], make: Make) -> None:
     database, _ = late
     fill(database, "hot", 60)

@@ -46,7 +46,7 @@ def plain_rows(captured: Captured, name: str, kind: str) -> Counter[tuple[Any, .
     ("kinds", "moment"),
     [
         pytest.param(ODD, "behind", id="odd"),
-        *(pytest.param(tuple(KINDS), m, marks=pytest.mark.slow, id=f"all-{m}") for m in ("before", "inside", "behind")),
+        *(pytest.param(tuple(KINDS), m, marks=pytest.mark.matrix, id=f"all-{m}") for m in ("before", "inside", "behind")),
     ],
 )
 @pytest.mark.condition("D07", "D10", "D11")
@@ -85,7 +85,7 @@ def test_keys_of_every_type_are_the_same_in_a_chunk_and_in_the_log(
         assert plain_rows(captured, name, kind) == source_rows(database, name), kind
 
 
-@pytest.mark.parametrize("moment", ["behind", pytest.param("inside", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("moment", ["behind", pytest.param("inside", marks=pytest.mark.matrix)])
 @pytest.mark.condition("D08")
 def test_keys_that_the_collation_takes_for_equal_are_followed_by_their_spelling(
     captured_database: SqlServerDatabase, make: Make, around_reads: Around, moment: Moment

@@ -15,7 +15,7 @@ from tests.integration.capture_sqlserver.conftest import Around, Make, Moment, a
 
 def moments(*quick: str, slow: tuple[str, ...] = ()) -> list[Any]:
     """Moments as parameters; those that show little more than the others are left to the long runs."""
-    return [*quick, *(pytest.param(moment, marks=pytest.mark.slow) for moment in slow)]
+    return [*quick, *(pytest.param(moment, marks=pytest.mark.matrix) for moment in slow)]
 
 
 def statements_of(number: int) -> list[str]:
@@ -55,7 +55,7 @@ def statements_of(number: int) -> list[str]:
         ("behind", "default"),
         ("behind", "locking"),
         *(
-            pytest.param(moment, isolation, marks=pytest.mark.slow)
+            pytest.param(moment, isolation, marks=pytest.mark.matrix)
             for moment, isolation in (("before", "default"), ("before", "locking"), ("inside", "locking"))
         ),
     ],

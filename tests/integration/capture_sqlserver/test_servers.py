@@ -84,7 +84,7 @@ def write_some(database: SqlServerDatabase, tables: tuple[str, ...], stop: threa
 
 @pytest.mark.parametrize(
     "each_database",
-    ["captured_database", pytest.param("tracked_database", marks=pytest.mark.slow)],
+    ["captured_database", pytest.param("tracked_database", marks=pytest.mark.matrix)],
     indirect=True,
 )
 @pytest.mark.condition("D16", "D17")
@@ -113,7 +113,7 @@ def test_two_replicators_that_end_again_and_again_under_writers_lose_and_double_
     assert_equal(two, database, "t")
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.condition("D14")
 def test_a_table_without_a_key_is_read_under_steady_writers(captured_database: SqlServerDatabase, make: Make) -> None:
     database = captured_database

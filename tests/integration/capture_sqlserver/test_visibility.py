@@ -29,7 +29,7 @@ def late() -> Iterator[tuple[SqlServerDatabase, LateStandby]]:
 
 @pytest.mark.parametrize(
     ("isolation", "has_rule"),
-    [("default", True), ("locking", True), pytest.param("default", False, marks=pytest.mark.slow)],
+    [("default", True), ("locking", True), pytest.param("default", False, marks=pytest.mark.matrix)],
 )
 @pytest.mark.condition("D05")
 def test_a_commit_that_is_captured_before_a_chunk_can_see_it_survives(

@@ -263,7 +263,7 @@ def test_each_door_opens_for_its_scope_and_for_no_smaller_one(server: Server, lo
     run(work)
 
 
-@pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["suffixes", "all"])
+@pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.matrix)], ids=["suffixes", "all"])
 def test_no_spelling_of_a_path_opens_a_door(server: Server, local: Server, is_whole: bool) -> None:
     async def work() -> None:
         for method, path, media_type, needed in DOORS:

@@ -393,7 +393,7 @@ def test_what_is_said_of_a_statement_is_what_it_does(own_server: MysqlServer) ->
     run(own_server, seed=1, count=120)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(10, 12))
 def test_what_is_said_of_many_statements_is_what_they_do(own_server: MysqlServer, seed: int) -> None:
     run(own_server, seed=seed, count=2500)

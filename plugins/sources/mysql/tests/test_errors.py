@@ -259,7 +259,7 @@ def test_what_ends_a_dump_is_told_by_its_words(text: str, kind: type[ReplicatorE
     assert f"(1236) {text}" in str(error)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["mariadb", "mysql"])
 def test_an_event_that_no_server_sends_names_its_tables_and_its_transaction(kind: Flavor, source_of: Make) -> None:

@@ -208,7 +208,7 @@ def test_log_and_snapshot_agree(mysql_database: MysqlDatabase, source: MysqlSour
     run_matrix(mysql_database, source, group, seed=1, count=25)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(2, 6))
 @pytest.mark.parametrize("group", [*GROUPS, "own"])

@@ -674,13 +674,13 @@ def test_what_changed_a_table_was_seen(own_server: MysqlServer) -> None:
     run(own_server, seed=1, count=80)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(10, 12))
 def test_what_changed_a_table_was_seen_in_many_statements(own_server: MysqlServer, seed: int) -> None:
     run(own_server, seed=seed, count=2000)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
 def test_names_of_any_case_are_one_where_the_server_stores_them_so(flavor: Flavor) -> None:
     if flavor == "mysql" and not has_mysql():

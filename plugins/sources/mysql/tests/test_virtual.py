@@ -343,7 +343,7 @@ class Forms:
 
 @pytest.mark.parametrize(
     ("seed", "tables"),
-    [(1, 5), *(pytest.param(seed, 25, marks=pytest.mark.slow) for seed in range(10, 14))],
+    [(1, 5), *(pytest.param(seed, 25, marks=pytest.mark.matrix) for seed in range(10, 14))],
 )
 def test_random_compositions_that_are_taken_have_one_value_in_every_session(
     mysql_database: MysqlDatabase, source_of: Make, seed: int, tables: int

@@ -233,7 +233,7 @@ def test_what_is_prepared_is_read_again_and_what_was_sealed_since_is_not(
     log.close()
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(1800)
 def test_a_file_of_more_than_4_gib_is_read_on_at_every_position(own_server: MysqlServer, source_of: Make) -> None:
     with own_server.database() as database:

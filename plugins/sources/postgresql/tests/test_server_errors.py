@@ -166,7 +166,7 @@ def test_an_error_while_a_row_is_decoded_is_the_servers_and_names_the_position(
     assert "division by zero" in refused.value.message
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_row_too_large_to_be_sent_is_told_with_its_transaction_and_table(
     tables: ScratchDatabase, source: PostgresqlSource
 ) -> None:

@@ -176,7 +176,7 @@ class TestSqlServerSource(SourceContract):
             yield harness
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 class TestSqlServerSourceWithLocks(SourceContract):
     has_truncate: ClassVar[bool] = False
     log_lags: ClassVar[bool] = True

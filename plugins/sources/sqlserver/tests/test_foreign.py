@@ -40,11 +40,11 @@ def served() -> Iterator[str]:
     assert program.returncode == 0
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.skipif(DSN in os.environ, reason="it is a run of the suite on another server itself")
 def test_the_whole_suite_runs_elsewhere(served: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-m", "not slow", str(TESTS)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-m", "not matrix", str(TESTS)],
         env={**os.environ, DSN: served}, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout

@@ -102,7 +102,7 @@ class Replay:
 
 
 @pytest.mark.parametrize(
-    ("seed", "count"), [(1, 150), *(pytest.param(seed, 1000, marks=pytest.mark.slow) for seed in (2, 3))]
+    ("seed", "count"), [(1, 150), *(pytest.param(seed, 1000, marks=pytest.mark.matrix) for seed in (2, 3))]
 )
 def test_the_log_replayed_in_its_order_is_the_table(
     database: SqlServerDatabase, monkeypatch: pytest.MonkeyPatch, seed: int, count: int

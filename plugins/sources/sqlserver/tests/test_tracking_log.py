@@ -166,7 +166,7 @@ def write(connection: pyodbc.Connection, draw: random.Random) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "count"), [(1, 30), *(pytest.param(seed, 400, marks=pytest.mark.slow) for seed in (2, 3, 4))]
+    ("seed", "count"), [(1, 30), *(pytest.param(seed, 400, marks=pytest.mark.matrix) for seed in (2, 3, 4))]
 )
 def test_random_transactions_and_readers_that_die_at_any_page(world: World, seed: int, count: int) -> None:
     """Where a transaction of the log ends the rows are those of one commit, and in the end those of the tables."""

@@ -83,7 +83,7 @@ def test_a_round_that_a_state_saw_in_part_may_have_been_seen(world: World) -> No
 
 
 @pytest.mark.parametrize(
-    ("seed", "count"), [(1, 6), *(pytest.param(seed, 150, marks=pytest.mark.slow) for seed in (2, 3))]
+    ("seed", "count"), [(1, 6), *(pytest.param(seed, 150, marks=pytest.mark.matrix) for seed in (2, 3))]
 )
 def test_what_a_state_has_beyond_a_barrier_is_told_by_rounds_that_it_may_have_seen(
     world: World, seed: int, count: int

@@ -74,8 +74,8 @@ def different(
     [
         ("PRIMARY KEY", {}),
         ("", FLOATS),
-        pytest.param("PRIMARY KEY", FLOATS, marks=pytest.mark.slow),
-        pytest.param("", {}, marks=pytest.mark.slow),
+        pytest.param("PRIMARY KEY", FLOATS, marks=pytest.mark.matrix),
+        pytest.param("", {}, marks=pytest.mark.matrix),
     ],
 )
 def test_every_type_has_its_canonical_form(

@@ -69,7 +69,7 @@ def test_a_range_is_stretches_of_the_index() -> None:
 
 
 @pytest.mark.parametrize(
-    "type_", [pytest.param(name, marks=() if name == "datetimeoffset(3)" else pytest.mark.slow) for name in KEYS]
+    "type_", [pytest.param(name, marks=() if name == "datetimeoffset(3)" else pytest.mark.matrix) for name in KEYS]
 )
 def test_a_range_has_the_rows_that_it_has_for_everybody(
     database: SqlServerDatabase, source: SqlServerSource, type_: str

@@ -89,7 +89,7 @@ class TestBigQueryTarget(TargetContract):
         assert harness.names.path(schema.table).endswith("_My_Shop.order_items_")
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(1800)
 class TestManyHistories(TargetContract):
     fuzz_worlds: ClassVar[int] = 250

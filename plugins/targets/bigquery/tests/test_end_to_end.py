@@ -114,7 +114,7 @@ def test_a_worker_that_is_stopped_before_it_works_ends_at_a_clean_point(rig: Rig
     assert present(rig.status()).worker is None, "it gave its lease back"
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(900)
 def test_a_crash_at_any_boundary_of_the_target_loses_and_doubles_nothing(
     rig: Rig, writer: shop.Writer, target_tables: BigQueryTables
@@ -130,7 +130,7 @@ def test_a_crash_at_any_boundary_of_the_target_loses_and_doubles_nothing(
     assert rig.differences(target_tables) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(900)
 def test_a_table_is_altered_and_rebuilt_once_although_that_is_killed(
     tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator, target_tables: BigQueryTables
@@ -165,7 +165,7 @@ def test_a_table_is_altered_and_rebuilt_once_although_that_is_killed(
         rig.kill()
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_killed_supervisor_leaves_no_writer_and_the_next_one_continues(
     rig: Rig, writer: shop.Writer, target_tables: BigQueryTables
 ) -> None:
@@ -187,7 +187,7 @@ def test_tables_and_ledgers_are_dropped_on_demand(rig: Rig, client: Client) -> N
             client.get_table(f"{dataset(rig)}.{table}")
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(1200)
 def test_a_service_that_breaks_and_loses_answers_all_the_time_gets_everything_once(
     tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator, target_tables: BigQueryTables
@@ -219,7 +219,7 @@ def test_a_service_that_breaks_and_loses_answers_all_the_time_gets_everything_on
     assert rig.differences(target_tables) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(900)
 def test_a_table_is_recreated_on_demand_with_its_new_settings(
     rig: Rig, client: Client, target_tables: BigQueryTables

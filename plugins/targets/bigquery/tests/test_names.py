@@ -129,7 +129,7 @@ def test_hostile_names_and_comments_go_through_every_statement(
     run(warehouse, tmp_path, schema, deletes="soft")
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("names_as", ["ascii", "unicode"])
 @pytest.mark.parametrize("part", range(3))
 def test_every_hostile_column_goes_through_every_statement(
@@ -140,7 +140,7 @@ def test_every_hostile_column_goes_through_every_statement(
     run(warehouse, tmp_path, schema_of(names, names[:2], TableId("s", f"t{part}"), "c"))
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_every_hostile_table_is_made(warehouse: Warehouse, tmp_path: Path) -> None:
     for position, name in enumerate(hostile.names()[::4]):
         folder = tmp_path / str(position)

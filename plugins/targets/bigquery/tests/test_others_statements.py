@@ -73,7 +73,7 @@ def recreated(copy: Copy) -> None:
     assert copy.live() == as_tuples(copy.schema, [row(number) for number in (1, 2, 3)])
 
 
-@pytest.mark.parametrize("is_stopped", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("is_stopped", [False, pytest.param(True, marks=pytest.mark.matrix)])
 @pytest.mark.parametrize(
     ("actions", "said"),
     [

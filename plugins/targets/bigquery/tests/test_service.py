@@ -45,7 +45,7 @@ BUCKET = os.environ.get("REPLICATOR_BIGQUERY_BUCKET", "")
 LOCATION = os.environ.get("REPLICATOR_BIGQUERY_LOCATION", "EU")
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.matrix,
     pytest.mark.skipif(
         not (PROJECT and BUCKET), reason="REPLICATOR_BIGQUERY_PROJECT and _BUCKET name no project and bucket"
     ),

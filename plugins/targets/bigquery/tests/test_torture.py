@@ -109,7 +109,7 @@ def test_random_transactions_from_mariadb_are_replicated(
         Torture(tmp_path, database, emulator, 1, "copy").run(1, "copy", client)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_transactions_from_postgresql_survive_everything(
@@ -118,7 +118,7 @@ def test_random_transactions_from_postgresql_survive_everything(
     Torture(tmp_path, database, emulator, seed, "crash").run(12, "copy kill pause", client)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_transactions_from_mysql_and_mariadb_survive_everything(

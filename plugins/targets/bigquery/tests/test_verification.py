@@ -97,7 +97,7 @@ def test_a_key_of_each_type(making: Making) -> None:
         assert_state(state, rows, schema)
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.matrix)])
 def test_floats_have_their_shortest_digits(making: Making, count: int) -> None:
     numbers = floats(count)
     schema = schema_of({"id": pa.int64(), "f64": pa.float64()})

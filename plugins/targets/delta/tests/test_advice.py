@@ -439,7 +439,7 @@ CASES: Final = {
 @pytest.mark.parametrize(
     ("name", "way"),
     [
-        pytest.param(name, way, marks=[pytest.mark.slow] if way in case.slow else [])
+        pytest.param(name, way, marks=[pytest.mark.matrix] if way in case.slow else [])
         for name, case in CASES.items()
         for way in case.ways
     ],

@@ -126,7 +126,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> At:
 # -- what becomes of a table -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.matrix)])
 def test_columns_come_go_and_get_other_names(new_lake: Callable[..., Lake], engine: str) -> None:
     lake = new_lake(PEOPLE, engine=engine)
     lake.apply(*[lake.insert(id=i, name=f"n{i}", note="old") for i in range(6)])
@@ -160,7 +160,7 @@ def test_columns_come_go_and_get_other_names(new_lake: Callable[..., Lake], engi
     assert lake.target.audit(lake.table, None).changed_by_others == []
 
 
-@pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.matrix)])
 def test_rows_that_are_there_get_the_value_of_a_new_column(new_lake: Callable[..., Lake], engine: str) -> None:
     lake = new_lake(PEOPLE, TableOptions(deletes="soft"), engine=engine)
     lake.apply(*[lake.insert(id=i, name=f"n{i}", note="old") for i in range(4)])
@@ -205,7 +205,7 @@ FILLS: Mapping[str, tuple[pa.DataType, Any]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_values_of_every_type_are_filled(new_lake: Callable[..., Lake]) -> None:
     """A batch that writes the same values finds nothing to change in them."""
     lake = new_lake(PEOPLE, engine="auto")
@@ -225,7 +225,7 @@ def test_values_of_every_type_are_filled(new_lake: Callable[..., Lake]) -> None:
         assert None not in rows[0].values()
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("columns", [2, 40])
 def test_spark_s_own_statements_work_on_an_altered_table(new_lake: Callable[..., Lake], columns: int) -> None:
     """Of more than 32 columns few have statistics, under names that may have changed."""
@@ -295,7 +295,7 @@ def test_what_is_being_rewritten_is_given_up(new_lake: Callable[..., Lake]) -> N
     assert lake.rows("id", "name", "age") == {(0, "c", 2), (99, "b", 1), *others}
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_no_reader_skips_files_that_lack_a_column(new_lake: Callable[..., Lake]) -> None:
     lake = new_lake(PEOPLE, engine="auto")
     lake.apply(*[lake.insert(id=i, name=f"n{i}", note="old") for i in range(4)])
@@ -315,7 +315,7 @@ def test_no_reader_skips_files_that_lack_a_column(new_lake: Callable[..., Lake])
 
 
 @pytest.mark.parametrize(
-    "rung", ["L1", pytest.param("L0", marks=pytest.mark.slow), pytest.param("L2", marks=pytest.mark.slow)]
+    "rung", ["L1", pytest.param("L0", marks=pytest.mark.matrix), pytest.param("L2", marks=pytest.mark.matrix)]
 )
 def test_appended_rows_have_nothing_in_a_column_that_is_kept(lake_by: Callable[..., Lake], rung: str) -> None:
     lake = lake_by(rung, PEOPLE)
@@ -327,7 +327,7 @@ def test_appended_rows_have_nothing_in_a_column_that_is_kept(lake_by: Callable[.
     assert lake.rows("id", "name", "note") == {(1, "c", "x"), (2, "b", None), (3, "d", None)}
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_rows_without_a_key_are_compared_without_columns_that_are_kept(new_lake: Callable[..., Lake]) -> None:
     keyless = {"n": (1, pa.int64()), "note": (2, pa.string())}
     lake = new_lake(schema_of(keyless, key=[]), engine="auto")
@@ -338,7 +338,7 @@ def test_rows_without_a_key_are_compared_without_columns_that_are_kept(new_lake:
     assert lake.rows("n", "m", "note") == {(1, 5, "x"), (2, 5, "z"), (3, 6, None)}
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_user_s_column_and_comments_stay(new_lake: Callable[..., Lake]) -> None:
     lake = new_lake(PEOPLE, engine="auto")
     lake.apply(lake.insert(id=1, name="a"))

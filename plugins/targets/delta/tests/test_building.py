@@ -91,8 +91,8 @@ def old(new_lake: Callable[..., Lake]) -> Lake:
 OLD_ROWS = [(1, "a"), (2, "b")]
 
 
-@pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("deletes", ["hard", pytest.param("soft", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("deletes", ["hard", pytest.param("soft", marks=pytest.mark.matrix)])
 def test_the_old_table_stays_until_the_new_one_is_whole(
     new_lake: Callable[..., Lake], engine: str, deletes: str
 ) -> None:

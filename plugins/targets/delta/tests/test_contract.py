@@ -85,7 +85,7 @@ class TestDeltaLakeTarget(TargetContract):
         assert [reason for reason in lake.reasons() if reason != "the table has no key"] == []
 
 
-@pytest.mark.slow  # minutes of Spark; the other files here show the same in parts
+@pytest.mark.matrix  # minutes of Spark; the other files here show the same in parts
 @pytest.mark.timeout(1800)
 class TestDeltaLakeTargetBySpark(TargetContract):
     builds_out_of_sight: ClassVar[bool] = True

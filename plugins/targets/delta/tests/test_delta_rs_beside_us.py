@@ -91,7 +91,7 @@ def audited(bare: Bare, act: Act) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "write", ["append", *(pytest.param(name, marks=pytest.mark.slow) for name in list(WRITES)[1:])]
+    "write", ["append", *(pytest.param(name, marks=pytest.mark.matrix) for name in list(WRITES)[1:])]
 )
 def test_it_refuses_to_write_clustered_tables(tmp_path: Path, write: str) -> None:
     bare = made(tmp_path, clustered=True)
@@ -107,7 +107,7 @@ def test_it_refuses_to_write_clustered_tables(tmp_path: Path, write: str) -> Non
     [
         ("append", "WRITE", 40),
         *(
-            pytest.param(*case, marks=pytest.mark.slow)
+            pytest.param(*case, marks=pytest.mark.matrix)
             for case in (("delete", "DELETE", 38), ("update", "UPDATE", 39), ("restore", "RESTORE", 20))
         ),
     ],
@@ -118,7 +118,7 @@ def test_what_it_changes_is_kept_and_told(tmp_path: Path, write: str, operation:
     assert len(continues(bare)) == rows
 
 
-@pytest.mark.parametrize("clustered", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("clustered", [True, pytest.param(False, marks=pytest.mark.matrix)])
 def test_its_checkpoints_and_vacuums_are_followed(tmp_path: Path, clustered: bool) -> None:
     bare = made(tmp_path, clustered=clustered)
     assert audited(bare, lambda bare: table(bare).create_checkpoint()) == []

@@ -39,7 +39,7 @@ def run(shop: Shop, spark: SparkSession, tmp_path: Path) -> Callable[[], None]:
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_what_others_change_is_an_alarm_until_a_snapshot_is_complete(
     shop: Shop, run: Callable[[], None], spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -195,7 +195,7 @@ def apply_by_every_rung(
     ("deletes", "has_absent"),
     [
         ("soft", True),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("hard", True), ("hard", False), ("soft", False))),
+        *(pytest.param(*case, marks=pytest.mark.matrix) for case in (("hard", True), ("hard", False), ("soft", False))),
     ],
 )
 def test_every_rung_makes_the_same_table(
@@ -249,7 +249,7 @@ def alter_on_every_rung(
     [
         ("soft", False, 2),
         *(
-            pytest.param(*case, 4, marks=pytest.mark.slow)
+            pytest.param(*case, 4, marks=pytest.mark.matrix)
             for case in (("hard", True), ("hard", False), ("soft", True), ("soft", False))
         ),
     ],

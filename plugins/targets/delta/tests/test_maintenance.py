@@ -133,7 +133,7 @@ def busy_cores(session: SparkSession) -> Iterator[StatusTracker]:
         thread.join()
 
 
-@pytest.mark.parametrize("upkeep", [UpkeepKind.PURGE, pytest.param(UpkeepKind.COMPACT, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("upkeep", [UpkeepKind.PURGE, pytest.param(UpkeepKind.COMPACT, marks=pytest.mark.matrix)])
 def test_merge_does_not_wait_for_upkeep(new_lake: Callable[..., Lake], upkeep: UpkeepKind) -> None:
     """Upkeep whose job waits for a core is cancelled by a merge, and the table is as it was."""
     lake = new_lake()
@@ -190,7 +190,7 @@ def many(lake: Lake, start: int, count: int) -> list[dict[str, Any]]:
     return [lake.insert(id=i, name=draw.randbytes(50).hex(), note="x") for i in range(start, start + count)]
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_large_files_of_a_clustered_table_are_left_alone_until_it_has_doubled(new_lake: Callable[..., Lake]) -> None:
     lake = new_lake(maintenance={"small_files_max": 2, "small_file_size": "32KiB"})
     for start in (0, 1000, 2000):
@@ -249,10 +249,10 @@ def hidden(lake: Lake) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("schema", "clustering"),
     [
-        pytest.param(ONE_KEY, True, marks=pytest.mark.slow, id="clustered"),
-        pytest.param(ONE_KEY, False, marks=pytest.mark.slow, id="not clustered"),
+        pytest.param(ONE_KEY, True, marks=pytest.mark.matrix, id="clustered"),
+        pytest.param(ONE_KEY, False, marks=pytest.mark.matrix, id="not clustered"),
         pytest.param(TWO_KEYS, True, id="clustered by two columns"),
-        pytest.param(KEYLESS, True, marks=pytest.mark.slow, id="without a key"),
+        pytest.param(KEYLESS, True, marks=pytest.mark.matrix, id="without a key"),
     ],
 )
 def test_purge_leaves_no_deletion_vector_and_every_row(

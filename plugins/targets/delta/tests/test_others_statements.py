@@ -154,7 +154,7 @@ def named(found: Sequence[str]) -> list[str]:
     return [text.partition(": ")[2] for text in found]
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["while it runs", "while it is stopped"])
 @pytest.mark.parametrize("name", HARMLESS)
@@ -178,7 +178,7 @@ def test_what_others_do_without_harm_is_followed(
             engine,
             stopped,
             name,
-            marks=[] if (engine, stopped, name) == ("spark", False, "names exchanged") else pytest.mark.slow,
+            marks=[] if (engine, stopped, name) == ("spark", False, "names exchanged") else pytest.mark.matrix,
         )
         for engine in ENGINES
         for stopped in (False, True)

@@ -170,7 +170,7 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
-    "rung", ["L1", pytest.param("L0", marks=pytest.mark.slow), pytest.param("L2", marks=pytest.mark.slow)]
+    "rung", ["L1", pytest.param("L0", marks=pytest.mark.matrix), pytest.param("L2", marks=pytest.mark.matrix)]
 )
 def test_every_reader_finds_what_every_rung_wrote(lake_by: Callable[..., Lake], rung: str, way: str) -> None:
     lake = lake_by(rung, SCHEMA)
@@ -194,7 +194,7 @@ def odd_lake(lake_by: Callable[..., Lake]) -> Lake:
     return lake
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_every_reader_finds_tables_of_every_hostile_name(odd_lake: Lake) -> None:
     def rows(path: Path) -> list[list[tuple[Any, ...]]]:
         by_spark = odd_lake.spark.read.format("delta").load(str(path)).select("id").collect()

@@ -140,7 +140,7 @@ def test_table_of_somebody_else_is_refused_unless_adopted(lake: Lake) -> None:
     assert lake.rows() == set()
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_table_whose_columns_are_not_mapped_is_adopted(lake: Lake) -> None:
     lake.spark.sql(f"CREATE OR REPLACE TABLE delta.`{lake.path}` USING delta AS SELECT 1 AS id, 'x' AS other")
     lake.config = {"adopt": "replace"}

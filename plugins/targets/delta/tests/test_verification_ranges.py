@@ -25,7 +25,7 @@ UUIDS = [f"{d * 8}-{d * 4}-4{d * 3}-8{d * 3}-{d * 12}" for d in "019abf"]
 
 
 @pytest.mark.parametrize("name", [*sorted(RANGED), "uuid"])
-@pytest.mark.parametrize("rung", [pytest.param("L0", marks=pytest.mark.slow), "L1"])
+@pytest.mark.parametrize("rung", [pytest.param("L0", marks=pytest.mark.matrix), "L1"])
 def test_a_range_has_the_rows_that_it_has_for_everybody(lake_by: Callable[..., Lake], rung: str, name: str) -> None:
     """Whatever wrote them; some are deleted."""
     type_, values = (pa.string(), UUIDS) if name == "uuid" else VALUES[name]

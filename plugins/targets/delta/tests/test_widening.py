@@ -184,7 +184,7 @@ def test_a_decimal_that_is_text_stays_the_same_text() -> None:
 # -- what becomes of a table -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_the_log_says_what_spark_s_own_statement_says(new_lake: Callable[..., Lake], tmp_path: Path) -> None:
     lake = new_lake(NARROW, engine="auto")
     lake.alter(WIDE)
@@ -209,7 +209,7 @@ def test_the_log_says_what_spark_s_own_statement_says(new_lake: Callable[..., La
     assert ours.properties["delta.enableTypeWidening"] == spark_s.properties["delta.enableTypeWidening"]
 
 
-@pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.matrix)])
 def test_rows_of_before_and_behind_are_read_in_the_wider_type(new_lake: Callable[..., Lake], engine: str) -> None:
     lake = new_lake(NARROW, engine=engine)
     lake.apply(*[lake.insert(**small(i)) for i in range(4)], lake.insert(id=9))
@@ -245,7 +245,7 @@ def test_rows_of_before_and_behind_are_read_in_the_wider_type(new_lake: Callable
     assert lake.target.audit(lake.table, None).changed_by_others == []
 
 
-@pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.matrix)])
 def test_with_rewrite_every_reader_continues(new_lake: Callable[..., Lake], engine: str) -> None:
     lake = new_lake(NARROW, TableOptions(deletes="soft"), engine=engine, type_widening="rewrite")
     lake.apply(*[lake.insert(**small(i)) for i in range(3)])
@@ -292,7 +292,7 @@ KEYS: Sequence[tuple[pa.DataType, pa.DataType, Callable[[int], Any]]] = (
 
 
 @pytest.mark.parametrize(
-    "rung", ["L1", pytest.param("L0", marks=pytest.mark.slow), pytest.param("L2", marks=pytest.mark.slow)]
+    "rung", ["L1", pytest.param("L0", marks=pytest.mark.matrix), pytest.param("L2", marks=pytest.mark.matrix)]
 )
 @pytest.mark.parametrize("composite", [False, True])
 @pytest.mark.parametrize("number", range(len(KEYS)))
@@ -357,7 +357,7 @@ def test_small_files_of_both_types_are_joined(new_lake: Callable[..., Lake]) -> 
     assert read(lake) == rows
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("mode", ["enable", "rewrite"])
 def test_spark_s_own_statements_work_on_a_widened_table(new_lake: Callable[..., Lake], mode: str) -> None:
     lake = new_lake(NARROW, engine="auto", type_widening=mode)

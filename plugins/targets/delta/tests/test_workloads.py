@@ -49,7 +49,7 @@ def scenarios() -> list[list[Change]]:
     return [first, second, [], [], [], [], []]
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("deletes", ["hard", "soft"])
 def test_merged_batches_equal_a_plain_replay(new_lake: Callable[..., Lake], deletes: str) -> None:
     lake = new_lake(SCHEMA, TableOptions(deletes=deletes))

@@ -118,7 +118,7 @@ def _code_points(planes: int) -> str:
 
 
 @pytest.mark.parametrize("charset", [*SINGLE_BYTES, *SEVERAL_BYTES, *UNICODE])
-@pytest.mark.parametrize("planes", [2, pytest.param(17, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("planes", [2, pytest.param(17, marks=pytest.mark.matrix)])
 def test_every_code_point_has_the_bytes_by_which_the_server_spells_it_or_none(
     binlog: Binlog, charset: str, planes: int
 ) -> None:

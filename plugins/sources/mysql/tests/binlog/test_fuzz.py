@@ -199,7 +199,7 @@ def test_mutants_are_decoded_or_refused(binlog: Binlog) -> None:
     assert outcomes["decoded"] > 100
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(3600)
 def test_many_mutants_are_decoded_or_refused(binlog: Binlog) -> None:
     outcomes = _fuzz(_seeds(binlog), 2, 120_000)
