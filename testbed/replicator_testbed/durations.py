@@ -2,7 +2,7 @@
 
 The cost is processor time, which hardly depends on what else runs: of the test's own process, of those it started, and of
 servers and JVMs that fixtures started for it and for others. These bear a variable of the environment, so that a server that
-left its parent is found, too. What a session's fixture costs is told with the first test that asks for it.
+left its parent is found, too. What a session's fixture costs, a server's start for example, is told by itself.
 """
 
 from __future__ import annotations
@@ -69,16 +69,30 @@ class _Recorder:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = (folder / f"{os.getpid()}.jsonl").open("a", encoding="utf-8")
         self._processes = Processes()
+        self._node = ""
+        self._shared = 0.0
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        self._node, self._shared = item.nodeid, 0.0
         began, used = time.monotonic(), self._processes.seconds()
         result = yield
-        cost = {
-            "test": item.nodeid,
-            "cpu": round(max(0.0, self._processes.seconds() - used), 2),
-            "wall": round(time.monotonic() - began, 2),
-        }
+        cost = max(0.0, self._processes.seconds() - used - self._shared)
+        self._tell({"test": item.nodeid, "cpu": round(cost, 2), "wall": round(time.monotonic() - began, 2)})
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
+        if fixturedef.scope != "session":
+            return (yield)
+        used, shared = self._processes.seconds(), self._shared
+        result = yield
+        # Without what other such fixtures cost that it asked for.
+        cost = self._processes.seconds() - used - (self._shared - shared)
+        self._shared += cost
+        self._tell({"test": self._node, "fixture": fixturedef.argname, "cpu": round(cost, 2)})
+        return result
+
+    def _tell(self, cost: dict[str, Any]) -> None:
         self._file.write(json.dumps(cost) + "\n")
         self._file.flush()
-        return result

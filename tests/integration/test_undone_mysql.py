@@ -130,8 +130,7 @@ def snapshots(captured: Captured, database: MysqlDatabase) -> list[int]:
     ]
 
 
-@pytest.mark.matrix
-@pytest.mark.parametrize("pull_rows", [50_000, 1])
+@pytest.mark.parametrize("pull_rows", [1, pytest.param(50_000, marks=pytest.mark.matrix)])
 def test_what_is_rolled_back_to_a_savepoint_or_wholly_is_never_captured(
     any_mysql: MysqlServer, make_mysql: Make, pull_rows: int
 ) -> None:

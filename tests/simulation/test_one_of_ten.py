@@ -311,7 +311,7 @@ def is_made(call: str, *, has_key: bool) -> bool:
 def test_an_error_at_every_call_for_one_of_ten_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_key: bool
 ) -> None:
-    """One kind of error at each; of a table without a key only where it differs. `make soak` meets all kinds at all calls."""
+    """One kind of error at each; of a table without a key only where it differs. `make test-matrix` meets all kinds at all calls."""
     calls = [p for p in (*OF_SOURCE, *OF_TARGET, *OF_HOST) if is_made(p, has_key=has_key)]
     if not has_key:
         calls = [*sorted(KEYLESS_ONLY), "apply_batch", "snapshots: hold back"]
