@@ -15,9 +15,27 @@ from replicator.observability import is_sensitive_name
 
 _PASSWORD_IN_ADDRESS: Final = re.compile(r"://[^/?#\s@]*:[^/?#\s]*@")
 _USER_IN_ADDRESS: Final = re.compile(r"://[^/?#\s]*@")
+# A token in place of a user, which services of git and packages take.
+_USER_ON_THE_WEB: Final = re.compile(r"https?://[^/?#\s@]+@", re.IGNORECASE)
+_QUERY: Final = re.compile(r"[?&]([\w.-]+)=([^\s&#]+)")
+# Of signed addresses and of functions that whoever has the address may call; too short for names of settings.
+_QUERY_SECRETS: Final = frozenset({"sig", "signature", "key", "code", "sas"})
+# What is secret of these is their path.
+_CAPABILITY: Final = re.compile(
+    r"https://(?:hooks\.slack\.com/\w+/|discord(?:app)?\.com/api/webhooks/|[\w.-]*webhook\.office\.com/|api\.telegram\.org/bot)\w",
+    re.IGNORECASE,
+)
 _ASSIGNED: Final = re.compile(r"(?:^|[\s?&;,])-{0,2}D?([\w.-]+)=([^\s&;,]+)")
-_HEADER: Final = re.compile(r"(?:authorization|x-[\w-]*(?:key|token))\s*:\s*\S", re.IGNORECASE)
+_HEADER: Final = re.compile(r"(?:authorization|cookie|[\w-]*(?:api-?key|-key|token|secret))\s*:\s*\S", re.IGNORECASE)
+_MEMBER: Final = re.compile(r"""["']([\w.-]+)["']\s*:\s*["']([^"']+)["']""")
 _FLAG: Final = re.compile(r"--?([\w.-]+)")
+# curl's and wget's way to say who calls.
+_USER_FLAG: Final = re.compile(r"-u|--(?:proxy-)?user")
+_PAIR: Final = re.compile(r"[^\s:]*:\S+")
+_MYSQL_PROGRAM: Final = re.compile(r"(?:.*/)?(?:mysql|mariadb)[\w-]*")
+_MYSQL_PASSWORD: Final = re.compile(r"-p\S+")
+# Keys of Spark's file systems, and signatures in place of keys.
+_KEY_OF_STORAGE: Final = re.compile(r"encryption[.-]key$|\.azure\.sas\.", re.IGNORECASE)
 # What is named after a secret, and is none: classes, paths, numbers, switches.
 _ABOUT: Final = re.compile(
     r"(?:providers?|types?|class|factory|files?|paths?|alias|aliases|location|dir|enabled|required|length|bits|bitlength|url|uri|"
@@ -43,7 +61,7 @@ def _found(values: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
         # Of lineage, a user alone may be a token, too.
         in_address = _USER_IN_ADDRESS if path[:2] == ("lineage", "url") else _PASSWORD_IN_ADDRESS
         is_named_so = path[:2] == ("spark", "settings") and _is_secret(str(path[-1]), text)
-        if is_named_so or in_address.search(text) or _has_assignment(path, text):
+        if is_named_so or in_address.search(text) or _is_signed(text) or _has_assignment(path, text):
             yield path, text
     for path, words in _commands(values):
         yield from _of_command(path, words)
@@ -53,21 +71,35 @@ def _has_assignment(path: Path, text: str) -> bool:
     """Whether a text has `password=…` in it, where such a text is a list of options: an address, arguments, options of Java."""
     if path[0] not in ("spark", "lineage", "alerts"):
         return False
-    return _HEADER.search(text) is not None or any(_is_secret(*found) for found in _ASSIGNED.findall(text))
+    is_told = any(pattern.search(text) for pattern in (_HEADER, _USER_ON_THE_WEB, _CAPABILITY))
+    return is_told or any(_is_secret(*found) for found in (*_ASSIGNED.findall(text), *_MEMBER.findall(text)))
+
+
+def _is_signed(text: str) -> bool:
+    """Whether an address has a secret among its parameters."""
+    if "://" not in text:
+        return False
+    return any(name.lower() in _QUERY_SECRETS or _is_secret(name, value) for name, value in _QUERY.findall(text))
 
 
 def _of_command(path: Path, words: Sequence[Any]) -> Iterator[tuple[Path, str]]:
-    """Arguments that follow `--token` or `-password`."""
+    """Arguments that follow `--token` or `-password`; of programs that are known, those that hold a password by themselves."""
+    is_mysql = bool(words) and isinstance(words[0], str) and _MYSQL_PROGRAM.fullmatch(words[0]) is not None
     for at, word in enumerate(words[1:], start=1):
-        before = words[at - 1]
-        flag = _FLAG.fullmatch(before) if isinstance(before, str) else None
-        if flag and isinstance(word, str) and not isinstance(word, Resolved) and _is_secret(flag[1], word):
+        if not isinstance(word, str) or isinstance(word, Resolved):
+            continue
+        before = words[at - 1] if isinstance(words[at - 1], str) else ""
+        flag = _FLAG.fullmatch(before)
+        is_pair = _USER_FLAG.fullmatch(before) is not None and _PAIR.fullmatch(word) is not None
+        is_password = is_mysql and _MYSQL_PASSWORD.fullmatch(word) is not None
+        if is_pair or is_password or (flag is not None and _is_secret(flag[1], word)):
             yield (*path, at), word
 
 
 def _is_secret(name: str, value: str) -> bool:
     is_about = _ABOUT.search(name) is not None or _NO_SECRET.fullmatch(value.strip()) is not None
-    return bool(value.strip()) and not value.startswith(("-", "/")) and is_sensitive_name(name) and not is_about
+    is_named_so = is_sensitive_name(name) or _KEY_OF_STORAGE.search(name) is not None
+    return bool(value.strip()) and not value.startswith(("-", "/")) and is_named_so and not is_about
 
 
 def _commands(values: Mapping[str, Any]) -> Iterator[tuple[Path, Sequence[Any]]]:

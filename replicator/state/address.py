@@ -16,9 +16,11 @@ from sqlalchemy.exc import ArgumentError
 
 from replicator.model.errors import ConfigError
 from replicator.model.hosts import is_loopback, system_authorities
+from replicator.model.redaction import is_sensitive_name
 
 TLS_MODES: Final = ("disable", "prefer", "require", "verify-ca", "verify-full")
-_HIDDEN: Final = ("password", "sslpassword")
+# Of SCRAM, the keys are as good as the password.
+_KEYS: Final = ("scram_client_key", "scram_server_key")
 
 
 def parse_state_url(text: str) -> URL:
@@ -63,8 +65,8 @@ def location(url: URL) -> str:
 
 def secrets(url: URL) -> Sequence[str]:
     """What must not be shown of a URL."""
-    found = [url.password, *(url.query.get(name) for name in _HIDDEN)]
-    return [value for value in found if isinstance(value, str) and value]
+    query = (value for name, value in url.query.items() if is_sensitive_name(name) or name in _KEYS)
+    return [value for value in (url.password, *query) if isinstance(value, str) and value]
 
 
 def protection(url: URL) -> Mapping[str, str]:

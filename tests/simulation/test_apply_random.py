@@ -176,6 +176,7 @@ def _plant_faults(world: World, target: MemoryTarget, monkeypatch: pytest.Monkey
             target.faults.script(f"{action}{call}", *actions)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(15))
 def test_killed_anywhere_every_copy_ends_equal(
     make_world: Callable[[int], World], monkeypatch: pytest.MonkeyPatch, seed: int
@@ -198,6 +199,7 @@ def test_killed_anywhere_every_copy_ends_equal(
     assert all(p.last_applied == p.highest and p.is_complete for p in apply.progress().values())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(300, 304))
 def test_threads_next_to_each_other_end_equal_too(
     make_world: Callable[[int], World], monkeypatch: pytest.MonkeyPatch, seed: int
@@ -234,6 +236,7 @@ def _run_alone(world: World, apply: Apply, commits: int) -> None:
         world.check_freshness()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(100, 106))
 def test_the_rows_do_not_depend_on_how_batches_are_cut(make_world: Callable[[int], World], seed: int) -> None:
     world = make_world(seed)
@@ -248,6 +251,7 @@ def test_the_rows_do_not_depend_on_how_batches_are_cut(make_world: Callable[[int
         world.check_end()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(200, 206))
 def test_a_process_that_slept_through_its_lease_changes_nothing(make_world: Callable[[int], World], seed: int) -> None:
     world = make_world(seed)

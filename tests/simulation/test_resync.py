@@ -240,6 +240,7 @@ def killing(draw: random.Random, monkeypatch: pytest.MonkeyPatch, odds: float) -
         yield
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_kills_at_any_time_leave_both_sides_equal(filled: Pair, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log is lost again and again, too, and rows change in the gap and all the time."""

@@ -220,7 +220,7 @@ def policies(rng: random.Random) -> DDLConfig:
     )
 
 
-@pytest.mark.parametrize("seed", [*range(16), *(pytest.param(s, marks=pytest.mark.matrix) for s in range(16, 520))])
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(s, marks=pytest.mark.matrix) for s in range(3, 520))])
 def test_what_is_sealed_and_applied_is_the_source_as_it_was_redefined(bench: Bench, seed: int) -> None:
     rng = random.Random(seed)
     chosen = policies(rng)

@@ -61,6 +61,24 @@ def argv(*words: str) -> dict[str, Any]:
         (argv("-H", f"Authorization: Bearer {CANARY}"), "alerts.commands.pager.argv[2]"),
         ({"alerts": {"webhooks": {"ops": {"url": f"https://u:{CANARY}@h/"}}}}, "alerts.webhooks.ops.url"),
         ({"journal": {"uri": f"s3://key:{CANARY}@bucket/x"}}, "journal.uri"),
+        ({"journal": {"uri": f"s3://bucket/x?secret_key={CANARY}"}}, "journal.uri"),
+        ({"lineage": {"url": f"https://marquez/?sig={CANARY}"}}, "lineage.url"),
+        (spark(spark__hadoop__fs__s3a__encryption__key=CANARY), 'spark.settings["spark.hadoop.fs.s3a.encryption.key"]'),
+        (spark(spark__hadoop__fs__azure__sas__c__a=CANARY), 'spark.settings["spark.hadoop.fs.azure.sas.c.a"]'),
+        (
+            spark(spark__hadoop__fs__azure__account__key__a=CANARY),
+            'spark.settings["spark.hadoop.fs.azure.account.key.a"]',
+        ),
+        (spark(spark__jars__repositories=f"https://{CANARY}@repo/x"), 'spark.settings["spark.jars.repositories"]'),
+        (argv(f"https://h/alert?code={CANARY}"), "alerts.commands.pager.argv[1]"),
+        (argv(f"https://hooks.slack.com/services/T0/B0/{CANARY}"), "alerts.commands.pager.argv[1]"),
+        (argv("-u", f"me:{CANARY}"), "alerts.commands.pager.argv[2]"),
+        (argv("--user", f"me:{CANARY}"), "alerts.commands.pager.argv[2]"),
+        (argv("-H", f"PRIVATE-TOKEN: {CANARY}"), "alerts.commands.pager.argv[2]"),
+        (argv("-H", f"Api-Key: {CANARY}"), "alerts.commands.pager.argv[2]"),
+        (argv("-H", f"Cookie: session={CANARY}"), "alerts.commands.pager.argv[2]"),
+        (argv("-d", f'{{"token": "{CANARY}"}}'), "alerts.commands.pager.argv[2]"),
+        ({"alerts": {"commands": {"db": {"argv": ["/bin/mysql", f"-p{CANARY}"]}}}}, "alerts.commands.db.argv[1]"),
     ],
 )
 def test_a_secret_that_is_written_out_is_refused_with_its_path(block: dict[str, Any], path: str) -> None:
@@ -78,6 +96,9 @@ def test_a_secret_that_is_written_out_is_refused_with_its_path(block: dict[str, 
         spark(spark__authenticate="true", spark__authenticate__secretBitLength="256"),
         spark(spark__driver__extraJavaOptions="-XX:+UseParallelGC -Duser.timezone=UTC"),
         {"lineage": {"url": "https://marquez:5000/?project=a@b"}},
+        argv(
+            "-u", "me", "-p", "-plain", "Content-Type: application/json", '{"team": "data"}', "https://h/?team=x&zip=1"
+        ),
         argv("--team", "data", "--token-file", "/etc/token", "me@example.org", "--password", "-v"),
     ],
 )

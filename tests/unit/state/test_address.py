@@ -11,7 +11,7 @@ import pytest
 from replicator.model.errors import ConfigError, ReplicatorError
 from replicator.observability import redact
 from replicator.state import address
-from replicator.state.address import parse_state_url
+from replicator.state.address import parse_state_url, secrets
 from replicator.state.store import StateStore
 from replicator_testbed import rogue
 from replicator_testbed.receiver import make_certificate
@@ -106,3 +106,10 @@ def test_a_rogue_server_gets_the_store_s_password_only_where_the_url_says_so(
     assert SECRET not in str(caught.value)
     assert ("sslrootcert=" in str(caught.value)) is not asked_for
     assert redact(SECRET) == "***"
+
+
+@pytest.mark.parametrize(
+    "option", ["password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"]
+)
+def test_every_secret_among_the_options_is_masked(option: str) -> None:
+    assert secrets(parse_state_url(f"postgresql://u@h/d?{option}=canary-51c&application_name=me")) == ["canary-51c"]
