@@ -7,6 +7,7 @@ its share, else of the address that has most. So clients that only hold connecti
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 import ssl
 from collections.abc import Callable
@@ -19,6 +20,7 @@ CONNECTIONS_MAX: Final = 512
 HANDSHAKE_S: Final = 10.0
 """How long a client may take for the handshake of TLS."""
 _AT_ONCE: Final = 64
+_HOST_BITS: Final = 64
 _PAUSE_S: Final = 1.0
 
 _log = get_logger(__name__)
@@ -104,6 +106,17 @@ class Seats:
         return True
 
 
+def origin(address: str) -> str:
+    """What counts as one client: an address of IPv4, or the network of an address of IPv6, all of which one host may have."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed, _HOST_BITS), strict=False))
+
+
 class Door:
     """Accepts connections from a socket until `close`. It stands where uvicorn has a server of asyncio."""
 
@@ -146,7 +159,7 @@ class Door:
                 self._loop.call_later(_PAUSE_S, self.open)
                 return
             sock.setblocking(False)
-            seat = Seat(str(peer[0]), sock)
+            seat = Seat(origin(str(peer[0])), sock)
             if not self._seats.take(seat):
                 sock.close()
                 continue

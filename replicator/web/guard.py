@@ -26,6 +26,7 @@ from replicator.model.errors import ReplicatorError, RequestError
 from replicator.observability import get_logger
 from replicator.service.listening import Listening
 from replicator.service.tokens import digest
+from replicator.web.accepting import origin
 from replicator.web.demands import LOCAL, SAFE, Rights, grant, rights_of, unauthorized
 from replicator.web.paths import has_no_token, is_page
 from replicator.web.problems import internal_error
@@ -160,7 +161,7 @@ class Guard:
     async def _admit(self, scope: Scope) -> str:
         """Who asks; raises RequestError if it may not."""
         headers = Headers(scope=scope)
-        address = str(scope["client"][0]) if scope.get("client") else "local"
+        address = origin(str(scope["client"][0])) if scope.get("client") else "local"
         check_head(scope)
         if scope["path"] in PUBLIC:
             # A bucket of its own: a caller that asks too often at the same address must not fail the probes.

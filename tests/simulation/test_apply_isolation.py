@@ -54,6 +54,7 @@ def check_it_continues(shop: Shop, target: MemoryTarget) -> None:
     assert (shop.names(A), shop.applied(A).has_failed) == ({1: "again"}, False)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("error", "code"), ERRORS)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_what_goes_wrong_with_one_table_fails_it_and_the_others_continue(
@@ -75,6 +76,7 @@ def test_what_goes_wrong_with_one_table_fails_it_and_the_others_continue(
     check_it_continues(shop, target)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("error", "code"), ERRORS)
 @pytest.mark.parametrize("operation", OPERATIONS_IN_PLACE)
 def test_what_goes_wrong_with_one_table_s_snapshot_in_place_fails_it_and_the_others_continue(

@@ -22,7 +22,7 @@ from replicator.runtime.home import Home
 from replicator.service.listening import Listening
 from replicator.testing.waiting import PATIENCE, wait_until
 from replicator.web import accepting, server
-from replicator.web.accepting import Seat, Seats
+from replicator.web.accepting import Seat, Seats, origin
 from replicator.web.app import WebApp
 from replicator.web.server import BoundedServer, server_config
 from replicator.web.sparing import PER_MINUTE, Sparing
@@ -257,3 +257,18 @@ def test_a_problem_is_json(port: int) -> None:
     assert (response.status, response.headers["connection"]) == (400, "close")
     assert json.loads(response.read())["code"] == "malformed_request"
     connection.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "client"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:0:1:2:3:4:5", "2001:db8:0:1::/64"),
+        ("2001:db8:0:1::9", "2001:db8:0:1::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("local", "local"),
+    ],
+)
+def test_all_addresses_that_one_host_may_have_are_one_client(address: str, client: str) -> None:
+    assert origin(address) == client
