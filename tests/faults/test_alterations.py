@@ -129,7 +129,10 @@ def altered(tmp_path: Path, origin: Database) -> Iterator[Rig]:
     ("kind", "seed", "steps"),
     [
         ("postgresql", 1, 24),
-        *(pytest.param(k, s, 60, marks=pytest.mark.matrix) for k, s in (("postgresql", 1), ("mariadb", 2), ("mysql", 3))),
+        *(
+            pytest.param(k, s, 60, marks=pytest.mark.matrix)
+            for k, s in (("postgresql", 1), ("mariadb", 2), ("mysql", 3))
+        ),
         *(
             pytest.param(k, s, 150, marks=pytest.mark.soak)
             for k in ("postgresql", "mariadb", "mysql")

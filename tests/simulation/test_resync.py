@@ -240,14 +240,17 @@ def killing(draw: random.Random, monkeypatch: pytest.MonkeyPatch, odds: float) -
         yield
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("seed", range(4))
-def test_kills_at_any_time_leave_both_sides_equal(filled: Pair, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("seed", "rounds"), [(0, 2), *(pytest.param(seed, 8, marks=pytest.mark.matrix) for seed in range(4))]
+)
+def test_kills_at_any_time_leave_both_sides_equal(
+    filled: Pair, seed: int, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The log is lost again and again, too, and rows change in the gap and all the time."""
     pair, draw = filled, random.Random(seed)
     pair.draw = random.Random(seed)
-    for round_ in range(8):
-        is_last = round_ == 7
+    for round_ in range(rounds):
+        is_last = round_ == rounds - 1
         if round_ == 0 or (not is_last and draw.random() < 0.3):
             for _ in range(draw.randint(0, 12)):
                 pair.write()

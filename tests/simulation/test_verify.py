@@ -199,7 +199,7 @@ def test_tables_are_equal_however_much_both_sides_move(pair: Pair) -> None:
     def write() -> None:
         while not stop.is_set():
             pair.write()
-            stop.wait(0.002)
+            stop.wait(0.005)
 
     with pair.running() as (capture, judge):
         for table in (KEYED, KEYLESS):
@@ -207,14 +207,12 @@ def test_tables_are_equal_however_much_both_sides_move(pair: Pair) -> None:
         writer = threading.Thread(target=write)
         writer.start()
         try:
-            verdicts = [judge.verify(table) for _ in range(4) for table in (KEYED, KEYLESS)]
+            # Rows that are written all the time may stay undecided, never different.
+            verdicts = [settled(judge, table, capture) for table in (KEYED, KEYLESS)]
         finally:
             stop.set()
             writer.join()
-    told = [verdict for verdict in verdicts if verdict.result is not Result.EQUAL]
-    # Rows that are written all the time may stay undecided, never different.
-    assert all(verdict.result is Result.NOT_VERIFIED for verdict in told), told
-    assert len(told) < len(verdicts) / 2
+    assert [verdict for verdict in verdicts if verdict.result is not Result.EQUAL] == []
     assert pair.captured.store.barriers(NAME) == []
 
 
@@ -243,6 +241,7 @@ def exchange(stored: StoredTable) -> None:
     first.values, second.values = {**first.values, "a": "1"}, {**second.values, "a": "1"}
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("table", [KEYED, KEYLESS], ids=["keyed", "keyless"])
 @pytest.mark.parametrize(
     ("act", "keyed", "keyless"),
