@@ -109,6 +109,7 @@ def test_a_table_that_failed_by_anything_else_waits_for_a_person(bench: Bench) -
         assert bench.known(bad).stage is Stage.FAILED
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", [TableError, RefusedError, KeyMissingError, UnsupportedTypeError])
 @pytest.mark.parametrize("point", ["pull", "prepare"])
 def test_what_the_check_finds_is_the_reason_of_a_failure_that_another_part_met_first(

@@ -49,6 +49,7 @@ def snapshot(bench: Bench, table: TableId) -> None:
     bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("call", ["read_chunk", "describe", "accept", "decode"])
 @pytest.mark.parametrize(
     ("error", "code"),

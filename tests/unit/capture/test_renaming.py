@@ -140,6 +140,7 @@ def test_a_table_that_is_renamed_out_of_the_patterns_fails_and_returns_with_its_
     assert snapshots(renaming, A) == [SnapshotKind.FIRST, SnapshotKind.IN_PLACE]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("old", [OUTSIDE, B], ids=["out of the patterns", "inside them"])
 @pytest.mark.parametrize("statements", [1, 2, 3])
 @pytest.mark.parametrize("can_locate", [True, False], ids=["oids", "names"])
@@ -330,6 +331,7 @@ def some_step(bench: Bench, chance: random.Random) -> None:
             rename(bench, dict(zip(circle, [*circle[1:], circle[0]], strict=True)))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_is_renamed_and_wherever_it_ends_the_names_have_their_rows(renaming: Bench, seed: int) -> None:
     chance = random.Random(seed)

@@ -223,6 +223,7 @@ def test_what_the_target_refuses_by_now_fails_its_table_while_it_is_captured(
     assert present(host.record(good)).stage is Stage.STREAMING
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no mallopt")
 def test_the_memory_of_a_large_batch_goes_back_to_the_system() -> None:
     """In a process of its own: the pool is the process's, and others have used it here."""
