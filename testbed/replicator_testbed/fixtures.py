@@ -54,9 +54,20 @@ def embedded_postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture(scope="session", params=["postgres", "embedded_postgres"], ids=["distribution", "embedded"])
+@pytest.fixture(
+    scope="session",
+    params=["postgres", pytest.param("embedded_postgres", marks=pytest.mark.matrix)],
+    ids=["distribution", "embedded"],
+)
 def any_postgres(request: pytest.FixtureRequest) -> PostgresServer:
-    """Each of the two servers in turn."""
+    """The machine's own server; the embedded one in the matrix."""
+    server: PostgresServer = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture(scope="session", params=["postgres", "embedded_postgres"], ids=["distribution", "embedded"])
+def each_postgres(request: pytest.FixtureRequest) -> PostgresServer:
+    """Each of the two servers in turn, in the default run too: for what most easily differs between them."""
     server: PostgresServer = request.getfixturevalue(request.param)
     return server
 
@@ -70,8 +81,15 @@ def database(postgres: PostgresServer) -> Iterator[ScratchDatabase]:
 
 @pytest.fixture
 def any_database(any_postgres: PostgresServer) -> Iterator[ScratchDatabase]:
-    """A fresh database, once on each of the two servers."""
+    """A fresh database on `any_postgres`."""
     with any_postgres.database() as database:
+        yield database
+
+
+@pytest.fixture
+def each_database(each_postgres: PostgresServer) -> Iterator[ScratchDatabase]:
+    """A fresh database, once on each of the two servers."""
+    with each_postgres.database() as database:
         yield database
 
 
@@ -133,15 +151,29 @@ def mysql_without_gtids() -> Iterator[MysqlServer]:
         yield server
 
 
-@pytest.fixture(scope="session", params=["mariadb", "mysql"])
+@pytest.fixture(scope="session", params=["mariadb", pytest.param("mysql", marks=pytest.mark.matrix)])
 def any_mysql(request: pytest.FixtureRequest) -> MysqlServer:
-    """Each of the two servers in turn."""
+    """The machine's own MariaDB; MySQL in the matrix."""
+    server: MysqlServer = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture(scope="session", params=["mariadb", "mysql"])
+def each_mysql(request: pytest.FixtureRequest) -> MysqlServer:
+    """Each of the two servers in turn, in the default run too: for what most easily differs between them."""
     server: MysqlServer = request.getfixturevalue(request.param)
     return server
 
 
 @pytest.fixture
 def mysql_database(any_mysql: MysqlServer) -> Iterator[MysqlDatabase]:
-    """A fresh database, once on each of the two servers."""
+    """A fresh database on `any_mysql`."""
     with any_mysql.database() as database:
+        yield database
+
+
+@pytest.fixture
+def each_mysql_database(each_mysql: MysqlServer) -> Iterator[MysqlDatabase]:
+    """A fresh database, once on each of the two servers."""
+    with each_mysql.database() as database:
         yield database

@@ -111,8 +111,8 @@ class MysqlHarness(SourceHarness):
 
 class TestMysqlSource(SourceContract):
     @pytest.fixture
-    def harness(self, mysql_database: MysqlDatabase) -> Iterator[SourceHarness]:
-        with MysqlHarness(mysql_database) as harness:
+    def harness(self, each_mysql_database: MysqlDatabase) -> Iterator[SourceHarness]:
+        with MysqlHarness(each_mysql_database) as harness:
             yield harness
 
 
