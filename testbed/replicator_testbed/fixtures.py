@@ -6,7 +6,7 @@ makes its own with `PostgresServer`. Databases live as long as one test.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -124,6 +124,32 @@ def sqlserver_tracking(postgres: PostgresServer) -> SqlServers:
     from replicator_testbed.sqlserver.databases import SqlServers  # as above
 
     return SqlServers(postgres=postgres, is_tracked=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_tls_context() -> Iterator[None]:
+    """Let PyMySQL's connections share the TLS context that verifies nobody.
+
+    It makes one for each, which takes longer than most tests' statements: all authorities of the system are read, and none is used.
+    """
+    try:
+        from pymysql.connections import Connection  # with packages of an extra
+    except ImportError:
+        yield
+        return
+    make = Connection._create_ssl_ctx  # noqa: SLF001 - PyMySQL has no name for it
+    made: list[Any] = []
+
+    def shared(connection: Any, settings: Any) -> Any:
+        if settings not in ({}, {"ca": None, "check_hostname": False, "verify_mode": False}):
+            return make(connection, settings)
+        if not made:
+            made.append(make(connection, settings))
+        return made[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Connection, "_create_ssl_ctx", shared)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -49,7 +49,9 @@ def changed_without_gtids() -> Iterator[MysqlServer]:
         yield server
 
 
-@pytest.fixture(params=["mariadb", "mysql", "changed_without_gtids"])
+@pytest.fixture(
+    params=["mariadb", *(pytest.param(other, marks=pytest.mark.matrix) for other in ("mysql", "changed_without_gtids"))]
+)
 def every_own_server(request: pytest.FixtureRequest) -> Iterator[MysqlServer]:
     """A server of each kind that the test may stop, kill and change."""
     if request.param == "changed_without_gtids":

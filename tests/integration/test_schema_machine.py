@@ -197,7 +197,7 @@ def _in_digits(value: Any) -> Any:
     return value.normalize() if isinstance(value, Decimal) else value
 
 
-@pytest.mark.parametrize("seed", range(FEW))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.matrix) for seed in range(1, FEW))])
 def test_definitions_and_rows_arrive(
     origin: Database, memory: Side, tmp_path: Path, mysql_source_of: SourceOf, seed: int
 ) -> None:

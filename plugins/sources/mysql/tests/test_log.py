@@ -348,7 +348,7 @@ def test_a_reader_may_rest_for_longer_than_the_server_waits_for_others(
 # --- servers --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+@pytest.mark.parametrize("flavor", ["mariadb", pytest.param("mysql", marks=pytest.mark.matrix)])
 @pytest.mark.condition("M37")
 def test_table_numbers_that_a_restarted_server_gives_again_are_of_other_tables(
     flavor: Flavor, request: pytest.FixtureRequest, source_of: Make
@@ -369,7 +369,7 @@ def test_table_numbers_that_a_restarted_server_gives_again_are_of_other_tables(
         again.reader.close()
 
 
-@pytest.fixture(scope="module", params=["mariadb", "mysql"])
+@pytest.fixture(scope="module", params=["mariadb", pytest.param("mysql", marks=pytest.mark.matrix)])
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[MysqlServer, MysqlServer]]:
     """A primary and its replica."""
     if request.param == "mysql":

@@ -336,6 +336,7 @@ def test_partitions_that_may_be_switched(check: Checked, admin: Run) -> None:
     assert "partition_switch" not in check.codes(ORDERS), "it is not partitioned"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("kind", "is_enabled", "codes"), [(0, True, ["rows_filtered"]), (0, False, []), (1, True, [])])
 def test_a_security_policy_that_filters_rows(
     check: Checked, model: SqlServerModel, admin: Run, kind: int, is_enabled: bool, codes: list[str]
@@ -420,6 +421,7 @@ def test_a_key_of_another_code_page_is_left_to_a_person(check: Checked, admin: R
     assert problem.action is not None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["varchar(max)", "nvarchar(max)", "varbinary(max)", "text", "ntext", "image", "xml"])
 def test_large_values_that_the_server_would_refuse(check: Checked, admin: Run, kind: str) -> None:
     named = table(admin, f"id int NOT NULL PRIMARY KEY, v {kind}")
@@ -499,6 +501,7 @@ def test_columns_that_are_masked(check: Checked, admin: Run) -> None:
     assert check.codes(named) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
@@ -520,6 +523,7 @@ def test_columns_that_the_model_cannot_have(check: Checked, changed: dict[str, b
     assert found(**changed) == [code]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("columns", "named"),
     [
@@ -625,6 +629,7 @@ def test_a_capture_job_that_a_schedule_runs(seeing: Checked, admin: Run, is_runn
     assert seeing.codes(ORDERS) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("value", ["ALLOWED", "FORCED"])
 def test_commits_that_are_seen_before_they_are_on_disk(check: Checked, admin: Run, value: str) -> None:
     admin(f"ALTER DATABASE CURRENT SET DELAYED_DURABILITY = {value}")
@@ -649,6 +654,7 @@ def test_with_a_publication_the_log_reader_captures(seeing: Checked, model: SqlS
     assert "sp_cdc_add_job" not in str(stalled.action)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_captured", [True, False])
 def test_capture_that_stands_still_is_seen_without_a_right(
     check: Checked, model: SqlServerModel, admin: Run, is_captured: bool
@@ -695,6 +701,7 @@ def test_agent_that_does_not_run(seeing: Checked, model: SqlServerModel) -> None
     assert seeing.codes(ORDERS) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("number", "named"),
     [(2628, "sp_cdc_disable_table"), (8115, "sp_cdc_disable_table"), (913, "stop writing"), (1105, "SELECT")],
@@ -743,6 +750,7 @@ def test_changes_that_are_not_kept_for_long(seeing: Checked, admin: Run) -> None
 # -- signal table -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "broken",
     [
@@ -760,6 +768,7 @@ def test_a_signal_table_that_cannot_be_used(check: Checked, admin: Run, broken: 
     assert check.codes(ORDERS) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "columns", ["id int NOT NULL, token varchar(64)", "id int NOT NULL PRIMARY KEY, token int", "id int PRIMARY KEY"]
 )
@@ -784,6 +793,7 @@ def test_without_a_signal_table(check: Checked, admin: Run) -> None:
 # -- server -------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("changed", "codes"),
     [
@@ -827,6 +837,7 @@ def test_azure_sql_database_has_its_retention_in_the_database(check: Checked, mo
     assert check.facts.retention == timedelta(days=3)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["the.shop", "a shop", "a[shop]s"])
 def test_a_database_may_have_any_name(postgres: PostgresServer, name: str) -> None:
     """Its name is no part of what is asked about permissions."""

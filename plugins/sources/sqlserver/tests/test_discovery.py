@@ -25,7 +25,7 @@ Make = Callable[..., Session]
 ORDERS, CODED = TableId("dbo", "orders"), TableId("dbo", "coded")
 
 
-@pytest.fixture(params=Driver)
+@pytest.fixture(params=[Driver.FREETDS, pytest.param(Driver.MICROSOFT, marks=pytest.mark.matrix)])
 def session_of(model: SqlServerModel, request: pytest.FixtureRequest) -> Iterator[Make]:
     made: list[tuple[Connector, Session]] = []
 

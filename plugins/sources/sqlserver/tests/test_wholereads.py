@@ -130,7 +130,7 @@ def database(model: SqlServerModel, open_: Open) -> Iterator[Database]:
         database.owner.execute(statement)
 
 
-@pytest.fixture(params=Driver)
+@pytest.fixture(params=[Driver.FREETDS, pytest.param(Driver.MICROSOFT, marks=pytest.mark.matrix)])
 def make(
     model: SqlServerModel, open_session: OpenSession, request: pytest.FixtureRequest
 ) -> Callable[..., TableReader]:
