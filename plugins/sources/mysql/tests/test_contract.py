@@ -116,6 +116,8 @@ class TestMysqlSource(SourceContract):
             yield harness
 
 
+# What is special without GTIDs has tests in test_without_gtids.py.
+@pytest.mark.matrix
 class TestMysqlSourceWithoutGtids(SourceContract):
     @pytest.fixture
     def harness(self, mysql_without_gtids: MysqlServer) -> Iterator[SourceHarness]:
