@@ -109,6 +109,7 @@ class MysqlHarness(SourceHarness):
         return MysqlTransaction(connection, self._kinds)
 
 
+@pytest.mark.sampled(4)
 class TestMysqlSource(SourceContract):
     @pytest.fixture
     def harness(self, each_mysql_database: MysqlDatabase) -> Iterator[SourceHarness]:

@@ -106,6 +106,7 @@ def _quoted(table: TableId) -> sql.Identifier:
     return sql.Identifier(table.namespace, table.name)
 
 
+@pytest.mark.sampled(4)
 class TestPostgresqlSource(SourceContract):
     @pytest.fixture
     def harness(self, each_database: ScratchDatabase) -> Iterator[SourceHarness]:
