@@ -707,6 +707,7 @@ def test_a_swap_of_tables_is_followed_by_a_new_copy_in_place(mysql_database: Mys
     assert_equal(captured, mysql_database, "t")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("statement", "code"),
     [
@@ -795,6 +796,7 @@ def test_after_a_change_of_the_key_the_table_gets_one_snapshot(mysql_database: M
     assert_equal(captured, mysql_database, "t")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("key", ["zz", "aa"])
 @pytest.mark.parametrize("is_logged", [True, False], ids=["logged", "unlogged"])
 def test_a_unique_key_that_is_dropped_and_made_again_loses_no_row(
@@ -825,6 +827,7 @@ def test_a_unique_key_that_is_dropped_and_made_again_loses_no_row(
     assert_equal(captured, mysql_database, "t")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "definition", ["f float NOT NULL, b int NOT NULL, UNIQUE zz (f), UNIQUE aa (b)", "b int NOT NULL, KEY (b)"]
 )

@@ -65,6 +65,7 @@ def test_a_cascade_that_is_added_while_it_runs_fails_its_table(mysql_database: M
             assert captured.rows(child) == Counter({(2, 2): 1}), "this server logs what its foreign keys do"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("rule", ["ON DELETE CASCADE", "ON DELETE SET NULL", "ON UPDATE CASCADE"])
 def test_a_cascade_that_came_and_went_unseen_leaves_no_wrong_rows(
     mariadb: MysqlServer, make_mysql: Make, rule: str

@@ -90,6 +90,7 @@ def bench(postgres: PostgresServer, database: ScratchDatabase, tmp_path: Path) -
     database.execute(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("spoil", "fix", "codes"),
     [

@@ -275,6 +275,7 @@ def test_a_transaction_that_is_in_the_log_and_waits_for_a_replica_counts_as_not_
         source.close()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "statements",
     [

@@ -125,6 +125,7 @@ def source_of(database: ScratchDatabase, **settings: Any) -> PostgresqlSource:
     return PostgresqlSource(config, SourceContext(replicator="shop", uuid="u1", epoch=1))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", ODD_BYTES)
 def test_names_that_are_not_utf8_and_in_no_statement_stop_nothing(
     database: ScratchDatabase, make: Make, what: str
@@ -162,6 +163,7 @@ def test_names_that_are_not_utf8_and_in_no_statement_stop_nothing(
     assert captured.rows(parts) == Counter([(1, "a"), (2, "b")] if "p\\xff" in ODD_BYTES[what][0] else [])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", UNREADABLE)
 def test_a_table_that_no_statement_can_name_is_a_finding_of_its_own(database: ScratchDatabase, what: str) -> None:
     statement, said = UNREADABLE[what]

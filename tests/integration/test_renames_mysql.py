@@ -38,6 +38,7 @@ def snapshots(captured: Captured, table: TableId) -> int:
     return sum(e.phase is SnapshotPhase.COMPLETED for e in events)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("statements", "new"),
     [
@@ -197,6 +198,7 @@ def test_names_in_a_circle_end_where_the_names_are(mysql_database: MysqlDatabase
             assert captured.record(table).source_table is None
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "statements",
     [("RENAME TABLE t TO old, new TO t",), ("DROP TABLE t", "RENAME TABLE new TO t")],

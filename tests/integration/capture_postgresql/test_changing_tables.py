@@ -39,6 +39,7 @@ def at_chunk(number: int, act: Callable[[], Any], *, after: bool = False) -> Cal
     return lambda source: after_reads(source, once) if after else before_reads(source, once)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_after", [False, True])
 def test_truncate_of_several_tables_in_the_window_leaves_only_what_came_after(
     database: ScratchDatabase, make: Make, is_after: bool
@@ -69,6 +70,7 @@ def test_truncate_of_several_tables_in_the_window_leaves_only_what_came_after(
         )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("is_after", [False, True])
 @pytest.mark.parametrize(
     "statement",
@@ -235,6 +237,7 @@ def test_what_was_changed_and_changed_back_gets_a_new_snapshot(
         assert found == wanted, name
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_described", [False, True])
 def test_a_table_renamed_and_renamed_back_loses_nothing(
     database: ScratchDatabase, make: Make, is_described: bool

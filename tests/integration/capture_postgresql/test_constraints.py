@@ -101,6 +101,7 @@ def test_they_are_recorded_once_and_cost_nothing(
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("policy", "statement"),
     [
@@ -136,6 +137,7 @@ def test_a_policy_stops_the_table_until_somebody_accepts_it(
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_down", [False, True], ids=["running", "down"])
 def test_a_snapshot_that_is_asked_for_takes_them_as_they_are(
     database: ScratchDatabase, captured: Captured, *, is_down: bool
@@ -165,6 +167,7 @@ def test_a_snapshot_that_is_asked_for_takes_them_as_they_are(
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("policy", ["apply", "stop"])
 def test_they_are_found_while_a_snapshot_runs(database: ScratchDatabase, captured: Captured, policy: str) -> None:
     captured.settings = replace(captured.settings, ddl=lambda _: DDLConfig.model_validate(dict.fromkeys(STOP, policy)))
@@ -223,6 +226,7 @@ def test_those_of_a_partitioned_table_are_its_own(database: ScratchDatabase, mak
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "statements",
     [

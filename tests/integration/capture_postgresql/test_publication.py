@@ -90,6 +90,7 @@ def test_a_table_taken_out_of_the_publication_for_a_moment_gets_a_new_snapshot(
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "statement",
     [

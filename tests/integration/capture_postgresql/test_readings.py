@@ -117,6 +117,7 @@ def test_a_shorter_type_is_read_again_at_once(database: ScratchDatabase, capture
     assert record.schema.column("a").source_type == "varchar(5)"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("is_down", [False, True], ids=["running", "down"])
 @pytest.mark.parametrize(
     ("statement", "decision"),

@@ -31,6 +31,7 @@ def snapshots(captured: Captured) -> int:
     return sum(e.phase is SnapshotPhase.COMPLETED for e in events)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("statements", "new"),
     [

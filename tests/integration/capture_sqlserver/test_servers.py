@@ -204,7 +204,9 @@ def test_a_chunk_of_wide_rows_is_cut_and_what_follows_is_read_next(
 READER, PASSWORD = "reader", "Only.Reads-1"
 
 
-@pytest.mark.parametrize("is_tracked", [False, True], ids=["cdc", "change_tracking"])
+@pytest.mark.parametrize(
+    "is_tracked", [False, pytest.param(True, marks=pytest.mark.matrix)], ids=["cdc", "change_tracking"]
+)
 @pytest.mark.condition("D15")
 def test_a_server_that_may_not_be_written_is_read_by_an_account_that_may_only_read(
     postgres: PostgresServer, make: Make, is_tracked: bool
