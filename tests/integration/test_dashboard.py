@@ -370,6 +370,7 @@ def test_a_replicator_is_deleted_only_under_its_name(browser: Chrome, server: Re
     assert (payload["drop_target"], payload["force"]) == (True, False)
 
 
+@pytest.mark.matrix
 def test_no_page_makes_the_browser_complain(browser: Chrome, server: RestServer) -> None:
     browser.get_log("browser")  # type: ignore[no-untyped-call]
     for path in (
@@ -487,6 +488,7 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_every_text_has_the_contrast_of_wcag_aa(theme: int) -> None:
     colours = list(palettes())[theme]
