@@ -430,6 +430,7 @@ def test_a_form_of_another_page_changes_nothing(
     assert present(store.replicator("shop")).desired is Desired.RUNNING
 
 
+@pytest.mark.matrix
 def test_where_tokens_are_demanded_one_logs_in(browser: Chrome, home: Path) -> None:
     reading, operating = token_of(home, "reader"), token_of(home, "operator", "--scope", "operate")
     with serving(home, "--behind-proxy") as server:
@@ -509,6 +510,7 @@ def fill(browser: Chrome, path: str, text: str) -> None:
     field.send_keys(text)
 
 
+@pytest.mark.matrix
 def test_a_new_replicator_is_checked_in_the_form_and_in_the_text(
     browser: Chrome, server: RestServer, home: Path, store: StateStore, tmp_path: Path
 ) -> None:
@@ -566,6 +568,7 @@ def test_a_new_replicator_is_checked_in_the_form_and_in_the_text(
     click(browser, "logout")
 
 
+@pytest.mark.matrix
 def test_a_new_replicator_can_be_checked_without_javascript(server: RestServer, home: Path, tmp_path: Path) -> None:
     token = token_of(home, "plain", "--scope", "configure")
     with browsers.browsing(tmp_path / "profile", has_javascript=False) as browser:
