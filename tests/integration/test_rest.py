@@ -411,6 +411,7 @@ def test_the_server_ends_with_serve_and_starts_again_if_it_alone_ends(home: Path
         wait_until(lambda: not again.is_running(), "the server runs without serve")
 
 
+@pytest.mark.matrix
 def test_another_address_needs_tls_and_a_token_that_is_valid_until_it_is_revoked(home: Path, tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subprocess.run(
