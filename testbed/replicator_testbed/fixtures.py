@@ -6,7 +6,7 @@ makes its own with `PostgresServer`. Databases live as long as one test.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -54,9 +54,20 @@ def embedded_postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture(scope="session", params=["postgres", "embedded_postgres"], ids=["distribution", "embedded"])
+@pytest.fixture(
+    scope="session",
+    params=["postgres", pytest.param("embedded_postgres", marks=pytest.mark.matrix)],
+    ids=["distribution", "embedded"],
+)
 def any_postgres(request: pytest.FixtureRequest) -> PostgresServer:
-    """Each of the two servers in turn."""
+    """The machine's own server; the embedded one in the matrix."""
+    server: PostgresServer = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture(scope="session", params=["postgres", "embedded_postgres"], ids=["distribution", "embedded"])
+def each_postgres(request: pytest.FixtureRequest) -> PostgresServer:
+    """Each of the two servers in turn, in the default run too: for what most easily differs between them."""
     server: PostgresServer = request.getfixturevalue(request.param)
     return server
 
@@ -70,8 +81,15 @@ def database(postgres: PostgresServer) -> Iterator[ScratchDatabase]:
 
 @pytest.fixture
 def any_database(any_postgres: PostgresServer) -> Iterator[ScratchDatabase]:
-    """A fresh database, once on each of the two servers."""
+    """A fresh database on `any_postgres`."""
     with any_postgres.database() as database:
+        yield database
+
+
+@pytest.fixture
+def each_database(each_postgres: PostgresServer) -> Iterator[ScratchDatabase]:
+    """A fresh database, once on each of the two servers."""
+    with each_postgres.database() as database:
         yield database
 
 
@@ -108,6 +126,32 @@ def sqlserver_tracking(postgres: PostgresServer) -> SqlServers:
     return SqlServers(postgres=postgres, is_tracked=True)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_tls_context() -> Iterator[None]:
+    """Let PyMySQL's connections share the TLS context that verifies nobody.
+
+    It makes one for each, which takes longer than most tests' statements: all authorities of the system are read, and none is used.
+    """
+    try:
+        from pymysql.connections import Connection  # with packages of an extra
+    except ImportError:
+        yield
+        return
+    make = Connection._create_ssl_ctx  # noqa: SLF001 - PyMySQL has no name for it
+    made: list[Any] = []
+
+    def shared(connection: Any, settings: Any) -> Any:
+        if settings not in ({}, {"ca": None, "check_hostname": False, "verify_mode": False}):
+            return make(connection, settings)
+        if not made:
+            made.append(make(connection, settings))
+        return made[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Connection, "_create_ssl_ctx", shared)
+        yield
+
+
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MysqlServer]:
     """The machine's own MariaDB, running."""
@@ -133,15 +177,29 @@ def mysql_without_gtids() -> Iterator[MysqlServer]:
         yield server
 
 
-@pytest.fixture(scope="session", params=["mariadb", "mysql"])
+@pytest.fixture(scope="session", params=["mariadb", pytest.param("mysql", marks=pytest.mark.matrix)])
 def any_mysql(request: pytest.FixtureRequest) -> MysqlServer:
-    """Each of the two servers in turn."""
+    """The machine's own MariaDB; MySQL in the matrix."""
+    server: MysqlServer = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture(scope="session", params=["mariadb", "mysql"])
+def each_mysql(request: pytest.FixtureRequest) -> MysqlServer:
+    """Each of the two servers in turn, in the default run too: for what most easily differs between them."""
     server: MysqlServer = request.getfixturevalue(request.param)
     return server
 
 
 @pytest.fixture
 def mysql_database(any_mysql: MysqlServer) -> Iterator[MysqlDatabase]:
-    """A fresh database, once on each of the two servers."""
+    """A fresh database on `any_mysql`."""
     with any_mysql.database() as database:
+        yield database
+
+
+@pytest.fixture
+def each_mysql_database(each_mysql: MysqlServer) -> Iterator[MysqlDatabase]:
+    """A fresh database, once on each of the two servers."""
+    with each_mysql.database() as database:
         yield database

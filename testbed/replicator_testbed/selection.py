@@ -1,8 +1,8 @@
 """A pytest plugin that says which tests `make test` runs, in which layer each is, and which share a process.
 
-A test marked `matrix` or `soak` is of `make test-matrix` only. Of one marked `sampled(n)`, `make test` takes n instances,
-spread over its parameters, always the same ones. `--layer` chooses one layer: what a test costs decides where it belongs,
-and `tests/docs/test_costs.py` holds the layers to their budgets.
+A test marked `matrix` or `soak` is of `make test-matrix` only. Of one marked `sampled(n)`, `make test` takes n of the instances
+that are not of the matrix anyway, spread over its parameters, always the same ones. `--layer` chooses one layer: what a test
+costs decides where it belongs, and `tests/docs/test_costs.py` holds the layers to their budgets.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what samples leave out, and let what takes minutes begin before what takes seconds."""
     instances: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("sampled"):
+        if item.get_closest_marker("sampled") and not item.get_closest_marker("matrix"):
             instances[item.nodeid.partition("[")[0]].append(item)
     for found in instances.values():
         mark = found[0].get_closest_marker("sampled")

@@ -120,8 +120,16 @@ BOTH_WAYS = frozenset(SQLSERVER)
 SERVERS = {
     **dict.fromkeys(
         (
-            *("any_mysql", "binlog", "compressed", "every_database", "every_own_server", "facts", "flavor"),
-            *("mysql_database", "own_server", "pair", "source"),
+            *(
+                "any_mysql",
+                "binlog",
+                "compressed",
+                "each_binlog",
+                "each_mysql",
+                "each_mysql_database",
+                "every_database",
+            ),
+            *("every_own_server", "facts", "flavor", "mysql_database", "own_server", "pair", "source"),
         ),
         BOTH,
     ),

@@ -53,7 +53,7 @@ def make_mysql(tmp_path: Path, mysql_source_of: SourceOf) -> Iterator[Callable[.
         captured.close()
 
 
-@pytest.fixture(params=["mariadb", "mysql"])
+@pytest.fixture(params=["mariadb", pytest.param("mysql", marks=pytest.mark.matrix)])
 def own_server(request: pytest.FixtureRequest) -> Iterator[MysqlServer]:
     """A server that the test may stop, kill and change."""
     if request.param == "mysql" and not has_mysql():
@@ -62,7 +62,9 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[MysqlServer]:
         yield server
 
 
-@pytest.fixture(params=["mariadb", "mysql", "mysql_without_gtids"])
+@pytest.fixture(
+    params=["mariadb", *(pytest.param(other, marks=pytest.mark.matrix) for other in ("mysql", "mysql_without_gtids"))]
+)
 def every_database(request: pytest.FixtureRequest) -> Iterator[MysqlDatabase]:
     """A fresh database on each kind of server: what tells reads from changes differs between them."""
     server: MysqlServer = request.getfixturevalue(request.param)

@@ -49,7 +49,9 @@ def changed_without_gtids() -> Iterator[MysqlServer]:
         yield server
 
 
-@pytest.fixture(params=["mariadb", "mysql", "changed_without_gtids"])
+@pytest.fixture(
+    params=["mariadb", *(pytest.param(other, marks=pytest.mark.matrix) for other in ("mysql", "changed_without_gtids"))]
+)
 def every_own_server(request: pytest.FixtureRequest) -> Iterator[MysqlServer]:
     """A server of each kind that the test may stop, kill and change."""
     if request.param == "changed_without_gtids":
@@ -209,6 +211,7 @@ def test_what_is_there_and_every_change_arrives(mysql_database: MysqlDatabase, m
     assert_equal(captured, mysql_database, "t", "bag")
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D01", "D02", "D05", "D19")
 def test_snapshots_under_writers_leave_no_difference_and_no_row_goes_back(
     every_database: MysqlDatabase, make: Make
@@ -225,6 +228,7 @@ def test_snapshots_under_writers_leave_no_difference_and_no_row_goes_back(
     assert_equal(captured, every_database, "hot", "warm")
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D17")
 def test_restarts_under_writers_lose_and_double_nothing(every_database: MysqlDatabase, make: Make) -> None:
     for name in ("hot", "warm"):
@@ -241,6 +245,7 @@ def test_restarts_under_writers_lose_and_double_nothing(every_database: MysqlDat
     assert_equal(captured, every_database, "hot", "warm")
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D14")
 def test_a_table_without_a_key_is_read_under_steady_writers(every_database: MysqlDatabase, make: Make) -> None:
     every_database.execute("CREATE TABLE bag (v int, w char(200))", "INSERT INTO bag SELECT 0, 'x'")
@@ -274,6 +279,7 @@ def test_a_table_without_a_key_is_read_under_steady_writers(every_database: Mysq
     assert_equal(captured, every_database, "bag")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("has_rule", [True, False])
 def test_without_gtids_what_is_delivered_between_a_read_and_its_chunk_survives(
     mysql_without_gtids: MysqlServer, make: Make, has_rule: bool
@@ -323,6 +329,7 @@ def test_without_gtids_no_row_goes_back_in_many_snapshots_under_many_writers(
         assert_equal(captured, database, "hot")
 
 
+@pytest.mark.matrix
 def test_random_transactions_of_every_kind_with_snapshots_and_restarts_leave_no_difference(
     mysql_database: MysqlDatabase, make: Make
 ) -> None:
@@ -371,6 +378,7 @@ def storage_is_known(captured: Captured, table: TableId) -> bool:
     return identity is not None and isinstance(identity.storage, str)
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D21")
 def test_a_truncate_needs_no_snapshot_and_hides_no_other_storage(mysql_database: MysqlDatabase, make: Make) -> None:
     fill(mysql_database, "t", 15)
@@ -402,6 +410,7 @@ def test_a_truncate_needs_no_snapshot_and_hides_no_other_storage(mysql_database:
     assert_equal(captured, mysql_database, "t")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_logged", [True, False], ids=["in the log", "not in the log"])
 def test_the_expression_of_a_virtual_column_changes(mysql_database: MysqlDatabase, make: Make, is_logged: bool) -> None:
     mysql_database.execute(
@@ -446,6 +455,7 @@ def test_a_killed_log_connection_is_transient_and_the_rest_arrives_afterwards(
     assert_equal(captured, every_database, "t")
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("M01")
 def test_a_server_killed_under_load_comes_back_without_a_difference(every_own_server: MysqlServer, make: Make) -> None:
     with every_own_server.database() as database:
@@ -464,6 +474,7 @@ def test_a_server_killed_under_load_comes_back_without_a_difference(every_own_se
         assert_equal(captured, database, "hot")
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("M10")
 def test_rotated_logs_are_read_across_and_purged_ones_are_an_error_with_a_remedy(
     every_own_server: MysqlServer, make: Make
@@ -492,6 +503,7 @@ def test_rotated_logs_are_read_across_and_purged_ones_are_an_error_with_a_remedy
         assert_equal(captured, database, "t")
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("M34")
 def test_a_history_begun_again_is_a_gap(every_own_server: MysqlServer, make: Make) -> None:
     reset = every_own_server.reset_log
@@ -526,6 +538,7 @@ def _has_failed(captured: Captured, table: TableId) -> bool:
     return captured.stage(table) is Stage.FAILED
 
 
+@pytest.mark.matrix
 def test_a_replica_takes_over_amid_a_copy_and_a_prepared_transaction(
     own_server: MysqlServer, make: Make, mysql_source_of: SourceOf
 ) -> None:
@@ -616,6 +629,7 @@ def test_what_unlogged_cascades_did_is_read_again(mariadb: MysqlServer, make: Ma
         assert snapshots_of(captured, database, "child") == snapshots
 
 
+@pytest.mark.matrix
 def test_cascades_under_writers_lead_to_one_copy_after_the_other_and_to_no_difference(
     mariadb: MysqlServer, make: Make
 ) -> None:
@@ -661,6 +675,7 @@ def test_cascades_under_writers_lead_to_one_copy_after_the_other_and_to_no_diffe
         assert snapshots_of(captured, database, "child") < done[0] / 3, "many changes share a copy"
 
 
+@pytest.mark.matrix
 def test_a_cascade_in_an_xa_transaction_and_a_foreign_key_that_is_dropped_count(
     mariadb: MysqlServer, make: Make
 ) -> None:
@@ -705,6 +720,7 @@ def test_a_swap_of_tables_is_followed_by_a_new_copy_in_place(mysql_database: Mys
     assert_equal(captured, mysql_database, "t")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("statement", "code"),
     [
@@ -731,6 +747,7 @@ def test_a_table_that_changes_fails_and_the_others_continue(
     assert_equal(captured, mysql_database, "other")
 
 
+@pytest.mark.matrix
 def test_a_harmless_alter_changes_nothing(mysql_database: MysqlDatabase, make: Make) -> None:
     fill(mysql_database, "t", 15)
     captured = make(mysql_database, "t")
@@ -742,6 +759,7 @@ def test_a_harmless_alter_changes_nothing(mysql_database: MysqlDatabase, make: M
     assert_equal(captured, mysql_database, "t")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.condition("D24", "M28")
 @pytest.mark.parametrize("policy", ["resnapshot", "stop"])
 def test_a_change_logged_as_a_statement_concerns_the_table_that_it_names(
@@ -769,6 +787,7 @@ def test_a_change_logged_as_a_statement_concerns_the_table_that_it_names(
     assert_equal(captured, mysql_database, "t", "other")
 
 
+@pytest.mark.matrix
 def test_after_a_change_of_the_key_the_table_gets_one_snapshot(mysql_database: MysqlDatabase, make: Make) -> None:
     fill(mysql_database, "t", 15)
     captured = make(mysql_database, "t")
@@ -793,6 +812,7 @@ def test_after_a_change_of_the_key_the_table_gets_one_snapshot(mysql_database: M
     assert_equal(captured, mysql_database, "t")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("key", ["zz", "aa"])
 @pytest.mark.parametrize("is_logged", [True, False], ids=["logged", "unlogged"])
 def test_a_unique_key_that_is_dropped_and_made_again_loses_no_row(
@@ -823,6 +843,7 @@ def test_a_unique_key_that_is_dropped_and_made_again_loses_no_row(
     assert_equal(captured, mysql_database, "t")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "definition", ["f float NOT NULL, b int NOT NULL, UNIQUE zz (f), UNIQUE aa (b)", "b int NOT NULL, KEY (b)"]
 )
@@ -876,6 +897,7 @@ def test_prepared_transactions_are_held_back_until_they_are_decided(every_databa
     assert_equal(captured, every_database, "t")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_other", [False, True], ids=["of ours", "of another database"])
 def test_what_was_prepared_before_the_first_start_is_read_again_when_it_is_committed(
     every_database: MysqlDatabase, make: Make, is_other: bool
@@ -898,6 +920,7 @@ def test_what_was_prepared_before_the_first_start_is_read_again_when_it_is_commi
     assert [snapshots_of(captured, every_database, name) for name in ("t", "u")] == [2, 2]
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("M20", "M21")
 def test_compressed_transactions_arrive(mysql_database: MysqlDatabase, make: Make) -> None:
     if mysql_database.server.lacks((8, 0, 20)):

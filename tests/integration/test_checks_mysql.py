@@ -65,6 +65,7 @@ def test_a_cascade_that_is_added_while_it_runs_fails_its_table(mysql_database: M
             assert captured.rows(child) == Counter({(2, 2): 1}), "this server logs what its foreign keys do"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("rule", ["ON DELETE CASCADE", "ON DELETE SET NULL", "ON UPDATE CASCADE"])
 def test_a_cascade_that_came_and_went_unseen_leaves_no_wrong_rows(
     mariadb: MysqlServer, make_mysql: Make, rule: str
@@ -141,6 +142,7 @@ def test_a_table_whose_engine_becomes_another_fails(mysql_database: MysqlDatabas
         assert captured.rows(table) == Counter({(9,): 1})
 
 
+@pytest.mark.matrix
 def test_a_server_whose_log_cannot_be_trusted_any_more_stops_the_capture(
     every_database: MysqlDatabase, make_mysql: Make
 ) -> None:

@@ -90,6 +90,7 @@ def bench(postgres: PostgresServer, database: ScratchDatabase, tmp_path: Path) -
     database.execute(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("spoil", "fix", "codes"),
     [
@@ -120,6 +121,7 @@ def test_a_condition_that_arises_while_running_fails_its_table_and_no_other(
         bench.comes_back(running)
 
 
+@pytest.mark.matrix
 def test_a_revoked_grant_that_a_copy_meets_fails_its_table_and_no_other(bench: Bench) -> None:
     bench.captured.settings = replace(bench.captured.settings, check_every_s=3600, compare_every_s=3600)
     with bench.captured.running() as running:
@@ -131,6 +133,7 @@ def test_a_revoked_grant_that_a_copy_meets_fails_its_table_and_no_other(bench: B
         bench.comes_back(running)
 
 
+@pytest.mark.matrix
 def test_a_grant_that_is_revoked_in_the_midst_of_a_copy_fails_its_table_and_no_other(bench: Bench) -> None:
     """The chunk itself is refused: `check` was asked before."""
     with bench.captured.running() as running:
@@ -152,6 +155,7 @@ def test_a_grant_that_is_revoked_in_the_midst_of_a_copy_fails_its_table_and_no_o
         bench.fails(running, "access_denied")
 
 
+@pytest.mark.matrix
 def test_a_table_that_a_later_start_refuses_fails_alone_and_comes_back_by_itself(bench: Bench) -> None:
     with bench.captured.running() as running:
         bench.captured.wait_for_streaming(running)
@@ -164,6 +168,7 @@ def test_a_table_that_a_later_start_refuses_fails_alone_and_comes_back_by_itself
         bench.is_equal(BAD)
 
 
+@pytest.mark.matrix
 def test_a_publication_that_leaves_out_deletes_stops_the_capture(bench: Bench) -> None:
     with pytest.raises(FatalError) as stopped, bench.captured.running() as running:  # noqa: PT012 (raised by leaving)
         bench.captured.wait_for_streaming(running)

@@ -101,6 +101,7 @@ def statements_of(number: int) -> list[str]:
     return kinds[number % len(kinds)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("moment", moments("inside", "behind", slow=["before"]))
 @pytest.mark.condition("D01", "D02", "D06", "D19", "D20", "D28")
 def test_what_happens_around_a_chunk_is_neither_lost_nor_undone(
@@ -160,6 +161,7 @@ MARIADB_KEYS = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("moment", moments("behind", slow=["before", "inside"]))
 @pytest.mark.condition("D07", "D08", "D10")
 def test_keys_of_every_kind_are_the_same_in_a_chunk_and_in_the_log(
@@ -242,6 +244,7 @@ def waiting_for_a_replica(server: MysqlServer, act: Callable[[], object]) -> Ite
             server.execute(f"UNINSTALL PLUGIN {prefix}")
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D05")
 def test_a_transaction_that_is_in_the_log_and_waits_for_a_replica_counts_as_not_seen(
     mysql_database: MysqlDatabase, make_mysql: Make
@@ -275,6 +278,7 @@ def test_a_transaction_that_is_in_the_log_and_waits_for_a_replica_counts_as_not_
         source.close()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "statements",
     [
@@ -325,6 +329,7 @@ def test_a_table_whose_rows_come_and_go_otherwise_ends_equal(
 # --- what writes rows -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D23")
 def test_whatever_writes_rows_is_in_the_log(mysql_database: MysqlDatabase, make_mysql: Make, tmp_path: Path) -> None:
     mysql_database.execute(
@@ -360,6 +365,7 @@ def test_whatever_writes_rows_is_in_the_log(mysql_database: MysqlDatabase, make_
     assert_equal(captured, mysql_database, "a", "b", "c")
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D22", "M31")
 def test_cascades_that_the_server_logs_arrive(mysql: MysqlServer, make_mysql: Make) -> None:
     if mysql.lacks((9, 6)):
@@ -385,6 +391,7 @@ def test_cascades_that_the_server_logs_arrive(mysql: MysqlServer, make_mysql: Ma
         assert_equal(captured, database, "child", "parent")
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D25")
 def test_what_a_session_did_not_log_is_there_after_a_new_copy(mysql_database: MysqlDatabase, make_mysql: Make) -> None:
     mysql_database.execute(
@@ -410,6 +417,7 @@ def test_what_a_session_did_not_log_is_there_after_a_new_copy(mysql_database: My
 # --- servers and neighbours -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D15")
 def test_a_server_that_may_not_be_written_is_read_by_an_account_that_may_only_read(
     mysql_database: MysqlDatabase, make_mysql: Make
@@ -441,6 +449,7 @@ def test_a_server_that_may_not_be_written_is_read_by_an_account_that_may_only_re
         server.execute("SET GLOBAL read_only = OFF", f"DROP USER '{user}'@'%'")
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D16", "M16")
 def test_two_replicators_of_one_table_do_not_know_each_other(mysql_database: MysqlDatabase, make_mysql: Make) -> None:
     mysql_database.execute(

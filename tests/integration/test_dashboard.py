@@ -370,6 +370,7 @@ def test_a_replicator_is_deleted_only_under_its_name(browser: Chrome, server: Re
     assert (payload["drop_target"], payload["force"]) == (True, False)
 
 
+@pytest.mark.matrix
 def test_no_page_makes_the_browser_complain(browser: Chrome, server: RestServer) -> None:
     browser.get_log("browser")  # type: ignore[no-untyped-call]
     for path in (
@@ -429,6 +430,7 @@ def test_a_form_of_another_page_changes_nothing(
     assert present(store.replicator("shop")).desired is Desired.RUNNING
 
 
+@pytest.mark.matrix
 def test_where_tokens_are_demanded_one_logs_in(browser: Chrome, home: Path) -> None:
     reading, operating = token_of(home, "reader"), token_of(home, "operator", "--scope", "operate")
     with serving(home, "--behind-proxy") as server:
@@ -487,6 +489,7 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_every_text_has_the_contrast_of_wcag_aa(theme: int) -> None:
     colours = list(palettes())[theme]
@@ -507,6 +510,7 @@ def fill(browser: Chrome, path: str, text: str) -> None:
     field.send_keys(text)
 
 
+@pytest.mark.matrix
 def test_a_new_replicator_is_checked_in_the_form_and_in_the_text(
     browser: Chrome, server: RestServer, home: Path, store: StateStore, tmp_path: Path
 ) -> None:
@@ -564,6 +568,7 @@ def test_a_new_replicator_is_checked_in_the_form_and_in_the_text(
     click(browser, "logout")
 
 
+@pytest.mark.matrix
 def test_a_new_replicator_can_be_checked_without_javascript(server: RestServer, home: Path, tmp_path: Path) -> None:
     token = token_of(home, "plain", "--scope", "configure")
     with browsers.browsing(tmp_path / "profile", has_javascript=False) as browser:

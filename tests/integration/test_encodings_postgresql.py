@@ -84,6 +84,7 @@ def test_bytes_that_are_no_text_fail_their_table_alone(database: ScratchDatabase
     assert (error.code, "Column v" in error.message) == ("unrepresentable_value", True)
 
 
+@pytest.mark.matrix
 def test_bytes_that_are_no_text_may_become_null_in_log_and_snapshot(database: ScratchDatabase, make: Make) -> None:
     database.execute(f"INSERT INTO bad VALUES (2, {NOT_UTF8})")
     captured = make(BAD, unrepresentable="null")
@@ -125,6 +126,7 @@ def source_of(database: ScratchDatabase, **settings: Any) -> PostgresqlSource:
     return PostgresqlSource(config, SourceContext(replicator="shop", uuid="u1", epoch=1))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("what", ODD_BYTES)
 def test_names_that_are_not_utf8_and_in_no_statement_stop_nothing(
     database: ScratchDatabase, make: Make, what: str
@@ -162,6 +164,7 @@ def test_names_that_are_not_utf8_and_in_no_statement_stop_nothing(
     assert captured.rows(parts) == Counter([(1, "a"), (2, "b")] if "p\\xff" in ODD_BYTES[what][0] else [])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", UNREADABLE)
 def test_a_table_that_no_statement_can_name_is_a_finding_of_its_own(database: ScratchDatabase, what: str) -> None:
     statement, said = UNREADABLE[what]
@@ -184,6 +187,7 @@ def test_a_table_that_no_statement_can_name_is_a_finding_of_its_own(database: Sc
     source.close()
 
 
+@pytest.mark.matrix
 def test_a_role_that_another_database_named_stops_nothing(postgres: PostgresServer, database: ScratchDatabase) -> None:
     """Roles belong to all databases of a server, whatever the encodings of those."""
     execute_bytes(database, r'CREATE ROLE "o\xff"')
@@ -203,6 +207,7 @@ def test_a_role_that_another_database_named_stops_nothing(postgres: PostgresServ
         execute_bytes(database, r'DROP ROLE "o\xff"')
 
 
+@pytest.mark.matrix
 def test_a_session_of_such_a_role_can_be_told(postgres: PostgresServer, database: ScratchDatabase) -> None:
     """A snapshot waits for its transaction, in a database with an encoding, too."""
     with postgres.database() as other:

@@ -130,6 +130,7 @@ REWRITES = {
 }
 
 
+@pytest.mark.sampled(1)
 @IS_RUNNING
 @pytest.mark.parametrize("what", ["ALL TABLES", "TABLE t"])
 def test_what_rewrites_a_table_next_to_its_truncate_is_read_again(
@@ -173,6 +174,7 @@ PLAIN = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("what", ["ALL TABLES", "TABLE t, u"])
 def test_a_plain_truncate_needs_no_copy(fresh: ScratchDatabase, make: Make, what: str) -> None:
     fresh.execute(*TABLE, "CREATE TABLE u (id int PRIMARY KEY)")
@@ -202,6 +204,7 @@ def test_a_plain_truncate_needs_no_copy(fresh: ScratchDatabase, make: Make, what
             assert_equal(captured, fresh)
 
 
+@pytest.mark.matrix
 def test_a_table_that_becomes_unlogged_fails_and_comes_back_logged(fresh: ScratchDatabase, make: Make) -> None:
     fresh.execute(*TABLE)
     captured = make(fresh, T, publication=published(fresh, "ALL TABLES"))
@@ -285,6 +288,7 @@ def test_a_table_that_left_its_published_schema_and_came_back_is_read_and_nothin
         assert_equal(captured, fresh, table)
 
 
+@pytest.mark.matrix
 def test_a_filter_next_to_the_tables_published_schema_filters_nothing(
     server: PostgresServer, fresh: ScratchDatabase, make: Make
 ) -> None:
@@ -299,6 +303,7 @@ def test_a_filter_next_to_the_tables_published_schema_filters_nothing(
     assert_equal(captured, fresh)
 
 
+@pytest.mark.matrix
 @IS_RUNNING
 @pytest.mark.parametrize("what", ["TABLE t WHERE (id > 10), TABLES IN SCHEMA public", "TABLES IN SCHEMA public"])
 def test_a_schema_that_was_not_published_for_a_while_is_noticed(
@@ -334,6 +339,7 @@ def test_a_schema_that_was_not_published_for_a_while_is_noticed(
     assert_equal(captured, fresh)
 
 
+@pytest.mark.matrix
 def test_a_filter_applies_when_the_schema_is_no_longer_published_and_not_when_it_is_again(
     server: PostgresServer, fresh: ScratchDatabase, make: Make
 ) -> None:
@@ -369,6 +375,7 @@ THERE_AND_BACK = (
 )
 
 
+@pytest.mark.matrix
 @IS_RUNNING
 def test_a_type_that_is_altered_changes_rows_unnoticed_by_the_log_and_the_table_is_copied(
     fresh: ScratchDatabase, make: Make, is_running: bool
@@ -399,6 +406,7 @@ def test_a_type_that_is_altered_changes_rows_unnoticed_by_the_log_and_the_table_
         assert found == wanted, statements
 
 
+@pytest.mark.matrix
 def test_a_publication_that_is_dropped_while_running_loses_nothing_unnoticed(
     server: PostgresServer, fresh: ScratchDatabase, make: Make
 ) -> None:

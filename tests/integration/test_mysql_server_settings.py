@@ -28,7 +28,7 @@ Make = Callable[..., Captured]
 Flavor = Literal["mariadb", "mysql"]
 
 
-@pytest.fixture(params=["mariadb", "mysql"])
+@pytest.fixture(params=["mariadb", pytest.param("mysql", marks=pytest.mark.matrix)])
 def lower_case(request: pytest.FixtureRequest) -> Iterator[MysqlDatabase]:
     """A database on a server that stores names in lower case, whatever case they are written in."""
     if request.param == "mysql" and not has_mysql():
@@ -171,7 +171,7 @@ def _make_own(path: Path, root: Path, folder: Path) -> None:
             link.symlink_to(other)
 
 
-@pytest.fixture(params=["mariadb", "mysql"])
+@pytest.fixture(params=["mariadb", pytest.param("mysql", marks=pytest.mark.matrix)])
 def encrypted(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MysqlServer]:
     server = encrypted_mariadb() if request.param == "mariadb" else encrypted_mysql(tmp_path / "root", monkeypatch)
     with server:

@@ -81,7 +81,9 @@ def test_a_statement_is_rehearsed_on_postgresql(
     assert "    target: nothing changes" in default.stdout.splitlines()
 
 
-@pytest.mark.parametrize("mysql_or_mariadb", ["mariadb", "mysql"], indirect=True)
+@pytest.mark.parametrize(
+    "mysql_or_mariadb", ["mariadb", pytest.param("mysql", marks=pytest.mark.matrix)], indirect=True
+)
 def test_a_statement_is_rehearsed_on_mysql(
     mysql_or_mariadb: MysqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

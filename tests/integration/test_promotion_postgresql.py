@@ -151,6 +151,7 @@ def rows(server: PostgresServer) -> Counter[tuple[Any, ...]]:
     return Counter(server.execute("SELECT * FROM t"))
 
 
+@pytest.mark.matrix
 def test_a_promoted_standby_without_the_slot_is_a_gap_and_a_new_start_is_equal(pair: Pair, make: Make) -> None:
     pair.primary.execute(*TABLE)
     captured = make(pair)
@@ -178,6 +179,7 @@ def test_a_promoted_standby_without_the_slot_is_a_gap_and_a_new_start_is_equal(p
         assert captured.rows(T) == rows(pair.standby)
 
 
+@pytest.mark.matrix
 def test_a_failover_without_the_slot_is_a_gap_and_a_new_start_is_equal_while_an_application_writes(
     pair: Pair, make: Make
 ) -> None:
@@ -204,6 +206,7 @@ def test_a_failover_without_the_slot_is_a_gap_and_a_new_start_is_equal_while_an_
     assert captured.rows(T) == rows(pair.standby)
 
 
+@pytest.mark.matrix
 def test_an_open_log_of_the_old_primary_is_noticed_by_the_next_check(pair: Pair, make: Make) -> None:
     """No connection breaks, as with an address that moves while the old primary lives on: everything we hold stays there."""
     pair.primary.execute(*TABLE)
@@ -220,6 +223,7 @@ def test_an_open_log_of_the_old_primary_is_noticed_by_the_next_check(pair: Pair,
     assert isinstance(error, LogGapError)
 
 
+@pytest.mark.matrix
 def test_rows_of_the_new_primary_never_meet_the_log_of_the_old_one(pair: Pair, make: Make) -> None:
     """All connections but that of the log break and come again, at the new primary; then a snapshot is asked for."""
     pair.primary.execute(*TABLE)

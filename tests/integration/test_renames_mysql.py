@@ -38,6 +38,7 @@ def snapshots(captured: Captured, table: TableId) -> int:
     return sum(e.phase is SnapshotPhase.COMPLETED for e in events)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("statements", "new"),
     [
@@ -77,6 +78,7 @@ def test_it_continues(
     assert new == "t" or captured.stage(named) in (None, Stage.REMOVED)
 
 
+@pytest.mark.matrix
 def test_a_table_that_gets_its_name_back_while_the_worker_is_down_continues(
     mysql_database: MysqlDatabase, make: Make
 ) -> None:
@@ -99,6 +101,7 @@ def test_a_table_that_gets_its_name_back_while_the_worker_is_down_continues(
     assert snapshots(captured, t) == 1
 
 
+@pytest.mark.matrix
 def test_a_table_that_moves_to_another_database_continues(mysql_database: MysqlDatabase, make: Make) -> None:
     fill(mysql_database, "t")
     captured = make(mysql_database, "t")
@@ -117,6 +120,7 @@ def test_a_table_that_moves_to_another_database_continues(mysql_database: MysqlD
         assert error.code == "table_missing"
 
 
+@pytest.mark.matrix
 def test_a_table_renamed_out_of_the_patterns_fails_and_another_of_its_name_is_it(
     mysql_database: MysqlDatabase, make: Make
 ) -> None:
@@ -137,6 +141,7 @@ def test_a_table_renamed_out_of_the_patterns_fails_and_another_of_its_name_is_it
         assert captured.rows(t) == rows_of(mysql_database, "t")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_made_again", [False, True], ids=["as it was", "dropped and created again"])
 def test_a_name_that_was_passed_on_while_the_worker_was_down_is_that_of_the_table_that_took_it(
     mysql_database: MysqlDatabase, make: Make, is_made_again: bool
@@ -171,6 +176,7 @@ def test_a_name_that_was_passed_on_while_the_worker_was_down_is_that_of_the_tabl
         )
 
 
+@pytest.mark.matrix
 def test_names_in_a_circle_end_where_the_names_are(mysql_database: MysqlDatabase, make: Make) -> None:
     for number, name in enumerate("abc"):
         fill(mysql_database, name)
@@ -197,6 +203,7 @@ def test_names_in_a_circle_end_where_the_names_are(mysql_database: MysqlDatabase
             assert captured.record(table).source_table is None
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "statements",
     [("RENAME TABLE t TO old, new TO t",), ("DROP TABLE t", "RENAME TABLE new TO t")],

@@ -88,6 +88,7 @@ def still(document: object) -> object:
     return document
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("path", "arguments"),
     [
@@ -241,113 +242,119 @@ def test_the_openapi_document_describes_every_path(server: RestServer) -> None:
     assert list(found["404"]["content"]) == ["application/problem+json"]
 
 
-@pytest.fixture
-def led(tmp_path: Path) -> Iterator[StateStore]:
-    """A state store with a replicator whose worker is this test, so that nothing else acts on what is asked of it."""
-    store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
-    store.create_replicator("shop", "name: shop\n", str(tmp_path / "journal"))
-    lease = present(store.acquire_lease("shop", holder_id(), 600))
-    store.put_tables("shop", lease.epoch, [TableRecord(table=ORDERS, incarnation=1, stage=Stage.STREAMING)])
-    yield store
+@pytest.fixture(scope="module")
+def led(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StateStore, RestServer]]:
+    """A state store and its server, for all: a start takes longer than what the tests ask.
+
+    The worker of each test's replicator is the test, so that nothing else acts on what is asked of it.
+    """
+    home = tmp_path_factory.mktemp("led")
+    store = StateStore(f"sqlite:///{home / 'state.db'}")
+    for name in ("wanted", "since", "restarted"):
+        store.create_replicator(name, f"name: {name}\n", str(home / name))
+        lease = present(store.acquire_lease(name, holder_id(), 3600))
+        store.put_tables(name, lease.epoch, [TableRecord(table=ORDERS, incarnation=1, stage=Stage.STREAMING)])
+    with serving(home) as server:
+        yield store, server
     store.close()
 
 
-def test_what_is_wanted_of_a_replicator_is_changed_and_shown_at_once(led: StateStore, tmp_path: Path) -> None:
-    path = f"{API}/replicators/shop"
-    with serving(tmp_path) as server:
+def test_what_is_wanted_of_a_replicator_is_changed_and_shown_at_once(led: tuple[StateStore, RestServer]) -> None:
+    store, server = led
+    name = "wanted"
+    path = f"{API}/replicators/{name}"
 
-        def ask(what: str, method: str = "POST", **body: object) -> Answer:
-            sent = json.dumps(body).encode() if body else None
-            headers = {"Content-Type": "application/json"} if body else {}
-            return server.ask(path + what, method=method, headers=headers, body=sent)
+    def ask(what: str, method: str = "POST", **body: object) -> Answer:
+        sent = json.dumps(body).encode() if body else None
+        headers = {"Content-Type": "application/json"} if body else {}
+        return server.ask(path + what, method=method, headers=headers, body=sent)
 
-        assert server.ask(path).document["desired"] == "running"
-        for _ in range(2):
-            assert ask("/pause").document["desired"] == "paused"
-            assert server.ask(path).document["desired"] == "paused"
-        assert ask("/pause?apply_only=true").document["desired"] == "apply_paused"
-        assert ask("/resume").document["desired"] == "running"
+    assert server.ask(path).document["desired"] == "running"
+    for _ in range(2):
+        assert ask("/pause").document["desired"] == "paused"
+        assert server.ask(path).document["desired"] == "paused"
+    assert ask("/pause?apply_only=true").document["desired"] == "apply_paused"
+    assert ask("/resume").document["desired"] == "running"
 
-        asked = ask("/snapshot", tables=["public.orders"], recreate=True)
-        assert (asked.status, asked.document["tables"]) == (202, ["public.orders"])
-        assert (ask("/snapshot").status, ask("/restart").status) == (202, 202)
-        kinds = [request.kind for request in led.requests("shop")]
-        assert kinds == [RequestKind.RECREATE, RequestKind.SNAPSHOT, RequestKind.RESTART]
-        assert ask("/snapshot", tables=["public.none"]).document["code"] == "unknown_table"
-        assert ask("/snapshot", table="public.orders").document["code"] == "invalid_request"
+    asked = ask("/snapshot", tables=["public.orders"], recreate=True)
+    assert (asked.status, asked.document["tables"]) == (202, ["public.orders"])
+    assert (ask("/snapshot").status, ask("/restart").status) == (202, 202)
+    kinds = [request.kind for request in store.requests(name)]
+    assert kinds == [RequestKind.RECREATE, RequestKind.SNAPSHOT, RequestKind.RESTART]
+    assert ask("/snapshot", tables=["public.none"]).document["code"] == "unknown_table"
+    assert ask("/snapshot", table="public.orders").document["code"] == "invalid_request"
 
-        deleted = ask("?drop_target=true", method="DELETE")
-        assert (deleted.status, deleted.document["state"]) == (202, "deleting")
-        payload = present([r for r in led.requests("shop") if r.kind is RequestKind.DELETE]).pop().payload
-        assert (payload["drop_target"], payload["is_awaited"]) == (True, False)
-        assert (ask("/pause").status, ask("/resume").document["code"]) == (409, "being_deleted")
+    deleted = ask("?drop_target=true", method="DELETE")
+    assert (deleted.status, deleted.document["state"]) == (202, "deleting")
+    payload = present([r for r in store.requests(name) if r.kind is RequestKind.DELETE]).pop().payload
+    assert (payload["drop_target"], payload["is_awaited"]) == (True, False)
+    assert (ask("/pause").status, ask("/resume").document["code"]) == (409, "being_deleted")
 
 
-def test_a_snapshot_since_a_time_is_asked_for_once(led: StateStore, tmp_path: Path) -> None:
-    first = led.now()
+def test_a_snapshot_since_a_time_is_asked_for_once(led: tuple[StateStore, RestServer]) -> None:
+    store, server = led
+    name = "since"
+    first = store.now()
 
-    with serving(tmp_path) as server:
-
-        def ask(**body: object) -> list[str]:
-            answer = server.ask(
-                f"{API}/replicators/shop/snapshot",
-                method="POST",
-                headers={"Content-Type": "application/json"},
-                body=json.dumps(body).encode(),
-            )
-            assert answer.status == 202
-            return list(answer.document["tables"])
-
-        since = first.isoformat()
-        assert [ask(since=since), ask(since=since)] == [["public.orders"], []]
-        assert len(led.requests("shop")) == 1
-        # Another kind, then a later time.
-        assert [ask(since=since, recreate=True), ask(since=since, recreate=True)] == [["public.orders"], []]
-        assert ask(since=(led.now() + timedelta(hours=1)).isoformat()) == ["public.orders"]
-
-        # The worker has taken it, and the snapshot has begun.
-        for request in led.requests("shop"):
-            led.remove_request(request.id)
-        progress = SnapshotProgress(kind=SnapshotKind.IN_PLACE, start_number=0, started_at=led.now())
-        epoch = present(led.lease("shop")).epoch
-        led.put_tables(
-            "shop", epoch, [TableRecord(table=ORDERS, incarnation=1, stage=Stage.SNAPSHOT, snapshot=progress)]
+    def ask(**body: object) -> list[str]:
+        answer = server.ask(
+            f"{API}/replicators/{name}/snapshot",
+            method="POST",
+            headers={"Content-Type": "application/json"},
+            body=json.dumps(body).encode(),
         )
-        assert ask(since=since) == []
-        assert ask(since=since, recreate=True) == ["public.orders"]
+        assert answer.status == 202
+        return list(answer.document["tables"])
+
+    since = first.isoformat()
+    assert [ask(since=since), ask(since=since)] == [["public.orders"], []]
+    assert len(store.requests(name)) == 1
+    # Another kind, then a later time.
+    assert [ask(since=since, recreate=True), ask(since=since, recreate=True)] == [["public.orders"], []]
+    assert ask(since=(store.now() + timedelta(hours=1)).isoformat()) == ["public.orders"]
+
+    # The worker has taken it, and the snapshot has begun.
+    for request in store.requests(name):
+        store.remove_request(request.id)
+    progress = SnapshotProgress(kind=SnapshotKind.IN_PLACE, start_number=0, started_at=store.now())
+    epoch = present(store.lease(name)).epoch
+    store.put_tables(name, epoch, [TableRecord(table=ORDERS, incarnation=1, stage=Stage.SNAPSHOT, snapshot=progress)])
+    assert ask(since=since) == []
+    assert ask(since=since, recreate=True) == ["public.orders"]
 
 
-def test_a_restart_since_a_time_is_asked_for_once(led: StateStore, tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
+def test_a_restart_since_a_time_is_asked_for_once(led: tuple[StateStore, RestServer]) -> None:
+    store, server = led
+    name = "restarted"
 
-        def ask(**body: object) -> list[str]:
-            answer = server.ask(
-                f"{API}/replicators/shop/restart",
-                method="POST",
-                headers={"Content-Type": "application/json"},
-                body=json.dumps(body).encode(),
-            )
-            assert answer.status == 202
-            return list(answer.document["tables"])
+    def ask(**body: object) -> list[str]:
+        answer = server.ask(
+            f"{API}/replicators/{name}/restart",
+            method="POST",
+            headers={"Content-Type": "application/json"},
+            body=json.dumps(body).encode(),
+        )
+        assert answer.status == 202
+        return list(answer.document["tables"])
 
-        since = led.now().isoformat()
-        # Neither a snapshot nor a restart that only reads what differs is what is asked for here.
-        led.add_request("shop", RequestKind.SNAPSHOT, {"tables": ["public.orders"]})
-        led.add_request("shop", RequestKind.RESTART, {"tables": ["public.orders"], "changed_only": True})
-        assert [ask(since=since), ask(since=since)] == [["public.orders"], []]
-        assert len(led.requests("shop")) == 3
+    since = store.now().isoformat()
+    # Neither a snapshot nor a restart that only reads what differs is what is asked for here.
+    store.add_request(name, RequestKind.SNAPSHOT, {"tables": ["public.orders"]})
+    store.add_request(name, RequestKind.RESTART, {"tables": ["public.orders"], "changed_only": True})
+    assert [ask(since=since), ask(since=since)] == [["public.orders"], []]
+    assert len(store.requests(name)) == 3
 
-        # The worker has begun with it.
-        epoch = present(led.lease("shop")).epoch
-        done = [request.id for request in led.requests("shop")]
-        now = led.now()
-        segment = Segment(
-            id=1, first=0, last=-1, epoch=epoch, offset=Offset.of({"lsn": 1}), source_time=now, ring=(), files=(), events=(), sealed_at=now
-        )  # fmt: skip
-        led.seal("shop", epoch, [segment], done_requests=done)
-        assert ask(since=since) == []
-        assert ask(since=(led.now() + timedelta(hours=1)).isoformat()) == ["public.orders"]
-        assert ask() == ["public.orders"]
+    # The worker has begun with it.
+    epoch = present(store.lease(name)).epoch
+    done = [request.id for request in store.requests(name)]
+    now = store.now()
+    segment = Segment(
+        id=1, first=0, last=-1, epoch=epoch, offset=Offset.of({"lsn": 1}), source_time=now, ring=(), files=(), events=(), sealed_at=now
+    )  # fmt: skip
+    store.seal(name, epoch, [segment], done_requests=done)
+    assert ask(since=since) == []
+    assert ask(since=(store.now() + timedelta(hours=1)).isoformat()) == ["public.orders"]
+    assert ask() == ["public.orders"]
 
 
 @pytest.mark.parametrize(
@@ -381,6 +388,7 @@ def test_a_write_that_is_foreign_malformed_or_too_large_changes_nothing(
     store.close()
 
 
+@pytest.mark.matrix
 def test_who_asks_too_often_is_told_to_wait(home: Path) -> None:
     with serving(home, "--requests-per-second", "1") as server:
         answers = [server.ask("/healthz") for _ in range(20)]
@@ -388,6 +396,7 @@ def test_who_asks_too_often_is_told_to_wait(home: Path) -> None:
     assert (refused.document["code"], refused.headers["retry-after"]) == ("too_many_requests", "1")
 
 
+@pytest.mark.matrix
 def test_the_server_ends_with_serve_and_starts_again_if_it_alone_ends(home: Path) -> None:
     with serving(home) as server:
         (web,) = [p for p in psutil.Process(server.process.pid).children() if "replicator.web.__main__" in p.cmdline()]
@@ -402,6 +411,7 @@ def test_the_server_ends_with_serve_and_starts_again_if_it_alone_ends(home: Path
         wait_until(lambda: not again.is_running(), "the server runs without serve")
 
 
+@pytest.mark.matrix
 def test_another_address_needs_tls_and_a_token_that_is_valid_until_it_is_revoked(home: Path, tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subprocess.run(
@@ -462,6 +472,7 @@ def test_a_certificate_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path, "127.0.0.1:0", "--tls-cert", file) == (2, "tls_unusable")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("address", "code"),
     [

@@ -27,6 +27,7 @@ CONFIGURATIONS: Final = ("/api/v1/validate", "PUT")
 """The operations that take a configuration, by path and by method. Each call starts a process, so they have a run of their own."""
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("config", "chosen"),
     [

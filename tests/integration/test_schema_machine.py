@@ -197,11 +197,13 @@ def _in_digits(value: Any) -> Any:
     return value.normalize() if isinstance(value, Decimal) else value
 
 
-@pytest.mark.parametrize("seed", range(FEW))
+@pytest.mark.parametrize(
+    ("seed", "steps"), [(0, STEPS // 2), *(pytest.param(seed, STEPS, marks=pytest.mark.matrix) for seed in range(FEW))]
+)
 def test_definitions_and_rows_arrive(
-    origin: Database, memory: Side, tmp_path: Path, mysql_source_of: SourceOf, seed: int
+    origin: Database, memory: Side, tmp_path: Path, mysql_source_of: SourceOf, seed: int, steps: int
 ) -> None:
-    run(origin, memory, tmp_path, mysql_source_of, seed=seed, steps=STEPS)
+    run(origin, memory, tmp_path, mysql_source_of, seed=seed, steps=steps)
 
 
 @pytest.mark.soak

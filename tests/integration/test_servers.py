@@ -50,11 +50,13 @@ def test_database_goes_with_its_slot_and_its_open_connection(any_postgres: Postg
     assert any_postgres.execute(f"SELECT 1 FROM pg_database WHERE datname = '{database.name}'") == []
 
 
+@pytest.mark.matrix
 def test_embedded_server_has_version_16_too() -> None:
     with PostgresServer.embedded(version=16) as server:
         assert server.major_version == 16
 
 
+@pytest.mark.matrix
 def test_scram_refuses_a_wrong_password() -> None:
     with PostgresServer.distribution(auth="scram-sha-256") as server:
         assert server.execute("SELECT 1") == [(1,)]
@@ -62,6 +64,7 @@ def test_scram_refuses_a_wrong_password() -> None:
             psycopg.connect(server.dsn(password="wrong"))
 
 
+@pytest.mark.matrix
 def test_tls_verifies_in_full(tmp_path: Path) -> None:
     with PostgresServer.distribution(tls=True) as server:
         for host in (HOST, "localhost"):
@@ -73,6 +76,7 @@ def test_tls_verifies_in_full(tmp_path: Path) -> None:
                 )
 
 
+@pytest.mark.matrix
 def test_kill9_keeps_what_was_committed() -> None:
     with PostgresServer.distribution() as server:
         server.execute("CREATE TABLE t (id int)", "INSERT INTO t SELECT generate_series(1, 1000)")
@@ -85,6 +89,7 @@ def test_kill9_keeps_what_was_committed() -> None:
         assert server.execute("SELECT count(*) FROM t") == [(1000,)]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_restart_keeps_port_and_data(mode: str) -> None:
     with PostgresServer.embedded(settings={"max_slot_wal_keep_size": "64MB"}) as server:
@@ -96,6 +101,7 @@ def test_restart_keeps_port_and_data(mode: str) -> None:
         assert server.execute("SHOW max_slot_wal_keep_size") == [("64MB",)]
 
 
+@pytest.mark.matrix
 def test_configure_adds_to_earlier_settings() -> None:
     with PostgresServer.distribution() as server:
         server.configure({"commit_delay": "500"})
@@ -104,6 +110,7 @@ def test_configure_adds_to_earlier_settings() -> None:
         assert server.execute("SHOW commit_delay") == [("500",)]
 
 
+@pytest.mark.matrix
 def test_close_twice_leaves_no_folder() -> None:
     server = PostgresServer.distribution()
     server.start()
@@ -113,6 +120,7 @@ def test_close_twice_leaves_no_folder() -> None:
     assert not folder.exists()
 
 
+@pytest.mark.matrix
 def test_killed_owner_leaves_neither_server_nor_folder() -> None:
     program = (
         "import sys; from replicator_testbed.servers import PostgresServer\n"
@@ -186,6 +194,7 @@ def test_black_hole_holds_the_answer_back(fault_proxy: FaultProxy, database: Scr
         assert answers == [(1,)]
 
 
+@pytest.mark.matrix
 def test_connecting_to_a_stopped_upstream_is_reset() -> None:
     with PostgresServer.distribution() as server, FaultProxy(server.host, server.port) as proxy:
         server.stop()

@@ -51,7 +51,16 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     return run
 
 
-@pytest.fixture(params=["postgres", "embedded_postgres", "mariadb", "mysql", "mysql_without_gtids"])
+@pytest.fixture(
+    params=[
+        "postgres",
+        "mariadb",
+        *(
+            pytest.param(other, marks=pytest.mark.matrix)
+            for other in ("embedded_postgres", "mysql", "mysql_without_gtids")
+        ),
+    ]
+)
 def filled(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A database with a large table, a small one, an empty one and one without a key, on each kind of server."""
     server: PostgresServer | MysqlServer = request.getfixturevalue(request.param)

@@ -198,6 +198,7 @@ def test_a_crash_between_the_two_readings_changes_nothing(
         assert snapshots(captured, database) == [1, 1]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("transactions", "rounds"),
     [pytest.param(200, 2, id="slice"), pytest.param(3_000, 10, marks=pytest.mark.matrix, id="many")],

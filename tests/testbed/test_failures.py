@@ -28,6 +28,7 @@ def test_without_its_fixture(broken):
 """
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("processes", [0, 1])
 def test_each_failure_is_named_once_before_the_summary(tmp_path: Path, processes: int) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)

@@ -39,6 +39,7 @@ def at_chunk(number: int, act: Callable[[], Any], *, after: bool = False) -> Cal
     return lambda source: after_reads(source, once) if after else before_reads(source, once)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_after", [False, True])
 def test_truncate_of_several_tables_in_the_window_leaves_only_what_came_after(
     database: ScratchDatabase, make: Make, is_after: bool
@@ -69,6 +70,7 @@ def test_truncate_of_several_tables_in_the_window_leaves_only_what_came_after(
         )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_after", [False, True])
 @pytest.mark.parametrize(
     "statement",
@@ -116,6 +118,7 @@ def wait_for_snapshots(captured: Captured, running: RunningCapture, name: str, e
     )
 
 
+@pytest.mark.matrix
 def test_partitions_that_come_go_or_are_emptied_are_found(database: ScratchDatabase, make: Make) -> None:
     database.execute(
         "CREATE TABLE p (id bigint, part int, v bigint, PRIMARY KEY (part, id)) PARTITION BY LIST (part)",
@@ -146,6 +149,7 @@ def test_partitions_that_come_go_or_are_emptied_are_found(database: ScratchDatab
             assert_equal(captured, database, "p")
 
 
+@pytest.mark.matrix
 def test_table_dropped_and_made_again_with_the_same_name_gets_a_new_snapshot(
     database: ScratchDatabase, make: Make
 ) -> None:
@@ -192,6 +196,7 @@ THERE_AND_BACK = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_running", [False, True])
 def test_what_was_changed_and_changed_back_gets_a_new_snapshot(
     database: ScratchDatabase, make: Make, is_running: bool
@@ -235,6 +240,7 @@ def test_what_was_changed_and_changed_back_gets_a_new_snapshot(
         assert found == wanted, name
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_described", [False, True])
 def test_a_table_renamed_and_renamed_back_loses_nothing(
     database: ScratchDatabase, make: Make, is_described: bool
@@ -256,6 +262,7 @@ def test_a_table_renamed_and_renamed_back_loses_nothing(
         assert_equal(captured, database, "t")
 
 
+@pytest.mark.matrix
 def test_rows_of_a_table_that_bore_anothers_name_do_not_come_as_its_own(database: ScratchDatabase, make: Make) -> None:
     for name in ("a", "b"):
         fill(database, name, 5)
@@ -277,6 +284,7 @@ def test_rows_of_a_table_that_bore_anothers_name_do_not_come_as_its_own(database
             assert not {row for row in captured.rows(table(name)) if row[0] == 77} - set(source_rows(database, name))
 
 
+@pytest.mark.matrix
 def test_a_table_that_becomes_a_partition_fails(database: ScratchDatabase, make: Make) -> None:
     fill(database, "leaf", 5)
     database.execute(
@@ -300,6 +308,7 @@ def test_a_table_that_becomes_a_partition_fails(database: ScratchDatabase, make:
     assert_equal(captured, database, "root")
 
 
+@pytest.mark.matrix
 def test_a_slot_recreated_in_the_instant_before_it_is_read_is_noticed(database: ScratchDatabase, make: Make) -> None:
     fill(database, "t", 5)
     captured = make(database, "t")

@@ -61,6 +61,7 @@ def compared(captured: Captured, running: RunningCapture, database: ScratchDatab
     captured.wait_for_streaming(running, table("other"))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_down", [False, True], ids=["running", "down"])
 def test_they_are_recorded_once_and_cost_nothing(
     database: ScratchDatabase, captured: Captured, *, is_down: bool
@@ -101,6 +102,7 @@ def test_they_are_recorded_once_and_cost_nothing(
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("policy", "statement"),
     [
@@ -136,6 +138,7 @@ def test_a_policy_stops_the_table_until_somebody_accepts_it(
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_down", [False, True], ids=["running", "down"])
 def test_a_snapshot_that_is_asked_for_takes_them_as_they_are(
     database: ScratchDatabase, captured: Captured, *, is_down: bool
@@ -165,6 +168,7 @@ def test_a_snapshot_that_is_asked_for_takes_them_as_they_are(
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("policy", ["apply", "stop"])
 def test_they_are_found_while_a_snapshot_runs(database: ScratchDatabase, captured: Captured, policy: str) -> None:
     captured.settings = replace(captured.settings, ddl=lambda _: DDLConfig.model_validate(dict.fromkeys(STOP, policy)))
@@ -187,6 +191,7 @@ def test_they_are_found_while_a_snapshot_runs(database: ScratchDatabase, capture
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.matrix
 def test_those_of_another_table_of_the_name_are_not_taken_for_the_older_one_s(
     database: ScratchDatabase, captured: Captured
 ) -> None:
@@ -199,6 +204,7 @@ def test_those_of_another_table_of_the_name_are_not_taken_for_the_older_one_s(
     assert nullable(entry, "v") == (False, True)
 
 
+@pytest.mark.matrix
 def test_those_of_a_partitioned_table_are_its_own(database: ScratchDatabase, make: Make) -> None:
     database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, n int, d int DEFAULT 1) PARTITION BY RANGE (id)",
@@ -223,6 +229,7 @@ def test_those_of_a_partitioned_table_are_its_own(database: ScratchDatabase, mak
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "statements",
     [
@@ -278,6 +285,7 @@ def test_what_changes_neither_is_no_such_change(
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.matrix
 def test_what_an_older_version_did_not_know_is_learned(database: ScratchDatabase, captured: Captured) -> None:
     captured.settings = replace(captured.settings, ddl=lambda _: DDLConfig.model_validate(STOP))
     with captured.running() as running:

@@ -62,6 +62,7 @@ def test_changes_of_tables_without_a_change_of_a_row_arrive_at_once(
         assert announced.stage(table("other")) is Stage.STREAMING
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("change", "cleared"),
     [
@@ -91,6 +92,7 @@ def test_what_is_another_table_afterwards_is_read_again_at_once(
         assert (not announced.rows(table("t"))) is cleared
 
 
+@pytest.mark.matrix
 def test_a_table_that_is_created_comes_at_once(database: ScratchDatabase, announced: Captured) -> None:
     with announced.running() as running:
         announced.wait_for_streaming(running)
@@ -100,6 +102,7 @@ def test_a_table_that_is_created_comes_at_once(database: ScratchDatabase, announ
         assert_equal(announced, database, "new")
 
 
+@pytest.mark.matrix
 def test_forged_messages_do_nothing(database: ScratchDatabase, announced: Captured) -> None:
     compared: list[object] = []
     with announced.running(lambda source: _count(source, compared.append)) as running:

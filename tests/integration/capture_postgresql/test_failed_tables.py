@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from replicator.state.records import Stage
 from replicator_testbed.postgresql_captures import (
     Make,
@@ -43,6 +45,7 @@ def test_table_with_a_value_that_cannot_be_represented_comes_back_with_a_snapsho
         assert captured.record(table("t")).error is None
 
 
+@pytest.mark.matrix
 def test_value_that_cannot_be_represented_is_noticed_while_the_table_waits_for_its_copy(
     database: ScratchDatabase, make: Make
 ) -> None:
@@ -67,6 +70,7 @@ def test_value_that_cannot_be_represented_is_noticed_while_the_table_waits_for_i
     assert_equal(captured, database, "t", "other")
 
 
+@pytest.mark.matrix
 def test_table_with_changed_columns_comes_back_in_its_new_shape(database: ScratchDatabase, make: Make) -> None:
     fill(database, "t", 15)
     captured = make(database, "t")
@@ -85,6 +89,7 @@ def test_table_with_changed_columns_comes_back_in_its_new_shape(database: Scratc
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.matrix
 def test_table_that_did_not_exist_when_the_log_was_opened_comes_with_a_snapshot(
     database: ScratchDatabase, make: Make
 ) -> None:
@@ -102,6 +107,7 @@ def test_table_that_did_not_exist_when_the_log_was_opened_comes_with_a_snapshot(
     assert_equal(captured, database, "t", "other")
 
 
+@pytest.mark.matrix
 def test_table_recreated_without_a_key_fails_alone(database: ScratchDatabase, make: Make) -> None:
     fill(database, "t", 5)
     fill(database, "other", 5)

@@ -59,6 +59,7 @@ def test_an_idle_log_is_heard_and_its_growth_is_measured(database: ScratchDataba
         assert present(running.control.status.silent_s) < 3 * 10
 
 
+@pytest.mark.matrix
 def test_restart_after_the_slot_was_lost_makes_both_sides_equal(database: ScratchDatabase, make: Make) -> None:
     fill(database, "t", 25)
     database.execute(
@@ -111,6 +112,7 @@ def sealed(captured: Captured) -> int:
     return (int(high, 16) << 32) + int(low, 16)
 
 
+@pytest.mark.matrix
 def test_acknowledged_is_only_what_is_sealed_and_an_idle_slot_moves(database: ScratchDatabase, make: Make) -> None:
     fill(database, "hot", 40)
     database.execute("CREATE TABLE unwatched (a bigint)")

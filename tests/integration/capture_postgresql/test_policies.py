@@ -12,6 +12,7 @@ from replicator_testbed.postgresql_captures import Make, assert_equal, table
 from replicator_testbed.servers import ScratchDatabase
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("statement", ["ADD a int", "RENAME b TO a"])
 def test_a_name_that_the_target_keeps_stops_the_table_until_it_is_accepted(
     database: ScratchDatabase, make: Make, statement: str

@@ -22,6 +22,7 @@ from replicator_testbed.postgresql_captures import (
 from replicator_testbed.servers import ScratchDatabase
 
 
+@pytest.mark.matrix
 def test_a_table_added_later_keeps_what_an_older_transaction_had_written_to_it(
     database: ScratchDatabase, make: Make
 ) -> None:
@@ -52,6 +53,7 @@ def test_a_table_added_later_keeps_what_an_older_transaction_had_written_to_it(
     assert_equal(captured, database, "first", "later")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_prepared", [False, True])
 def test_a_table_taken_out_of_the_publication_for_a_moment_gets_a_new_snapshot(
     database: ScratchDatabase, make: Make, is_prepared: bool
@@ -90,6 +92,7 @@ def test_a_table_taken_out_of_the_publication_for_a_moment_gets_a_new_snapshot(
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "statement",
     [

@@ -33,6 +33,7 @@ def snapshots(captured: Captured) -> list[SnapshotKind]:
     return [e.kind for e in events if isinstance(e, SnapshotEvent) and e.phase is SnapshotPhase.COMPLETED]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "statements",
     [
@@ -70,6 +71,7 @@ def test_two_readings_are_not_guessed_between(
     assert (found.decision, found.reason) == (Decision.SNAPSHOT, "Found when a new snapshot of the table began.")
 
 
+@pytest.mark.matrix
 def test_names_that_are_swapped_need_no_new_snapshot(database: ScratchDatabase, captured: Captured) -> None:
     with captured.running() as running:
         captured.wait_for_streaming(running)
@@ -85,6 +87,7 @@ def test_names_that_are_swapped_need_no_new_snapshot(database: ScratchDatabase, 
     assert snapshots(captured) == [SnapshotKind.FIRST]
 
 
+@pytest.mark.matrix
 def test_a_longer_type_is_followed_without_a_snapshot(database: ScratchDatabase, captured: Captured) -> None:
     with captured.running() as running:
         captured.wait_for_streaming(running)
@@ -103,6 +106,7 @@ def test_a_longer_type_is_followed_without_a_snapshot(database: ScratchDatabase,
     assert snapshots(captured) == [SnapshotKind.FIRST]
 
 
+@pytest.mark.matrix
 def test_a_shorter_type_is_read_again_at_once(database: ScratchDatabase, captured: Captured) -> None:
     with captured.running() as running:
         captured.wait_for_streaming(running)
@@ -117,6 +121,7 @@ def test_a_shorter_type_is_read_again_at_once(database: ScratchDatabase, capture
     assert record.schema.column("a").source_type == "varchar(5)"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_down", [False, True], ids=["running", "down"])
 @pytest.mark.parametrize(
     ("statement", "decision"),
@@ -149,6 +154,7 @@ def test_the_history_tells_of_the_snapshot_that_a_change_needs(
     assert reason == ("Only a new snapshot in place tells what the rows have." if is_read_again else None)
 
 
+@pytest.mark.matrix
 def test_the_history_tells_of_a_snapshot_that_a_change_needs_later(
     database: ScratchDatabase, captured: Captured
 ) -> None:
@@ -167,6 +173,7 @@ def decisions(captured: Captured) -> list[Decision]:
     return [entry.decision for entry in captured.store.history(captured.name, 10)]
 
 
+@pytest.mark.matrix
 def test_the_tables_of_a_schema_that_is_dropped_fail_and_others_continue(
     database: ScratchDatabase, captured: Captured
 ) -> None:
@@ -190,6 +197,7 @@ def test_the_tables_of_a_schema_that_is_dropped_fail_and_others_continue(
         assert_equal(captured, database, "t")
 
 
+@pytest.mark.matrix
 def test_a_table_made_like_another_is_one_of_its_own(database: ScratchDatabase, captured: Captured) -> None:
     captured.settings = replace(captured.settings, compare_every_s=0.1)
     with captured.running() as running:

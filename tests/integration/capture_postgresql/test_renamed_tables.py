@@ -31,6 +31,7 @@ def snapshots(captured: Captured) -> int:
     return sum(e.phase is SnapshotPhase.COMPLETED for e in events)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("statements", "new"),
     [
@@ -83,6 +84,7 @@ def test_it_continues_without_a_snapshot(
     assert new == table("t") or names[-1] == new
 
 
+@pytest.mark.matrix
 def test_a_renaming_that_nothing_in_the_log_shows_is_found(database: ScratchDatabase, make: Make) -> None:
     fill(database, "t", 10)
     captured = make(database, "t")
@@ -97,6 +99,7 @@ def test_a_renaming_that_nothing_in_the_log_shows_is_found(database: ScratchData
     assert snapshots(captured) == 1
 
 
+@pytest.mark.matrix
 def test_a_table_renamed_out_of_the_patterns_fails(database: ScratchDatabase, make: Make) -> None:
     fill(database, "t", 10)
     captured = make(database, "t")
@@ -112,6 +115,7 @@ def test_a_table_renamed_out_of_the_patterns_fails(database: ScratchDatabase, ma
         assert is_equal(captured, database, table("t"))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("old_speaks", [False, True], ids=["new rows", "rows of both"])
 def test_a_table_that_was_swapped_is_the_new_one(database: ScratchDatabase, make: Make, old_speaks: bool) -> None:
     fill(database, "t", 10)

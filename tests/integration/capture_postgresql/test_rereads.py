@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import psycopg
+import pytest
 
 from replicator.model.errors import SourceUnavailableError
 from replicator.plugins.source import ChunkRequest, DeltaSource
@@ -63,6 +64,7 @@ def test_rows_are_those_of_the_source_and_others_are_deleted(database: ScratchDa
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.matrix
 def test_rows_that_change_meanwhile_stay_as_they_are_now(database: ScratchDatabase, make: Make) -> None:
     fill(database, "t", 60)
     captured = make(database, "t")
@@ -85,6 +87,7 @@ def test_rows_that_change_meanwhile_stay_as_they_are_now(database: ScratchDataba
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.matrix
 def test_what_was_asked_for_is_read_after_a_restart(database: ScratchDatabase, make: Make) -> None:
     fill(database, "t", 20)
     captured = make(database, "t")
@@ -111,6 +114,7 @@ def test_what_was_asked_for_is_read_after_a_restart(database: ScratchDatabase, m
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.matrix
 def test_keys_that_the_source_cannot_have_are_deleted(database: ScratchDatabase, make: Make) -> None:
     ids = [f"00000000-0000-0000-0000-00000000000{n}" for n in range(6)]
     database.execute("CREATE TABLE t (id uuid PRIMARY KEY, v int)", *(f"INSERT INTO t VALUES ('{i}', 1)" for i in ids))
@@ -124,6 +128,7 @@ def test_keys_that_the_source_cannot_have_are_deleted(database: ScratchDatabase,
     assert sorted(found) == sorted([*(("INSERT", i) for i in ids[:3]), ("DELETE", "garbage"), ("DELETE", "")])
 
 
+@pytest.mark.matrix
 def test_text_that_no_value_of_the_server_has_is_deleted(database: ScratchDatabase, make: Make) -> None:
     # The driver refuses a NUL before the server sees it.
     database.execute("CREATE TABLE t (id text PRIMARY KEY, v int)", "INSERT INTO t VALUES ('a', 1), ('b', 1)")
@@ -137,6 +142,7 @@ def test_text_that_no_value_of_the_server_has_is_deleted(database: ScratchDataba
     assert sorted(found) == [("DELETE", "a\0"), ("INSERT", "a"), ("INSERT", "b")]
 
 
+@pytest.mark.matrix
 def test_a_table_that_is_altered_or_emptied_meanwhile_is_read_as_it_is(database: ScratchDatabase, make: Make) -> None:
     fill(database, "t", 30)
     fill(database, "u", 30)
@@ -165,6 +171,7 @@ def test_a_table_that_is_altered_or_emptied_meanwhile_is_read_as_it_is(database:
     assert_equal(captured, database, "t", "u")
 
 
+@pytest.mark.matrix
 def test_tables_that_do_not_stream_or_have_no_key_are_left_alone(database: ScratchDatabase, make: Make) -> None:
     fill(database, "t", 5)
     database.execute("CREATE TABLE bag (id int)", "ALTER TABLE bag REPLICA IDENTITY FULL", "INSERT INTO bag VALUES (1)")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import psycopg
+import pytest
 
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.source import ChunkRequest
@@ -70,6 +71,7 @@ def write_bag(connection: psycopg.Connection[Any], chance: random.Random) -> Non
     )
 
 
+@pytest.mark.matrix
 def test_table_without_a_key_has_each_row_as_often_as_the_source_through_restarts(
     late: tuple[ScratchDatabase, LateStandby], make: Make
 ) -> None:
@@ -99,6 +101,7 @@ def test_table_without_a_key_has_each_row_as_often_as_the_source_through_restart
     assert_equal(captured, database, "bag", "other")
 
 
+@pytest.mark.matrix
 def test_keys_of_odd_collations_and_odd_names_are_read_in_order_and_found_again(
     database: ScratchDatabase, make: Make
 ) -> None:
@@ -155,6 +158,7 @@ def test_keys_of_odd_collations_and_odd_names_are_read_in_order_and_found_again(
         assert found == wanted
 
 
+@pytest.mark.matrix
 def test_a_recreated_table_begins_a_new_incarnation_and_the_others_continue(
     database: ScratchDatabase, make: Make
 ) -> None:
@@ -178,6 +182,7 @@ def test_a_recreated_table_begins_a_new_incarnation_and_the_others_continue(
     assert_equal(captured, database, "t", "u")
 
 
+@pytest.mark.matrix
 def test_a_table_that_comes_is_followed_without_another_start(database: ScratchDatabase, make: Make) -> None:
     fill(database, "t", 25)
     captured = make(database, "t")
@@ -192,6 +197,7 @@ def test_a_table_that_comes_is_followed_without_another_start(database: ScratchD
     assert_equal(captured, database, "t", "u")
 
 
+@pytest.mark.matrix
 def test_a_table_with_wide_rows_is_read_whole(database: ScratchDatabase, make: Make) -> None:
     database.execute(
         "CREATE TABLE t (id bigint PRIMARY KEY, v text)",

@@ -34,6 +34,7 @@ from replicator_testbed.servers import ScratchDatabase
 from replicator_testbed.standby import LateStandby
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("has_rule", [True, False])
 def test_change_that_was_delivered_before_a_chunk_could_see_it_survives(
     late: tuple[ScratchDatabase, LateStandby], make: Make, has_rule: bool
@@ -71,6 +72,7 @@ def test_change_that_was_delivered_before_a_chunk_could_see_it_survives(
         assert captured.rows(table("hot")) != source_rows(database, "hot"), "the published algorithm is right after all"
 
 
+@pytest.mark.matrix
 def test_change_that_was_sealed_before_a_restart_survives_the_chunk_that_cannot_see_it(
     late: tuple[ScratchDatabase, LateStandby], make: Make
 ) -> None:
@@ -106,6 +108,7 @@ def test_change_that_was_sealed_before_a_restart_survives_the_chunk_that_cannot_
     assert_equal(captured, database, "hot")
 
 
+@pytest.mark.matrix
 def test_snapshot_in_place_keeps_what_was_delivered_and_is_not_visible_when_it_begins(
     late: tuple[ScratchDatabase, LateStandby], make: Make
 ) -> None:
@@ -129,6 +132,7 @@ def test_snapshot_in_place_keeps_what_was_delivered_and_is_not_visible_when_it_b
     assert_equal(captured, database, "hot")
 
 
+@pytest.mark.matrix
 def test_change_before_the_slots_own_position_that_nobody_sees_yet_is_in_the_first_copy(
     late: tuple[ScratchDatabase, LateStandby], make: Make
 ) -> None:
@@ -177,6 +181,7 @@ def test_change_before_the_slots_own_position_that_nobody_sees_yet_is_in_the_fir
     assert_equal(captured, database, "hot")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("has_rule", "snapshots"), [(True, 10), pytest.param(True, 50, marks=pytest.mark.matrix), (False, 10)]
 )

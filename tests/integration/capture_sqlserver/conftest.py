@@ -39,9 +39,9 @@ def tracked_database(postgres: PostgresServer) -> Iterator[SqlServerDatabase]:
         yield database
 
 
-@pytest.fixture(params=["captured_database", "tracked_database"])
+@pytest.fixture(params=["captured_database", pytest.param("tracked_database", marks=pytest.mark.matrix)])
 def each_database(request: pytest.FixtureRequest) -> SqlServerDatabase:
-    """One with each."""
+    """With change data capture; with change tracking in the matrix."""
     database: SqlServerDatabase = request.getfixturevalue(request.param)
     return database
 

@@ -30,6 +30,7 @@ def settled(captured: Captured, running: RunningCapture) -> None:
         captured.wait_for_streaming(running)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "moment", ["inside", *(pytest.param(m, marks=pytest.mark.matrix) for m in ("before", "behind"))]
 )
@@ -86,6 +87,7 @@ def test_a_table_that_is_altered_while_a_chunk_is_read_ends_equal(
     assert rows == Counter(map(tuple, database.rows("t", [name for name in names if name in wanted])))
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D21")
 def test_a_captured_table_is_not_truncated(captured_database: SqlServerDatabase, make: Make) -> None:
     """The server refuses it, so nothing of it can be missing in the log; and rows that are deleted are there."""
@@ -101,6 +103,7 @@ def test_a_captured_table_is_not_truncated(captured_database: SqlServerDatabase,
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "moment", ["behind", *(pytest.param(m, marks=pytest.mark.matrix) for m in ("before", "inside"))]
 )
@@ -127,6 +130,7 @@ def test_a_tracked_table_that_is_truncated_while_it_is_read_ends_equal(
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D21")
 def test_what_a_switch_of_partitions_moved_is_there_after_a_new_snapshot(
     captured_database: SqlServerDatabase, make: Make
@@ -146,6 +150,7 @@ def test_what_a_switch_of_partitions_moved_is_there_after_a_new_snapshot(
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D21")
 def test_a_table_that_takes_the_name_of_another_is_read(each_database: SqlServerDatabase, make: Make) -> None:
     database = each_database

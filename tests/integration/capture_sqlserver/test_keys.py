@@ -42,6 +42,7 @@ def plain_rows(captured: Captured, name: str, kind: str) -> Counter[tuple[Any, .
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("kinds", "moment"),
     [
@@ -88,6 +89,7 @@ def test_keys_of_every_type_are_the_same_in_a_chunk_and_in_the_log(
         assert plain_rows(captured, name, kind) == source_rows(database, name), kind
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("moment", ["behind", pytest.param("inside", marks=pytest.mark.matrix)])
 @pytest.mark.condition("D08")
 def test_keys_that_the_collation_takes_for_equal_are_followed_by_their_spelling(
@@ -126,6 +128,7 @@ def test_keys_that_the_collation_takes_for_equal_are_followed_by_their_spelling(
     assert len({word.lower() for word in spelled}) == len(spelled), "no row stayed under its former spelling"
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D09", "D13", "D14")
 def test_tables_whose_keys_tell_no_rows_apart_are_followed_by_all_their_values(
     captured_database: SqlServerDatabase, make: Make

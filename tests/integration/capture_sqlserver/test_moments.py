@@ -48,6 +48,7 @@ def statements_of(number: int) -> list[str]:
     return kinds[number % len(kinds)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("moment", "isolation"),
     [
@@ -71,6 +72,7 @@ def test_what_happens_around_a_chunk_is_neither_lost_nor_undone(
     rows_change_around_chunks(captured_database, make, around_reads, moment, chunk_isolation=isolation)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("moment", moments("inside", "behind", slow=("before",)))
 @pytest.mark.condition("D01", "D02", "D06", "D19", "D20", "D28")
 def test_the_last_state_of_what_happens_around_a_chunk_arrives(

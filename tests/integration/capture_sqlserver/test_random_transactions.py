@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
+
 from replicator_source_sqlserver.position import Position
 from replicator_source_sqlserver.versions import VersionPosition
 from replicator_testbed import sqlserver_load
@@ -27,6 +29,7 @@ def clean_up(captured: Captured, load: Load) -> None:
         load.clean_up(Position.of(last.offset).lsn)
 
 
+@pytest.mark.matrix
 def test_random_transactions_with_snapshots_restarts_and_cleanups_leave_no_difference(
     each_database: SqlServerDatabase, make: Make
 ) -> None:

@@ -31,6 +31,7 @@ def fill(database: SqlServerDatabase, rows: int) -> None:
     database.execute("INSERT INTO t VALUES " + ", ".join(f"({i}, 0, N'note {i}')" for i in range(1, rows + 1)))
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D03")
 def test_a_chunk_of_another_database_under_the_same_address_is_refused(
     each_database: SqlServerDatabase, postgres: PostgresServer, make: Make, around_reads: Around
@@ -82,6 +83,7 @@ def write_some(database: SqlServerDatabase, tables: tuple[str, ...], stop: threa
                 (connection.commit if draw.random() < 0.9 else connection.rollback)()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "each_database",
     ["captured_database", pytest.param("tracked_database", marks=pytest.mark.matrix)],
@@ -138,6 +140,7 @@ def test_a_table_without_a_key_is_read_under_steady_writers(captured_database: S
     assert_equal(captured, database, "bag")
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D26")
 def test_no_time_zone_changes_a_value(
     each_database: SqlServerDatabase, make: Make, monkeypatch: pytest.MonkeyPatch
@@ -179,6 +182,7 @@ def test_no_time_zone_changes_a_value(
     )
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D27")
 def test_a_chunk_of_wide_rows_is_cut_and_what_follows_is_read_next(
     each_database: SqlServerDatabase, make: Make, around_reads: Around
@@ -204,7 +208,9 @@ def test_a_chunk_of_wide_rows_is_cut_and_what_follows_is_read_next(
 READER, PASSWORD = "reader", "Only.Reads-1"
 
 
-@pytest.mark.parametrize("is_tracked", [False, True], ids=["cdc", "change_tracking"])
+@pytest.mark.parametrize(
+    "is_tracked", [False, pytest.param(True, marks=pytest.mark.matrix)], ids=["cdc", "change_tracking"]
+)
 @pytest.mark.condition("D15")
 def test_a_server_that_may_not_be_written_is_read_by_an_account_that_may_only_read(
     postgres: PostgresServer, make: Make, is_tracked: bool

@@ -23,6 +23,7 @@ CASCADES = (
 """The model's T-SQL has no triggers and no foreign keys. Those of its PostgreSQL do what theirs would: their changes are in the log."""
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D23")
 def test_whatever_writes_rows_is_in_the_log(each_database: SqlServerDatabase, make: Make) -> None:
     database = each_database
@@ -54,6 +55,7 @@ def test_whatever_writes_rows_is_in_the_log(each_database: SqlServerDatabase, ma
     assert_equal(captured, database, "a", "b", "trail")
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D22")
 def test_what_cascades_do_is_in_the_log(each_database: SqlServerDatabase, make: Make) -> None:
     database = each_database
@@ -124,6 +126,7 @@ def test_what_was_changed_while_nobody_captured_is_read_again(each_database: Sql
     assert_equal(captured, database, "t")
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D29")
 def test_columns_that_the_server_fills_are_the_same_from_a_chunk_and_from_the_log(
     each_database: SqlServerDatabase, make: Make

@@ -14,6 +14,8 @@ from replicator_testbed.sqlserver.drivers import Driver, connect
 from replicator_testbed.sqlserver.model import SqlServerModel
 from tests.testbed.sqlserver.conftest import Client
 
+pytestmark = pytest.mark.matrix
+
 ZERO = bytes(10)
 CHANGES = (
     "SELECT [__$operation], id, name FROM cdc.[{}_CT]"

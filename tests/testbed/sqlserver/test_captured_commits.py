@@ -15,6 +15,8 @@ from replicator_testbed.sqlserver.databases import SqlServerDatabase
 from replicator_testbed.sqlserver.late import late_database, late_writer
 from replicator_testbed.standby import LateStandby
 
+pytestmark = pytest.mark.matrix
+
 
 @pytest.fixture(scope="module")
 def late() -> Iterator[tuple[SqlServerDatabase, LateStandby]]:

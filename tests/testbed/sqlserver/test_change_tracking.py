@@ -12,6 +12,8 @@ from replicator_testbed.sqlserver.drivers import Driver, connect
 from replicator_testbed.sqlserver.model import PASSWORD, USER, SqlServerModel
 from tests.testbed.sqlserver.conftest import Client, Rows
 
+pytestmark = pytest.mark.matrix
+
 CURRENT = "SELECT CHANGE_TRACKING_CURRENT_VERSION()"
 MIN_VALID = "SELECT CHANGE_TRACKING_MIN_VALID_VERSION(OBJECT_ID(N'dbo.{}'))"
 READER = "reader"

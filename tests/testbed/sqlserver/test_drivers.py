@@ -29,6 +29,8 @@ from replicator_testbed.sqlserver.server import TdsServer
 from replicator_testbed.sqlserver.tds.handshake import Login
 from tests.testbed.sqlserver.conftest import Client
 
+pytestmark = pytest.mark.matrix
+
 OFFSET = -155
 TABLE = """
 CREATE TABLE dbo.everything (

@@ -16,6 +16,8 @@ from replicator_testbed.sqlserver.engine.settings import UserOption
 from replicator_testbed.sqlserver.model import SqlServerModel
 from tests.testbed.sqlserver.conftest import Client
 
+pytestmark = pytest.mark.matrix
+
 ORDERS = """
 CREATE TABLE [dbo].[Orders] (
   [Id] int IDENTITY(1,1) NOT NULL CONSTRAINT [PK_Orders] PRIMARY KEY CLUSTERED,

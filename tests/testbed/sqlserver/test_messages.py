@@ -34,6 +34,8 @@ from replicator_testbed.sqlserver.tds.requests import (
 from replicator_testbed.sqlserver.tds.tokens import Column
 from replicator_testbed.sqlserver.tds.values import encoder, type_info
 
+pytestmark = pytest.mark.matrix
+
 HEADERS = struct.pack("<I", 4)
 
 

@@ -13,6 +13,8 @@ from replicator_testbed.sqlserver.drivers import Driver, connect
 from replicator_testbed.sqlserver.model import SqlServerModel
 from tests.testbed.sqlserver.conftest import Client
 
+pytestmark = pytest.mark.matrix
+
 COLUMNS = """
 SELECT c.name, u.name, c.system_type_id, c.user_type_id, c.max_length, c.is_nullable, u.is_user_defined, u.is_assembly_type
 FROM sys.columns c JOIN sys.types u ON u.user_type_id = c.user_type_id WHERE c.object_id = OBJECT_ID(?) ORDER BY c.column_id

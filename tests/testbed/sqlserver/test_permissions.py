@@ -11,6 +11,8 @@ from replicator_testbed.sqlserver.drivers import Driver, connect
 from replicator_testbed.sqlserver.model import PASSWORD, SqlServerModel
 from tests.testbed.sqlserver.conftest import Client
 
+pytestmark = pytest.mark.matrix
+
 READER = "reader"
 
 

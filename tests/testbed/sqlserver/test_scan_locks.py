@@ -9,6 +9,8 @@ import pytest
 from replicator_testbed.sqlserver.model import SqlServerModel
 from tests.testbed.sqlserver.conftest import Client
 
+pytestmark = pytest.mark.matrix
+
 READS = ("SELECT sys.fn_cdc_get_max_lsn()", "SELECT start_lsn FROM cdc.lsn_time_mapping", "SELECT id FROM cdc.dbo_t_CT")
 
 

@@ -19,6 +19,8 @@ from replicator_testbed.sqlserver.tds.packets import ProtocolError, Reader
 from replicator_testbed.sqlserver.tds.temporal import TICKS_PER_DAY, Moment
 from replicator_testbed.sqlserver.tds.values import encoder, plp, read_parameter, type_info
 
+pytestmark = pytest.mark.matrix
+
 DAYS_MAX = (dt.date(9999, 12, 31) - dt.date(1, 1, 1)).days
 WIDE = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
 NARROW = st.text(st.sampled_from("abcXYZ éß€0 "), max_size=50)

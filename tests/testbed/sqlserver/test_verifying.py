@@ -13,6 +13,8 @@ from replicator_testbed.sqlserver.drivers import Driver, connect
 from replicator_testbed.sqlserver.model import SqlServerModel
 from tests.testbed.sqlserver.conftest import Client
 
+pytestmark = pytest.mark.matrix
+
 UTF8 = "Latin1_General_100_BIN2_UTF8"
 
 

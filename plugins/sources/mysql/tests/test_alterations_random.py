@@ -381,7 +381,7 @@ def run(server: MysqlServer, seed: int, count: int) -> None:
 _SETTINGS: Final = {"sync-binlog": "0", "innodb-flush-log-at-trx-commit": "2", "character-set-server": "utf8mb4"}
 
 
-@pytest.fixture(params=["mariadb", "mysql"])
+@pytest.fixture(params=["mariadb", pytest.param("mysql", marks=pytest.mark.matrix)])
 def own_server(request: pytest.FixtureRequest) -> Iterator[MysqlServer]:
     if request.param == "mysql" and not has_mysql():
         pytest.skip("NO MYSQL: tools/install_mysql.sh could not unpack one; only MariaDB is tested")
@@ -389,8 +389,9 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[MysqlServer]:
         yield server
 
 
-def test_what_is_said_of_a_statement_is_what_it_does(own_server: MysqlServer) -> None:
-    run(own_server, seed=1, count=120)
+@pytest.mark.parametrize("count", [16, pytest.param(120, marks=pytest.mark.matrix)])
+def test_what_is_said_of_a_statement_is_what_it_does(own_server: MysqlServer, count: int) -> None:
+    run(own_server, seed=1, count=count)
 
 
 @pytest.mark.matrix

@@ -117,7 +117,7 @@ def test_a_replica_s_filters_leave_tables_out(filters: Mapping[str, tuple[str, .
     assert [n for n in names if found.of_replica(TableId.parse(n), is_lower_case=False)] == left_out
 
 
-@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+@pytest.mark.parametrize("flavor", ["mariadb", pytest.param("mysql", marks=pytest.mark.matrix)])
 def test_filters_that_leave_out_a_table_are_refused(
     flavor: Literal["mariadb", "mysql"], request: pytest.FixtureRequest, source_of: Make
 ) -> None:
@@ -369,7 +369,7 @@ def test_helpers_of_schema_changes_are_left_out_next_to_their_table(
     assert {n for n, why in found.items() if why} == {"_t_gho", "_t_old"}
 
 
-@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+@pytest.mark.parametrize("flavor", ["mariadb", pytest.param("mysql", marks=pytest.mark.matrix)])
 @pytest.mark.condition("M15")
 def test_a_server_s_certificate_is_proved(
     flavor: Literal["mariadb", "mysql"], request: pytest.FixtureRequest, source_of: Make

@@ -81,10 +81,10 @@ def _images(found: list[Any], image: str = ROW) -> list[Mapping[str, Any]]:
     return [row[image] for f in found if isinstance(f, tuple) for row in f[1]]
 
 
-def test_three_shapes_in_one_poll_are_three(mysql_database: MysqlDatabase, log_of: LogOf) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a varchar(9))")
-    log = log_of(mysql_database)
-    mysql_database.execute(
+def test_three_shapes_in_one_poll_are_three(each_mysql_database: MysqlDatabase, log_of: LogOf) -> None:
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a varchar(9))")
+    log = log_of(each_mysql_database)
+    each_mysql_database.execute(
         "INSERT INTO t VALUES (1, 'x')",
         "ALTER TABLE t ADD b decimal(9,2) NOT NULL DEFAULT 1.5 AFTER id",
         "INSERT INTO t VALUES (2, 2.25, 'y')",
@@ -112,10 +112,12 @@ def test_three_shapes_in_one_poll_are_three(mysql_database: MysqlDatabase, log_o
     assert first.statement == "ALTER TABLE t ADD b decimal(9,2) NOT NULL DEFAULT 1.5 AFTER id"
 
 
-def test_a_column_that_is_dropped_and_added_again_is_another_one(mysql_database: MysqlDatabase, log_of: LogOf) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int, b int)")
-    log = log_of(mysql_database)
-    mysql_database.execute(
+def test_a_column_that_is_dropped_and_added_again_is_another_one(
+    each_mysql_database: MysqlDatabase, log_of: LogOf
+) -> None:
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int, b int)")
+    log = log_of(each_mysql_database)
+    each_mysql_database.execute(
         "INSERT INTO t VALUES (1, 2, 3)",
         "ALTER TABLE t DROP b",
         "ALTER TABLE t ADD b int",
@@ -133,17 +135,17 @@ def test_a_column_that_is_dropped_and_added_again_is_another_one(mysql_database:
     assert _images(found)[-1] == {"id": 3, "b": 2, "a": 3}
 
 
-def test_numbers_continue_after_a_restart(mysql_database: MysqlDatabase, log_of: LogOf) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
-    log = log_of(mysql_database)
-    mysql_database.execute("ALTER TABLE t DROP a, ADD b int")
+def test_numbers_continue_after_a_restart(each_mysql_database: MysqlDatabase, log_of: LogOf) -> None:
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
+    log = log_of(each_mysql_database)
+    each_mysql_database.execute("ALTER TABLE t DROP a, ADD b int")
     (event,) = log.drain()
     assert event.schema is not None
     gone = Column(name="a", type=event.before.columns[1].type, source_type="int", id=2)
     known = replace(event.schema, kept=(gone,))
     log.reader.close()
     log.open(known)
-    mysql_database.execute("INSERT INTO t VALUES (1, 2)", "ALTER TABLE t DROP b", "ALTER TABLE t ADD a int")
+    each_mysql_database.execute("INSERT INTO t VALUES (1, 2)", "ALTER TABLE t DROP b", "ALTER TABLE t ADD a int")
     rows, dropped, added = log.drain()
     assert rows[0] == known
     assert dropped.before == known
@@ -151,11 +153,11 @@ def test_numbers_continue_after_a_restart(mysql_database: MysqlDatabase, log_of:
     assert [(c.name, c.id) for c in added.schema.columns] == [("id", 1), ("a", 4)]
 
 
-def test_what_is_read_twice_is_the_same(mysql_database: MysqlDatabase, log_of: LogOf) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
-    log = log_of(mysql_database)
+def test_what_is_read_twice_is_the_same(each_mysql_database: MysqlDatabase, log_of: LogOf) -> None:
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
+    log = log_of(each_mysql_database)
     before, begin = log.catalogue(), log.offset
-    mysql_database.execute(
+    each_mysql_database.execute(
         "ALTER TABLE t ADD b char(3) DEFAULT 'x'", "INSERT INTO t VALUES (1, 2, 'y')", "ALTER TABLE t DROP a"
     )
     found = log.drain()
@@ -166,11 +168,11 @@ def test_what_is_read_twice_is_the_same(mysql_database: MysqlDatabase, log_of: L
 
 @pytest.mark.parametrize("key", ["PRIMARY KEY (a, b)", "UNIQUE (a, b)"])
 def test_a_key_whose_columns_get_other_names_and_positions_is_the_same_key(
-    mysql_database: MysqlDatabase, log_of: LogOf, key: str
+    each_mysql_database: MysqlDatabase, log_of: LogOf, key: str
 ) -> None:
-    mysql_database.execute(f"CREATE TABLE t (a int NOT NULL, b int NOT NULL, c int, {key})")
-    log = log_of(mysql_database)
-    mysql_database.execute(
+    each_mysql_database.execute(f"CREATE TABLE t (a int NOT NULL, b int NOT NULL, c int, {key})")
+    log = log_of(each_mysql_database)
+    each_mysql_database.execute(
         "INSERT INTO t VALUES (1, 2, 3)",
         "ALTER TABLE t RENAME COLUMN a TO x, CHANGE b a int NOT NULL FIRST",
         "UPDATE t SET x = 5",
@@ -185,10 +187,10 @@ def test_a_key_whose_columns_get_other_names_and_positions_is_the_same_key(
     assert _images(found)[1] == {"a": 2, "x": 5, "c": 3}
 
 
-def test_each_row_has_the_key_of_its_position(mysql_database: MysqlDatabase, log_of: LogOf) -> None:
-    mysql_database.execute("CREATE TABLE t (a int NOT NULL, b int NOT NULL, c int, PRIMARY KEY (a), UNIQUE u (b))")
-    log = log_of(mysql_database)
-    mysql_database.execute(
+def test_each_row_has_the_key_of_its_position(each_mysql_database: MysqlDatabase, log_of: LogOf) -> None:
+    each_mysql_database.execute("CREATE TABLE t (a int NOT NULL, b int NOT NULL, c int, PRIMARY KEY (a), UNIQUE u (b))")
+    log = log_of(each_mysql_database)
+    each_mysql_database.execute(
         "INSERT INTO t VALUES (1, 1, 1)",
         "ALTER TABLE t DROP PRIMARY KEY",
         "UPDATE t SET c = 2",
@@ -215,11 +217,11 @@ def test_each_row_has_the_key_of_its_position(mysql_database: MysqlDatabase, log
     assert _plain(found[-1][0]) == log.catalogue()
 
 
-def test_a_key_that_is_read_twice_is_the_same(mysql_database: MysqlDatabase, log_of: LogOf) -> None:
-    mysql_database.execute("CREATE TABLE t (a int NOT NULL, b int NOT NULL, UNIQUE u (a))")
-    log = log_of(mysql_database)
+def test_a_key_that_is_read_twice_is_the_same(each_mysql_database: MysqlDatabase, log_of: LogOf) -> None:
+    each_mysql_database.execute("CREATE TABLE t (a int NOT NULL, b int NOT NULL, UNIQUE u (a))")
+    log = log_of(each_mysql_database)
     before, begin = log.catalogue(), log.offset
-    mysql_database.execute(
+    each_mysql_database.execute(
         "INSERT INTO t VALUES (1, 1)", "ALTER TABLE t DROP INDEX u, ADD UNIQUE (b)", "INSERT INTO t VALUES (2, 2)"
     )
     found = log.drain()
@@ -230,11 +232,11 @@ def test_a_key_that_is_read_twice_is_the_same(mysql_database: MysqlDatabase, log
 
 
 def test_types_that_change_between_rows_are_those_of_their_positions(
-    mysql_database: MysqlDatabase, log_of: LogOf
+    each_mysql_database: MysqlDatabase, log_of: LogOf
 ) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int, b varchar(5), c date)")
-    log = log_of(mysql_database)
-    mysql_database.execute(
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int, b varchar(5), c date)")
+    log = log_of(each_mysql_database)
+    each_mysql_database.execute(
         "INSERT INTO t VALUES (1, 2, 'x', '2024-02-29')",
         "ALTER TABLE t MODIFY a bigint, MODIFY c datetime(3)",
         "INSERT INTO t VALUES (2, 9223372036854775807, 'y', '2024-02-29 01:02:03.25')",
@@ -254,10 +256,10 @@ def test_types_that_change_between_rows_are_those_of_their_positions(
     assert _plain(last[0]) == log.catalogue()
 
 
-def test_a_table_without_a_key_continues(mysql_database: MysqlDatabase, log_of: LogOf) -> None:
-    mysql_database.execute("CREATE TABLE t (a int, b int)")
-    log = log_of(mysql_database)
-    mysql_database.execute(
+def test_a_table_without_a_key_continues(each_mysql_database: MysqlDatabase, log_of: LogOf) -> None:
+    each_mysql_database.execute("CREATE TABLE t (a int, b int)")
+    log = log_of(each_mysql_database)
+    each_mysql_database.execute(
         "INSERT INTO t VALUES (1, 2)",
         "ALTER TABLE t ADD c int DEFAULT 3 FIRST, DROP b",
         "UPDATE t SET a = 5",
@@ -285,11 +287,11 @@ def test_a_table_without_a_key_continues(mysql_database: MysqlDatabase, log_of: 
     ],
 )
 def test_values_that_only_the_server_knows_are_left_to_a_snapshot(
-    mysql_database: MysqlDatabase, log_of: LogOf, statement: str
+    each_mysql_database: MysqlDatabase, log_of: LogOf, statement: str
 ) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 2)")
-    log = log_of(mysql_database)
-    mysql_database.execute(statement)
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 2)")
+    log = log_of(each_mysql_database)
+    each_mysql_database.execute(statement)
     (event,) = log.drain()
     assert event.schema is not None
     assert _plain(event.schema) == log.catalogue()
@@ -303,10 +305,10 @@ def test_values_that_only_the_server_knows_are_left_to_a_snapshot(
         "ALTER TABLE t CONVERT TO CHARACTER SET DEFAULT",
     ],
 )
-def test_what_is_not_understood_has_no_shape(mysql_database: MysqlDatabase, log_of: LogOf, statement: str) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
-    log = log_of(mysql_database)
-    mysql_database.execute(statement)
+def test_what_is_not_understood_has_no_shape(each_mysql_database: MysqlDatabase, log_of: LogOf, statement: str) -> None:
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
+    log = log_of(each_mysql_database)
+    each_mysql_database.execute(statement)
     (event,) = log.drain()
     assert (event.operation.value, event.schema, event.before, event.fill) == ("ALTER_TABLE", None, None, None)
     # For the message with which the table stops: without values.
@@ -314,26 +316,28 @@ def test_what_is_not_understood_has_no_shape(mysql_database: MysqlDatabase, log_
 
 
 def test_a_known_shape_that_is_not_that_of_the_statement_is_not_altered(
-    mysql_database: MysqlDatabase, log_of: LogOf
+    each_mysql_database: MysqlDatabase, log_of: LogOf
 ) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
-    log = log_of(mysql_database)
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
+    log = log_of(each_mysql_database)
     begin = log.offset
-    mysql_database.execute("ALTER TABLE t ADD b int")
+    each_mysql_database.execute("ALTER TABLE t ADD b int")
     log.reader.close()
     # The catalogue has it already.
     log.open(log.catalogue(), begin)
     (event,) = log.drain()
     assert event.schema is None
-    mysql_database.execute("ALTER TABLE t ADD c int")
+    each_mysql_database.execute("ALTER TABLE t ADD c int")
     (event,) = log.drain()
     assert event.schema is None, "nothing has shown that the known shape is that of the table"
 
 
-def test_a_shape_that_the_log_shows_again_can_be_altered_again(mysql_database: MysqlDatabase, log_of: LogOf) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
-    log = log_of(mysql_database)
-    mysql_database.execute(
+def test_a_shape_that_the_log_shows_again_can_be_altered_again(
+    each_mysql_database: MysqlDatabase, log_of: LogOf
+) -> None:
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
+    log = log_of(each_mysql_database)
+    each_mysql_database.execute(
         "ALTER TABLE t ADD b text(100)",
         "ALTER TABLE t ADD c int",
         "ALTER TABLE t DROP b, DROP c",
@@ -348,48 +352,48 @@ def test_a_shape_that_the_log_shows_again_can_be_altered_again(mysql_database: M
 
 
 def test_a_change_that_is_not_in_the_log_makes_the_next_one_unclear(
-    mysql_database: MysqlDatabase, log_of: LogOf
+    each_mysql_database: MysqlDatabase, log_of: LogOf
 ) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
-    log = log_of(mysql_database)
-    with closing(mysql_database.connect()) as session, session.cursor() as cursor:
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
+    log = log_of(each_mysql_database)
+    with closing(each_mysql_database.connect()) as session, session.cursor() as cursor:
         cursor.execute("SET sql_log_bin = 0")
         cursor.execute("ALTER TABLE t ADD b int")
-    mysql_database.execute("INSERT INTO t VALUES (1, 2, 3)", "ALTER TABLE t ADD c int")
+    each_mysql_database.execute("INSERT INTO t VALUES (1, 2, 3)", "ALTER TABLE t ADD c int")
     (event,) = _events(log.drain())
     assert event.schema is None
 
 
 def test_text_of_a_table_whose_character_set_is_binary_is_contradicted_by_the_log(
-    mysql_database: MysqlDatabase, log_of: LogOf
+    each_mysql_database: MysqlDatabase, log_of: LogOf
 ) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY) CHARACTER SET binary")
-    log = log_of(mysql_database)
-    mysql_database.execute("ALTER TABLE t ADD b varchar(5)", "INSERT INTO t VALUES (1, 'x')")
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY) CHARACTER SET binary")
+    log = log_of(each_mysql_database)
+    each_mysql_database.execute("ALTER TABLE t ADD b varchar(5)", "INSERT INTO t VALUES (1, 'x')")
     event, (schema, _) = log.drain()
     assert (str(event.schema.column("b").type), str(schema.column("b").type)) == ("string", "binary")
 
 
-def test_an_alter_in_two_phases_is_not_applied(mysql_database: MysqlDatabase, log_of: LogOf) -> None:
-    if mysql_database.server.flavor != "mariadb" or not mysql_database.execute(
+def test_an_alter_in_two_phases_is_not_applied(each_mysql_database: MysqlDatabase, log_of: LogOf) -> None:
+    if each_mysql_database.server.flavor != "mariadb" or not each_mysql_database.execute(
         "SHOW VARIABLES LIKE 'binlog_alter_two_phase'"
     ):
         pytest.skip("MariaDB's, from 10.8 on")
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    log = log_of(mysql_database)
-    with closing(mysql_database.connect()) as session, session.cursor() as cursor:
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    log = log_of(each_mysql_database)
+    with closing(each_mysql_database.connect()) as session, session.cursor() as cursor:
         cursor.execute("SET SESSION binlog_alter_two_phase = 1")
         cursor.execute("ALTER TABLE t ADD a int")
     assert [(event.operation.value, event.schema) for event in log.drain()] == [("ALTER_TABLE", None)] * 2
 
 
 def test_rows_that_are_written_while_columns_come_and_go_fit_their_shapes(
-    mysql_database: MysqlDatabase, log_of: LogOf
+    each_mysql_database: MysqlDatabase, log_of: LogOf
 ) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
-    log = log_of(mysql_database)
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
+    log = log_of(each_mysql_database)
     for number in range(12):
-        mysql_database.execute(
+        each_mysql_database.execute(
             f"INSERT INTO t (id) VALUES ({number})",
             f"ALTER TABLE t ADD c{number} int DEFAULT {number} {'FIRST' if number % 2 else 'AFTER a'}",
             f"ALTER TABLE t DROP c{number - 3}" if number > 2 else "UPDATE t SET a = 1",

@@ -109,13 +109,16 @@ class MysqlHarness(SourceHarness):
         return MysqlTransaction(connection, self._kinds)
 
 
+@pytest.mark.sampled(4)
 class TestMysqlSource(SourceContract):
     @pytest.fixture
-    def harness(self, mysql_database: MysqlDatabase) -> Iterator[SourceHarness]:
-        with MysqlHarness(mysql_database) as harness:
+    def harness(self, each_mysql_database: MysqlDatabase) -> Iterator[SourceHarness]:
+        with MysqlHarness(each_mysql_database) as harness:
             yield harness
 
 
+# What is special without GTIDs has tests in test_without_gtids.py.
+@pytest.mark.matrix
 class TestMysqlSourceWithoutGtids(SourceContract):
     @pytest.fixture
     def harness(self, mysql_without_gtids: MysqlServer) -> Iterator[SourceHarness]:

@@ -90,17 +90,17 @@ def open_log(source_of: Make) -> Iterator[Callable[..., Log]]:
 
 @pytest.mark.parametrize("name", ["a.b`c", "a\"b 'c'", "select", "x" * 64, "größe 日本語", "50%\\_"])
 def test_tables_of_any_name_are_followed(
-    mysql_database: MysqlDatabase, open_log: Callable[..., Log], name: str
+    each_mysql_database: MysqlDatabase, open_log: Callable[..., Log], name: str
 ) -> None:
     quoted = "`" + name.replace("`", "``") + "`"
-    mysql_database.execute(f"CREATE TABLE {quoted} (`co.l``` int PRIMARY KEY)")
-    log = open_log(mysql_database, name)
-    mysql_database.execute(f"INSERT INTO {quoted} VALUES (1)")
+    each_mysql_database.execute(f"CREATE TABLE {quoted} (`co.l``` int PRIMARY KEY)")
+    log = open_log(each_mysql_database, name)
+    each_mysql_database.execute(f"INSERT INTO {quoted} VALUES (1)")
     assert log.rows() == [("INSERT", (1,))]
-    assert log.source.check([TableId(mysql_database.name, name)]) is not None
-    before = log.source.describe([TableId(mysql_database.name, name)])
-    mysql_database.execute(f"TRUNCATE {quoted}")
-    after = log.source.describe([TableId(mysql_database.name, name)])
+    assert log.source.check([TableId(each_mysql_database.name, name)]) is not None
+    before = log.source.describe([TableId(each_mysql_database.name, name)])
+    each_mysql_database.execute(f"TRUNCATE {quoted}")
+    after = log.source.describe([TableId(each_mysql_database.name, name)])
     assert before != after, "a truncated table has other storage"
     log.drain()
     assert [e.operation.value for e in log.ddl] == ["TRUNCATE_TABLE"]
@@ -146,18 +146,18 @@ def test_every_domain_of_mariadb_is_followed(
 
 @pytest.mark.condition("M38")
 def test_sessions_that_write_otherwise_fail_their_table(
-    mysql_database: MysqlDatabase, open_log: Callable[..., Log]
+    each_mysql_database: MysqlDatabase, open_log: Callable[..., Log]
 ) -> None:
-    mysql_database.execute(
+    each_mysql_database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, v int)",
         "CREATE TABLE u (id int PRIMARY KEY)",
         "INSERT INTO t VALUES (1, 1)",
     )
-    log = open_log(mysql_database, "t", "u")
-    with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+    log = open_log(each_mysql_database, "t", "u")
+    with closing(each_mysql_database.connect()) as connection, connection.cursor() as cursor:
         cursor.execute("SET SESSION binlog_row_image = 'MINIMAL'")
         cursor.execute("UPDATE t SET v = 2")
-    mysql_database.execute("INSERT INTO u VALUES (5)")
+    each_mysql_database.execute("INSERT INTO u VALUES (5)")
     assert log.rows() == [("INSERT", (5,))]
     assert {t.name: e.code for t, e in log.errors.items()} == {"t": "row_image_not_full"}
     assert all("SET SESSION binlog_row_image" in str(e.action) for e in log.errors.values())
@@ -165,11 +165,11 @@ def test_sessions_that_write_otherwise_fail_their_table(
 
 @pytest.mark.condition("M26")
 def test_savepoints_and_undone_parts_leave_no_trace(
-    mysql_database: MysqlDatabase, open_log: Callable[..., Log]
+    each_mysql_database: MysqlDatabase, open_log: Callable[..., Log]
 ) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    log = open_log(mysql_database, "t")
-    with closing(mysql_database.connect(autocommit=False)) as connection, connection.cursor() as cursor:
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    log = open_log(each_mysql_database, "t")
+    with closing(each_mysql_database.connect(autocommit=False)) as connection, connection.cursor() as cursor:
         for text in (
             "INSERT INTO t VALUES (1)",
             "SAVEPOINT a",
@@ -183,11 +183,11 @@ def test_savepoints_and_undone_parts_leave_no_trace(
 
 
 def test_rows_of_a_shape_that_is_not_followed_come_in_their_own(
-    mysql_database: MysqlDatabase, open_log: Callable[..., Log]
+    each_mysql_database: MysqlDatabase, open_log: Callable[..., Log]
 ) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, v int)")
-    log = open_log(mysql_database, "t")
-    mysql_database.execute(
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    log = open_log(each_mysql_database, "t")
+    each_mysql_database.execute(
         "INSERT INTO t VALUES (1, 1)", "ALTER TABLE t ADD COLUMN w varchar(5)", "INSERT INTO t VALUES (2, 2, 'w')"
     )
     assert log.rows() == [("INSERT", (1, 1)), ("INSERT", (2, 2, "w"))]
@@ -195,12 +195,14 @@ def test_rows_of_a_shape_that_is_not_followed_come_in_their_own(
 
 
 @pytest.mark.condition("M30")
-def test_create_table_select_and_the_swap_of_names(mysql_database: MysqlDatabase, open_log: Callable[..., Log]) -> None:
-    if mysql_database.server.lacks((8, 0, 21)):
+def test_create_table_select_and_the_swap_of_names(
+    each_mysql_database: MysqlDatabase, open_log: Callable[..., Log]
+) -> None:
+    if each_mysql_database.server.lacks((8, 0, 21)):
         pytest.skip("with GTIDs, CREATE TABLE ... SELECT came with MySQL 8.0.21")
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
-    log = open_log(mysql_database, "t")
-    mysql_database.execute(
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
+    log = open_log(each_mysql_database, "t")
+    each_mysql_database.execute(
         "CREATE TABLE c SELECT * FROM t",
         "INSERT INTO t VALUES (3)",
         "RENAME TABLE t TO old, c TO t",
@@ -211,11 +213,13 @@ def test_create_table_select_and_the_swap_of_names(mysql_database: MysqlDatabase
 
 
 @pytest.mark.condition("M07", "M08")
-def test_rows_have_the_columns_of_their_own_time(mysql_database: MysqlDatabase, open_log: Callable[..., Log]) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int, b int)")
-    log = open_log(mysql_database, "t")
+def test_rows_have_the_columns_of_their_own_time(
+    each_mysql_database: MysqlDatabase, open_log: Callable[..., Log]
+) -> None:
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int, b int)")
+    log = open_log(each_mysql_database, "t")
     # All of it before anybody reads: what the catalogue says now is true of the last row only.
-    mysql_database.execute(
+    each_mysql_database.execute(
         "INSERT INTO t VALUES (1, 10, 20)",
         "ALTER TABLE t MODIFY b int AFTER id",
         "INSERT INTO t (id, a, b) VALUES (2, 10, 20)",
@@ -239,37 +243,37 @@ def test_rows_have_the_columns_of_their_own_time(mysql_database: MysqlDatabase, 
 
 @pytest.mark.condition("M13")
 def test_tables_are_told_apart_by_database_and_by_case(
-    mysql_database: MysqlDatabase, open_log: Callable[..., Log]
+    each_mysql_database: MysqlDatabase, open_log: Callable[..., Log]
 ) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE T (id int PRIMARY KEY)")
-    with mysql_database.server.database() as other:
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE T (id int PRIMARY KEY)")
+    with each_mysql_database.server.database() as other:
         other.execute("CREATE TABLE t (id int PRIMARY KEY)")
-        log = open_log(mysql_database, "t")
+        log = open_log(each_mysql_database, "t")
         other.execute("INSERT INTO t VALUES (1)", "TRUNCATE t")
-        mysql_database.execute("INSERT INTO T VALUES (2)", "INSERT INTO t VALUES (3)", "TRUNCATE T")
+        each_mysql_database.execute("INSERT INTO T VALUES (2)", "INSERT INTO t VALUES (3)", "TRUNCATE T")
         assert log.rows() == [("INSERT", (3,))]
         assert log.ddl == []
 
 
 @pytest.mark.condition("M27")
 def test_changes_of_tables_without_transactions_stand_next_to_ours(
-    mysql_database: MysqlDatabase, open_log: Callable[..., Log]
+    each_mysql_database: MysqlDatabase, open_log: Callable[..., Log]
 ) -> None:
-    mysql_database.execute(
+    each_mysql_database.execute(
         "CREATE TABLE t (id int PRIMARY KEY)",
         "CREATE TABLE isam (id int PRIMARY KEY) ENGINE = MyISAM",
     )
-    log = open_log(mysql_database, "t")
-    mysql_database.execute("INSERT INTO isam VALUES (1)", "INSERT INTO t VALUES (1)")
-    if mysql_database.server.flavor == "mariadb":
+    log = open_log(each_mysql_database, "t")
+    each_mysql_database.execute("INSERT INTO isam VALUES (1)", "INSERT INTO t VALUES (1)")
+    if each_mysql_database.server.flavor == "mariadb":
         # With GTIDs MySQL refuses to mix them.
         for end, number in (("COMMIT", 2), ("ROLLBACK", 3)):
-            with closing(mysql_database.connect(autocommit=False)) as connection, connection.cursor() as cursor:
+            with closing(each_mysql_database.connect(autocommit=False)) as connection, connection.cursor() as cursor:
                 cursor.execute(f"INSERT INTO t VALUES ({number})")
                 cursor.execute(f"INSERT INTO isam VALUES ({number})")
                 cursor.execute(end)
-    mysql_database.execute("INSERT INTO t VALUES (4)")
-    kept = [1, 4] if mysql_database.server.flavor == "mysql" else [1, 2, 4]
+    each_mysql_database.execute("INSERT INTO t VALUES (4)")
+    kept = [1, 4] if each_mysql_database.server.flavor == "mysql" else [1, 2, 4]
     assert log.rows() == [("INSERT", (n,)) for n in kept]
 
 
@@ -278,13 +282,13 @@ def test_changes_of_tables_without_transactions_stand_next_to_ours(
 
 @pytest.mark.condition("M03", "M04")
 def test_a_network_that_swallows_everything_is_noticed_and_heartbeats_are_not_old_changes(
-    mysql_database: MysqlDatabase, source_of: Make, monkeypatch: pytest.MonkeyPatch
+    each_mysql_database: MysqlDatabase, source_of: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dump, "_SILENCE_S_MIN", 1.0)
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    with FaultProxy(mysql_database.server.host, mysql_database.server.port) as proxy:
-        source = source_of(mysql_database.server, port=proxy.port, heartbeat="100ms", statement_timeout="1s")
-        log = Log(source, TableId(mysql_database.name, "t"))
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    with FaultProxy(each_mysql_database.server.host, each_mysql_database.server.port) as proxy:
+        source = source_of(each_mysql_database.server, port=proxy.port, heartbeat="100ms", statement_timeout="1s")
+        log = Log(source, TableId(each_mysql_database.name, "t"))
         log.drain()
         # Longer than the bound on silence: heartbeats come, and time continues.
         begun = source.status().now
@@ -301,15 +305,15 @@ def test_a_network_that_swallows_everything_is_noticed_and_heartbeats_are_not_ol
 
 
 @pytest.mark.condition("M05")
-def test_a_byte_that_is_flipped_on_its_way_is_noticed(mysql_database: MysqlDatabase, source_of: Make) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, v varchar(20))")
-    with FaultProxy(mysql_database.server.host, mysql_database.server.port) as proxy:
+def test_a_byte_that_is_flipped_on_its_way_is_noticed(each_mysql_database: MysqlDatabase, source_of: Make) -> None:
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, v varchar(20))")
+    with FaultProxy(each_mysql_database.server.host, each_mysql_database.server.port) as proxy:
         # In the clear: TLS would notice it by itself.
-        source = source_of(mysql_database.server, port=proxy.port, tls="disable")
-        log = Log(source, TableId(mysql_database.name, "t"))
+        source = source_of(each_mysql_database.server, port=proxy.port, tls="disable")
+        log = Log(source, TableId(each_mysql_database.name, "t"))
         log.drain()
         proxy.alter(b"ten thousand", b"ten thousanD")
-        mysql_database.execute("INSERT INTO t VALUES (1, 'ten thousand')")
+        each_mysql_database.execute("INSERT INTO t VALUES (1, 'ten thousand')")
         with pytest.raises(CorruptStreamError) as found:
             log.drain()
         assert proxy.has_altered
@@ -320,17 +324,17 @@ def test_a_byte_that_is_flipped_on_its_way_is_noticed(mysql_database: MysqlDatab
 
 @pytest.mark.condition("M17")
 def test_a_reader_may_rest_for_longer_than_the_server_waits_for_others(
-    mysql_database: MysqlDatabase, source_of: Make
+    each_mysql_database: MysqlDatabase, source_of: Make
 ) -> None:
-    server = mysql_database.server
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, v longtext)")
+    server = each_mysql_database.server
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, v longtext)")
     server.execute("SET GLOBAL net_write_timeout = 1")
     try:
-        log = Log(source_of(server), TableId(mysql_database.name, "t"))
+        log = Log(source_of(server), TableId(each_mysql_database.name, "t"))
     finally:
         server.execute("SET GLOBAL net_write_timeout = DEFAULT")
     # More than sockets hold.
-    mysql_database.execute(*(f"INSERT INTO t VALUES ({i}, REPEAT('x', 1000000))" for i in range(12)))
+    each_mysql_database.execute(*(f"INSERT INTO t VALUES ({i}, REPEAT('x', 1000000))" for i in range(12)))
     moment = server.execute("SELECT NOW(6)")[0][0]
     wait_until(
         lambda: (server.execute("SELECT NOW(6)")[0][0] - moment).total_seconds() > 2.5,
@@ -348,7 +352,7 @@ def test_a_reader_may_rest_for_longer_than_the_server_waits_for_others(
 # --- servers --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+@pytest.mark.parametrize("flavor", ["mariadb", pytest.param("mysql", marks=pytest.mark.matrix)])
 @pytest.mark.condition("M37")
 def test_table_numbers_that_a_restarted_server_gives_again_are_of_other_tables(
     flavor: Flavor, request: pytest.FixtureRequest, source_of: Make
@@ -369,7 +373,7 @@ def test_table_numbers_that_a_restarted_server_gives_again_are_of_other_tables(
         again.reader.close()
 
 
-@pytest.fixture(scope="module", params=["mariadb", "mysql"])
+@pytest.fixture(scope="module", params=["mariadb", pytest.param("mysql", marks=pytest.mark.matrix)])
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[MysqlServer, MysqlServer]]:
     """A primary and its replica."""
     if request.param == "mysql":
@@ -508,10 +512,10 @@ def test_what_a_server_that_took_over_logged_in_another_order_is_delivered_once(
 
 
 def test_a_server_of_another_history_is_refused(
-    mysql_database: MysqlDatabase, mariadb: MysqlServer, source_of: Make
+    each_mysql_database: MysqlDatabase, mariadb: MysqlServer, source_of: Make
 ) -> None:
-    server = mysql_database.server
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    server = each_mysql_database.server
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
     source = source_of(server)
     offset = source.prepare([], is_first=True)
     value = offset.value
@@ -527,12 +531,12 @@ def test_a_server_of_another_history_is_refused(
         source.open_log(Offset.of({**value, "flavor": flavor, "gtids": gtids}), {})
 
 
-def test_start_at_is_where_the_first_start_begins(mysql_database: MysqlDatabase, source_of: Make) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    table = TableId(mysql_database.name, "t")
-    here = source_of(mysql_database.server).prepare([table], is_first=True)
-    mysql_database.execute("INSERT INTO t VALUES (1)")
-    log = Log(source_of(mysql_database.server, start_at=here.value["gtids"]), table)
+def test_start_at_is_where_the_first_start_begins(each_mysql_database: MysqlDatabase, source_of: Make) -> None:
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    table = TableId(each_mysql_database.name, "t")
+    here = source_of(each_mysql_database.server).prepare([table], is_first=True)
+    each_mysql_database.execute("INSERT INTO t VALUES (1)")
+    log = Log(source_of(each_mysql_database.server, start_at=here.value["gtids"]), table)
     assert log.rows() == [("INSERT", (1,))]
     log.reader.close()
 
@@ -552,38 +556,40 @@ def test_an_open_reader_tells_when_its_server_goes(source_of: Make) -> None:
             pull_on(log.reader)
 
 
-def test_transactions_have_ids_that_reads_know(mysql_database: MysqlDatabase, open_log: Callable[..., Log]) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    log = open_log(mysql_database, "t")
-    mysql_database.execute("INSERT INTO t VALUES (1)")
+def test_transactions_have_ids_that_reads_know(
+    each_mysql_database: MysqlDatabase, open_log: Callable[..., Log]
+) -> None:
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    log = open_log(each_mysql_database, "t")
+    each_mysql_database.execute("INSERT INTO t VALUES (1)")
     changes = log.drain()
     assert [c[TRANSACTION_ID] for c in changes] == log.ids
 
 
 @pytest.mark.parametrize("ending", ["COMMIT", "ROLLBACK"])
 def test_what_was_prepared_before_our_position_in_the_log_may_have_changed_every_table(
-    mysql_database: MysqlDatabase, open_log: Callable[..., Log], ending: str
+    each_mysql_database: MysqlDatabase, open_log: Callable[..., Log], ending: str
 ) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE unfollowed (id int PRIMARY KEY)")
-    prepare_xa(mysql_database, "early", "INSERT INTO t VALUES (1)")
-    log = open_log(mysql_database, "t")
-    prepare_xa(mysql_database, "other", "INSERT INTO unfollowed VALUES (1)")
-    mysql_database.execute("XA COMMIT 'other'", "INSERT INTO t VALUES (2)")
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE unfollowed (id int PRIMARY KEY)")
+    prepare_xa(each_mysql_database, "early", "INSERT INTO t VALUES (1)")
+    log = open_log(each_mysql_database, "t")
+    prepare_xa(each_mysql_database, "other", "INSERT INTO unfollowed VALUES (1)")
+    each_mysql_database.execute("XA COMMIT 'other'", "INSERT INTO t VALUES (2)")
     assert log.rows() == [("INSERT", (2,))]
     assert log.unlogged == set(), "one that was prepared since is known, and has nothing of ours"
-    mysql_database.execute(f"XA {ending} 'early'", "INSERT INTO t VALUES (3)")
+    each_mysql_database.execute(f"XA {ending} 'early'", "INSERT INTO t VALUES (3)")
     assert log.rows() == [("INSERT", (3,))], "the log is read on"
-    assert log.unlogged == ({TableId(mysql_database.name, "t")} if ending == "COMMIT" else set())
+    assert log.unlogged == ({TableId(each_mysql_database.name, "t")} if ending == "COMMIT" else set())
 
 
 def test_the_oldest_prepared_transaction_and_how_long_the_log_is_kept_are_told(
-    mysql_database: MysqlDatabase, open_log: Callable[..., Log]
+    each_mysql_database: MysqlDatabase, open_log: Callable[..., Log]
 ) -> None:
-    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    log = open_log(mysql_database, "t")
+    each_mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    log = open_log(each_mysql_database, "t")
     assert log.source.status().retention.oldest_open is None
     for number, name in enumerate(("first", "second")):
-        with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+        with closing(each_mysql_database.connect()) as connection, connection.cursor() as cursor:
             for text in ("START", "END", "PREPARE"):
                 cursor.execute(f"XA {text} '{name}'")
                 if text == "START":
@@ -593,28 +599,30 @@ def test_the_oldest_prepared_transaction_and_how_long_the_log_is_kept_are_told(
     assert oldest is not None
     assert b"first".hex() in oldest.name
     assert abs((log.source.status().now - oldest.since).total_seconds()) < 60
-    again = Log(log.source, TableId(mysql_database.name, "t"), after=log.offset)
+    again = Log(log.source, TableId(each_mysql_database.name, "t"), after=log.offset)
     again.drain()
     assert log.source.status().retention.oldest_open == oldest, "it is read again after a restart"
     again.reader.close()
-    mysql_database.execute("XA COMMIT 'first'")
+    each_mysql_database.execute("XA COMMIT 'first'")
     log.drain()
-    mysql_database.execute("XA ROLLBACK 'second'")
-    mysql_database.execute("SET GLOBAL binlog_expire_logs_seconds = 7200")
+    each_mysql_database.execute("XA ROLLBACK 'second'")
+    each_mysql_database.execute("SET GLOBAL binlog_expire_logs_seconds = 7200")
     try:
         assert log.source.status().retention.keeps_log == timedelta(hours=2)
     finally:
-        default = 0 if mysql_database.server.flavor == "mariadb" else 2_592_000
-        mysql_database.execute(f"SET GLOBAL binlog_expire_logs_seconds = {default}")
+        default = 0 if each_mysql_database.server.flavor == "mariadb" else 2_592_000
+        each_mysql_database.execute(f"SET GLOBAL binlog_expire_logs_seconds = {default}")
 
 
-def test_a_server_s_own_limit_of_rows_cuts_nothing_short(mysql_database: MysqlDatabase, source_of: Make) -> None:
-    mysql_database.execute("CREATE TABLE t (v int)", *(f"INSERT INTO t VALUES ({i})" for i in range(50)))
-    mysql_database.execute("SET GLOBAL sql_select_limit = 20")
+def test_a_server_s_own_limit_of_rows_cuts_nothing_short(each_mysql_database: MysqlDatabase, source_of: Make) -> None:
+    each_mysql_database.execute("CREATE TABLE t (v int)", *(f"INSERT INTO t VALUES ({i})" for i in range(50)))
+    each_mysql_database.execute("SET GLOBAL sql_select_limit = 20")
     try:
-        source = source_of(mysql_database.server)
-        schema = source.describe([TableId(mysql_database.name, "t")])[TableId(mysql_database.name, "t")].schema
+        source = source_of(each_mysql_database.server)
+        schema = source.describe([TableId(each_mysql_database.name, "t")])[
+            TableId(each_mysql_database.name, "t")
+        ].schema
         with source.read_whole(schema) as read:
             assert sum(batch.num_rows for batch in read.batches) == 50
     finally:
-        mysql_database.execute("SET GLOBAL sql_select_limit = DEFAULT")
+        each_mysql_database.execute("SET GLOBAL sql_select_limit = DEFAULT")

@@ -198,14 +198,15 @@ def run_matrix(database: MysqlDatabase, source: MysqlSource, group: str, seed: i
 
 
 @pytest.fixture
-def source(mysql_database: MysqlDatabase, source_of: Callable[..., MysqlSource]) -> MysqlSource:
-    return source_of(mysql_database.server, unrepresentable="null")
+def source(each_mysql_database: MysqlDatabase, source_of: Callable[..., MysqlSource]) -> MysqlSource:
+    return source_of(each_mysql_database.server, unrepresentable="null")
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("group", [*GROUPS, "own"])
 @pytest.mark.condition("D07", "D10", "D12", "M33")
-def test_log_and_snapshot_agree(mysql_database: MysqlDatabase, source: MysqlSource, group: str) -> None:
-    run_matrix(mysql_database, source, group, seed=1, count=25)
+def test_log_and_snapshot_agree(each_mysql_database: MysqlDatabase, source: MysqlSource, group: str) -> None:
+    run_matrix(each_mysql_database, source, group, seed=1, count=25)
 
 
 @pytest.mark.matrix
@@ -213,6 +214,6 @@ def test_log_and_snapshot_agree(mysql_database: MysqlDatabase, source: MysqlSour
 @pytest.mark.parametrize("seed", range(2, 6))
 @pytest.mark.parametrize("group", [*GROUPS, "own"])
 def test_log_and_snapshot_agree_for_longer(
-    mysql_database: MysqlDatabase, source: MysqlSource, group: str, seed: int
+    each_mysql_database: MysqlDatabase, source: MysqlSource, group: str, seed: int
 ) -> None:
-    run_matrix(mysql_database, source, group, seed=seed, count=300)
+    run_matrix(each_mysql_database, source, group, seed=seed, count=300)

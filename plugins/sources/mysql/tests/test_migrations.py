@@ -44,6 +44,7 @@ def _in_any_text(columns: list[Any]) -> list[Any]:
     return [(*column[:3], column[3].replace("medium", ""), *column[4:]) for column in columns]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("tool", MIGRATIONS)
 def test_each_statement_is_followed(mysql_database: MysqlDatabase, source_of: Make, tool: str) -> None:
     flavor = mysql_database.server.flavor

@@ -17,7 +17,9 @@ from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 Make = Callable[..., MysqlSource]
 
 
-@pytest.fixture(params=["mariadb", "mysql", "mysql_without_gtids"])
+@pytest.fixture(
+    params=["mariadb", *(pytest.param(other, marks=pytest.mark.matrix) for other in ("mysql", "mysql_without_gtids"))]
+)
 def each_database(request: pytest.FixtureRequest) -> Iterator[MysqlDatabase]:
     """A fresh database on each kind of server."""
     server: MysqlServer = request.getfixturevalue(request.param)
@@ -25,7 +27,7 @@ def each_database(request: pytest.FixtureRequest) -> Iterator[MysqlDatabase]:
         yield database
 
 
-@pytest.fixture(scope="module", params=["mariadb", "mysql"])
+@pytest.fixture(scope="module", params=["mariadb", pytest.param("mysql", marks=pytest.mark.matrix)])
 def counting(request: pytest.FixtureRequest) -> Iterator[MysqlServer]:
     """A server of each kind with its performance schema, which the shared ones do without."""
     if request.param == "mysql" and not has_mysql():

@@ -284,6 +284,7 @@ _KEYED = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [*_KEYED, "hashed", "functional", "period", "instant"])
 def test_log_and_catalogue_name_the_same_key(mysql_database: MysqlDatabase, watch: Watch, name: str) -> None:
     flavor = mysql_database.server.flavor

@@ -662,7 +662,7 @@ def run(server: MysqlServer, seed: int, count: int, *, is_lower_case: bool = Fal
 _SETTINGS: Final = {"sync-binlog": "0", "innodb-flush-log-at-trx-commit": "2", "event-scheduler": "OFF"}
 
 
-@pytest.fixture(params=["mariadb", "mysql"])
+@pytest.fixture(params=["mariadb", pytest.param("mysql", marks=pytest.mark.matrix)])
 def own_server(request: pytest.FixtureRequest) -> Iterator[MysqlServer]:
     if request.param == "mysql" and not has_mysql():
         pytest.skip("NO MYSQL: tools/install_mysql.sh could not unpack one; only MariaDB is tested")
@@ -670,8 +670,9 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[MysqlServer]:
         yield server
 
 
-def test_what_changed_a_table_was_seen(own_server: MysqlServer) -> None:
-    run(own_server, seed=1, count=80)
+@pytest.mark.parametrize("count", [20, pytest.param(80, marks=pytest.mark.matrix)])
+def test_what_changed_a_table_was_seen(own_server: MysqlServer, count: int) -> None:
+    run(own_server, seed=1, count=count)
 
 
 @pytest.mark.matrix

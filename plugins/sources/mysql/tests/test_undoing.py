@@ -61,6 +61,7 @@ class Model:
         del self.live[[s[0] for s in self.live].index(name) :]
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("seed", range(200))
 def test_what_is_left_of_random_transactions_is_what_a_server_leaves(seed: int) -> None:
     chance = random.Random(seed)

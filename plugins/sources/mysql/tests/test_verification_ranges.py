@@ -49,6 +49,7 @@ def fill(database: MysqlDatabase, type_: str, values: Sequence[Any], key: str = 
         cursor.execute(f"INSERT INTO t VALUES {rows}")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("type_", RANGED)
 def test_a_range_has_the_rows_that_it_has_for_everybody(
     mysql_database: MysqlDatabase, source: MysqlSource, type_: str
@@ -60,6 +61,7 @@ def test_a_range_has_the_rows_that_it_has_for_everybody(
         assert_ranges(state, rows, schema, columns=2)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("type_", [*WHOLE, "uuid"])
 def test_other_keys_are_read_in_one(mysql_database: MysqlDatabase, source: MysqlSource, type_: str) -> None:
     server = mysql_database.server

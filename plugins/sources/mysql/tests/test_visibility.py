@@ -146,8 +146,9 @@ def delivered_by(reader: LogReader, source: MysqlSource) -> tuple[list[str], lis
 
 
 @pytest.mark.condition("D05")
+@pytest.mark.parametrize("reads", [READS // 10, pytest.param(READS, marks=pytest.mark.matrix)])
 def test_reads_under_writers_of_xa_transactions_say_the_truth(
-    mysql_database: MysqlDatabase, source_of: Callable[..., MysqlSource]
+    mysql_database: MysqlDatabase, source_of: Callable[..., MysqlSource], reads: int
 ) -> None:
     mysql_database.execute("CREATE TABLE t (w int, n int, PRIMARY KEY (w, n))")
     table = TableId(mysql_database.name, "t")
@@ -155,7 +156,7 @@ def test_reads_under_writers_of_xa_transactions_say_the_truth(
     schema = source.describe([table])[table].schema
     reader = source.open_log(source.prepare([table], is_first=True), {table: schema})
     with writers_of_xa_transactions(mysql_database):
-        chunks = [source.read_chunk(chunk_request(schema)) for _ in range(READS)]
+        chunks = [source.read_chunk(chunk_request(schema)) for _ in range(reads)]
     ids, rows = delivered_by(reader, source)
     delivered = pa.array(ids)
     for chunk in chunks:

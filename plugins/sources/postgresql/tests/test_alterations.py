@@ -121,6 +121,7 @@ def test_a_default_that_changes_later_is_not_that_of_the_rows_that_were_there(st
     stream.assert_same()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "column",
     ["b serial", "b int GENERATED ALWAYS AS IDENTITY", "b uuid DEFAULT gen_random_uuid()", "b float8 DEFAULT random()"],
@@ -484,6 +485,7 @@ def test_kept_columns_are_carried_along(stream: Stream) -> None:
 # -- the catalogue, for tables of which the log brings nothing
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "statements",
     [
@@ -526,6 +528,7 @@ def test_dropping_columns_of_enums_and_composites_redefines_nothing(
     assert judge(found.schema, before.identity, found, truncates_since=0) is CatalogChange.EXPLAINED
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("statement", "change"),
     [

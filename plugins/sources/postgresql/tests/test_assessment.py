@@ -66,6 +66,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", list(REFUSED))
 def test_a_table_without_usable_identity_is_refused_with_the_sql_that_cures_it(
     any_database: ScratchDatabase, source: PostgresqlSource, case: str

@@ -126,6 +126,7 @@ def test_types_of_one_kind_become_each_other_without_a_rewrite() -> None:
     assert len({kind_of(t) for t in (pa.int32(), pa.string(), pa.float64(), pa.date32(), pa.bool_(), pa.binary())}) == 6
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("seed", range(300))
 def test_a_proven_reading_is_what_happened(seed: int) -> None:
     """Random histories: what is known at one moment, a message at a later one, the catalogue at the last."""

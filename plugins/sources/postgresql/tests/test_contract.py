@@ -106,8 +106,9 @@ def _quoted(table: TableId) -> sql.Identifier:
     return sql.Identifier(table.namespace, table.name)
 
 
+@pytest.mark.sampled(4)
 class TestPostgresqlSource(SourceContract):
     @pytest.fixture
-    def harness(self, any_database: ScratchDatabase) -> Iterator[SourceHarness]:
-        with PostgresqlHarness(any_database) as harness:
+    def harness(self, each_database: ScratchDatabase) -> Iterator[SourceHarness]:
+        with PostgresqlHarness(each_database) as harness:
             yield harness

@@ -62,6 +62,7 @@ def guard(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     return str(request.param)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("door", DOORS)
 def test_a_view_that_replaces_the_table_while_a_read_waits_is_not_read(
     database: ScratchDatabase, make_source: MakeSource, guard: str, door: str

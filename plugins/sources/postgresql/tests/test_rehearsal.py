@@ -45,6 +45,7 @@ def shape(schema: TableSchema | None) -> Any:
     return schema and ([(c.name, c.type, c.source_type, c.id) for c in schema.columns], schema.key)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     "statement",
     [

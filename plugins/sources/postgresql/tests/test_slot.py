@@ -506,6 +506,7 @@ SLOT = SlotState(
 )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("slot", "timeline", "history", "code"),
     [

@@ -130,6 +130,7 @@ def types(any_database: ScratchDatabase) -> ScratchDatabase:
     return any_database
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", list(KEYS))
 def test_paging_by_any_kind_of_key_reads_every_row_once(
     types: ScratchDatabase, source: PostgresqlSource, kind: str
@@ -439,6 +440,7 @@ def keyed(database: ScratchDatabase) -> TableId:
 # -- DDL
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -500,6 +502,7 @@ def test_a_table_that_changed_since_it_was_planned_is_read_again(
     assert after.rows.num_rows == 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ddl", ["ALTER TABLE t ALTER COLUMN v TYPE bigint", "TRUNCATE t", "VACUUM FULL t"])
 def test_a_read_that_waited_for_a_rewrite_never_returns_a_wrong_end(
     any_database: ScratchDatabase, source: PostgresqlSource, ddl: str
@@ -777,6 +780,7 @@ def test_rows_of_every_type_of_key_are_found_by_their_values(
     assert sum(counts.values()) > 100
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("type_", "text"),
     [

@@ -364,6 +364,7 @@ QUESTIONS: Final[Sequence[Callable[[TableState], object]]] = (
 )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("sql_type", UNHELD)
 def test_a_value_that_cannot_be_held_is_refused_or_null_as_in_a_snapshot(
     types: ScratchDatabase, make_source: MakeSource, sql_type: str
@@ -512,6 +513,7 @@ def test_settings_of_the_database_change_nothing(any_database: ScratchDatabase, 
     verify(source)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("encoding", ["LATIN1", "EUC_JP", "SQL_ASCII"])
 def test_databases_in_other_encodings(any_postgres: PostgresServer, make_source: MakeSource, encoding: str) -> None:
     with any_postgres.database(options=f"ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0") as database:
@@ -582,6 +584,7 @@ def test_the_visibility_is_that_of_the_state(any_database: ScratchDatabase, sour
             assert state.checksums(0)[""].rows == 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "ddl",
     [

@@ -51,6 +51,7 @@ WHOLE = ("text", "varchar(400)", "char(5)", "citext", "numeric", "time", "timetz
 """Types of keys that have an order of the server's own, or texts by which they are not ordered."""
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("type_", RANGED)
 def test_a_range_has_the_rows_that_it_has_for_everybody(
     any_database: ScratchDatabase, source: PostgresqlSource, type_: str
@@ -67,6 +68,7 @@ def test_a_range_has_the_rows_that_it_has_for_everybody(
         assert_ranges(state, read(source, schema).select(["v", "n", "k"]), schema, columns=2)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("type_", WHOLE)
 def test_other_keys_are_read_in_one(any_database: ScratchDatabase, source: PostgresqlSource, type_: str) -> None:
     any_database.execute("CREATE TYPE mood AS ENUM ('sad', 'happy')")

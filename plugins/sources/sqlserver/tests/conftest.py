@@ -85,7 +85,7 @@ def open_session() -> Iterator[OpenSession]:
         connector.close()
 
 
-@pytest.fixture(params=Driver)
+@pytest.fixture(params=[Driver.FREETDS, pytest.param(Driver.MICROSOFT, marks=pytest.mark.matrix)])
 def connection(model: SqlServerModel, open_: Open, request: pytest.FixtureRequest) -> pyodbc.Connection:
     """Through each of the two drivers."""
     return open_(model, request.param)

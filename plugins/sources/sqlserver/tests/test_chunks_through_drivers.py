@@ -144,6 +144,7 @@ def chunks(connection: pyodbc.Connection, plan: ReadPlan, upto: Cursor | None = 
         after = chunk[-1]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("key", KEYS, ids=", ".join)
 @pytest.mark.condition("D10", "D11", "D12")
 def test_each_row_is_read_once_in_the_servers_order(connection: pyodbc.Connection, key: tuple[str, ...]) -> None:

@@ -55,6 +55,7 @@ def hide_server_state(world: World) -> None:
     world.model.database.permissions.change(world.model.address.user, STATE, EVERYWHERE, to=False)
 
 
+@pytest.mark.matrix
 def test_where_durability_is_delayed_the_end_of_the_log_is_no_mark(two: World) -> None:
     """A commit is seen there before it is in the log [DOC: control transaction durability]."""
     assert end_of_log(two) is not None
@@ -65,6 +66,7 @@ def test_where_durability_is_delayed_the_end_of_the_log_is_no_mark(two: World) -
 # -- marks -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 def test_a_mark_is_reached_behind_everything_that_was_visible_when_it_was_made(two: World) -> None:
     reader = two.open(two.position())
     two.execute("INSERT INTO dbo.t (id) VALUES (1)")
@@ -80,6 +82,7 @@ def test_a_mark_is_reached_behind_everything_that_was_visible_when_it_was_made(t
     reader.close()
 
 
+@pytest.mark.matrix
 def test_a_clock_that_was_set_back_reaches_no_mark_too_early(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was committed before has later times than what was committed, and seen, afterwards; a page ends there."""
     monkeypatch.setattr("replicator_source_sqlserver.log._COMMITS_MAX", 1)
@@ -115,6 +118,7 @@ def test_an_end_of_the_log_that_is_spelled_otherwise_is_none(text: str | None, p
 # -- what is lost ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ahead", [-HOUR, HOUR])
 def test_no_clock_hides_a_loss(two: World, ahead: timedelta) -> None:
     """Whether an instance had begun at a position is told by times: of all that had, the latest is noted."""
@@ -135,6 +139,7 @@ def test_no_clock_hides_a_loss(two: World, ahead: timedelta) -> None:
     reader.close()
 
 
+@pytest.mark.matrix
 def test_of_two_instances_that_a_clock_has_turned_round_all_changes_come(two: World) -> None:
     """The second one is older by its time."""
     reader = two.open(two.position())
@@ -147,6 +152,7 @@ def test_of_two_instances_that_a_clock_has_turned_round_all_changes_come(two: Wo
     reader.close()
 
 
+@pytest.mark.matrix
 def test_how_far_capture_has_come_is_what_the_servers_function_says(two: World) -> None:
     """[ISS: estuary/connectors #3475] It is asked four times a second, and the function is not called for it."""
     session = two.session()
@@ -211,6 +217,7 @@ def source(two: World, **changed: Any) -> SqlServerSource:
     return SqlServerSource(config, SourceContext(replicator="shop", uuid="u1", epoch=1))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("knows", [True, False])
 def test_without_a_signal_table_the_guarantee_rests_on_the_end_of_the_log(two: World, *, knows: bool) -> None:
     if not knows:
@@ -223,6 +230,7 @@ def test_without_a_signal_table_the_guarantee_rests_on_the_end_of_the_log(two: W
     found.close()
 
 
+@pytest.mark.matrix
 def test_commits_that_have_settled_are_not_waited_for(two: World) -> None:
     found = source(two, chunk_isolation="locking")
     two.execute("INSERT INTO dbo.t (id) VALUES (1)")
@@ -236,6 +244,7 @@ def test_commits_that_have_settled_are_not_waited_for(two: World) -> None:
     found.close()
 
 
+@pytest.mark.matrix
 def test_the_log_begins_where_it_ends_whatever_the_clock_says(two: World) -> None:
     """Without row versions nothing has to settle."""
     two.execute("INSERT INTO dbo.t (id) VALUES (1)")

@@ -61,6 +61,7 @@ def left(model: SqlServerModel) -> list[Any]:
         connection.close()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("driver", Driver)
 def test_the_model_answers_as_the_file_says(model: SqlServerModel, driver: Driver) -> None:
     answers = ask(lambda: connect(driver, model.address), PROBES, timeout=TIMEOUT)
@@ -68,6 +69,7 @@ def test_the_model_answers_as_the_file_says(model: SqlServerModel, driver: Drive
     assert left(model) == []
 
 
+@pytest.mark.matrix
 def test_a_model_that_was_just_served_differs_where_the_manual_says(postgres: PostgresServer) -> None:
     with SqlServerModel(postgres) as model:
         model.capture.start()
@@ -84,6 +86,7 @@ def test_every_rule_of_capture_is_asked_about() -> None:
     assert {probe.rule for probe in PROBES} == {1, 3, 4, 5, 6, 7, 8, 9, 10, 12, 18, 20, 21, 22, 23, 26, 27}
 
 
+@pytest.mark.matrix
 def test_another_answer_is_shown_and_the_exit_code_is_1(
     model: SqlServerModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,6 +106,7 @@ def test_another_answer_is_shown_and_the_exit_code_is_1(
     assert json.loads(shown.out)["answers"]["commits"]["one position in both tables"] == 1
 
 
+@pytest.mark.matrix
 def test_a_schema_that_is_there_is_left_alone_until_it_is_to_be_removed(
     model: SqlServerModel, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,6 +121,7 @@ def test_a_schema_that_is_there_is_left_alone_until_it_is_to_be_removed(
     assert left(model) == []
 
 
+@pytest.mark.matrix
 def test_what_was_made_is_removed_after_a_failure(model: SqlServerModel) -> None:
     def fail(s: Scratch) -> dict[str, Any]:
         s.table("t", "id int NOT NULL PRIMARY KEY")
@@ -128,6 +133,7 @@ def test_what_was_made_is_removed_after_a_failure(model: SqlServerModel) -> None
     assert left(model) == []
 
 
+@pytest.mark.matrix
 def test_a_database_that_is_captured_stays_so(model: SqlServerModel) -> None:
     connection = connect(Driver.FREETDS, model.address)
     connection.execute("EXEC sys.sp_cdc_enable_db")
@@ -137,6 +143,7 @@ def test_a_database_that_is_captured_stays_so(model: SqlServerModel) -> None:
     connection.close()
 
 
+@pytest.mark.matrix
 def test_a_capture_job_that_does_not_run_ends_the_script(postgres: PostgresServer) -> None:
     with SqlServerModel(postgres) as model:
         with pytest.raises(ConformanceError, match="SQL Server Agent"):
@@ -144,6 +151,7 @@ def test_a_capture_job_that_does_not_run_ends_the_script(postgres: PostgresServe
         assert left(model) == []
 
 
+@pytest.mark.matrix
 def test_a_server_that_refuses_is_no_traceback(model: SqlServerModel, capsys: pytest.CaptureFixture[str]) -> None:
     assert conformance_command.main(["conformance", dsn(model).replace("UID=app", "UID=nobody")]) == 2
     assert "18456" in capsys.readouterr().err
@@ -161,6 +169,7 @@ def test_it_is_a_command() -> None:
     assert getattr(importlib.import_module(module), function) is conformance_command.main
 
 
+@pytest.mark.matrix
 def test_an_error_without_a_number_is_no_answer(model: SqlServerModel) -> None:
     connection = connect(Driver.FREETDS, model.address)
     scratch = Scratch(connection, connection, timeout=TIMEOUT)

@@ -48,6 +48,7 @@ def accounts(postgres: PostgresServer) -> Iterator[SqlServerModel]:
         yield model
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("driver", Driver)
 def test_a_password_arrives_as_it_is(accounts: SqlServerModel, open_: Open, driver: Driver) -> None:
     for number, password in enumerate(PASSWORDS):
@@ -57,6 +58,7 @@ def test_a_password_arrives_as_it_is(accounts: SqlServerModel, open_: Open, driv
         assert connection.execute("SELECT 1").fetchval() == 1
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("driver", Driver)
 def test_the_server_is_called_what_the_configuration_calls_it(
     model: SqlServerModel, open_: Open, driver: Driver
@@ -81,6 +83,7 @@ def with_options(model: SqlServerModel, open_: Open) -> Iterator[SqlServerModel]
     configure(0)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("driver", Driver)
 def test_what_the_server_gives_every_session_is_undone(
     with_options: SqlServerModel, open_session: OpenSession, driver: Driver
@@ -98,6 +101,7 @@ def test_what_the_server_gives_every_session_is_undone(
         connection.execute("COMMIT TRANSACTION")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("driver", Driver)
 def test_an_error_behind_a_message_is_not_lost(
     model: SqlServerModel, open_session: OpenSession, driver: Driver
@@ -144,6 +148,7 @@ def presented(
         yield request.param, model
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("tls", "accepted"),
     [
@@ -173,6 +178,7 @@ def test_freetds_verifies_what_tls_asks_for(
     assert translate(refused.value, doing="connecting").code == "source_unavailable"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("tls", "accepted"), [("verify-full", {"trusted"}), ("require", {"trusted", "stranger", "wrong name"})]
 )
@@ -204,6 +210,7 @@ def remedy(session: Session) -> str:
     return failed.value.action
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("driver", Driver)
 def test_a_certificate_that_was_not_verified_is_told_as_a_possibility(
     presented: tuple[str, SqlServerModel],
@@ -232,6 +239,7 @@ def without_tls(postgres: PostgresServer) -> Iterator[SqlServerModel]:
         yield model
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("driver", Driver)
 @pytest.mark.parametrize(("tls", "names_authorities"), [("require", False), ("verify-full", True)])
 def test_a_server_without_tls_may_be_why_there_is_no_connection(
@@ -243,6 +251,7 @@ def test_a_server_without_tls_may_be_why_there_is_no_connection(
     assert ("source.tls_ca" in said) is names_authorities
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("driver", Driver)
 @pytest.mark.parametrize("tls", ["disable", "verify-full"])
 def test_a_port_where_nothing_answers_is_no_matter_of_tls(
@@ -252,6 +261,7 @@ def test_a_port_where_nothing_answers_is_no_matter_of_tls(
     assert "TLS" not in said
 
 
+@pytest.mark.matrix
 def test_an_unknown_host_is_no_matter_of_tls_where_none_is_demanded(
     model: SqlServerModel, open_session: OpenSession
 ) -> None:
@@ -268,6 +278,7 @@ def told(error: Exception, table: str | None = "dbo.t") -> tuple[int | None, typ
     return number_of(error), type(ours), ours.code
 
 
+@pytest.mark.matrix
 def test_a_missing_table(connection: pyodbc.Connection) -> None:
     with pytest.raises(pyodbc.Error) as failed:
         connection.execute("SELECT * FROM dbo.nowhere")
@@ -285,6 +296,7 @@ def test_a_missing_permission(connection: pyodbc.Connection) -> None:
     assert connection.execute("SELECT * FROM dbo.closed").fetchall() == []
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("driver", Driver)
 def test_a_lock_that_is_held_too_long(model: SqlServerModel, open_: Open, driver: Driver) -> None:
     holder, waiter = open_(model, driver), open_(model, driver)
@@ -300,6 +312,7 @@ def test_a_lock_that_is_held_too_long(model: SqlServerModel, open_: Open, driver
     assert told(failed.value) == (1222, SourceUnavailableError, "lock_timeout")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("driver", Driver)
 def test_a_deadlock(model: SqlServerModel, open_: Open, driver: Driver) -> None:
     winner, loser, watching = (open_(model, driver) for _ in range(3))
@@ -323,6 +336,7 @@ def test_a_deadlock(model: SqlServerModel, open_: Open, driver: Driver) -> None:
     assert told(failed.value) == (1205, SourceUnavailableError, "deadlock")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("driver", Driver)
 def test_an_account_that_is_refused(model: SqlServerModel, open_: Open, driver: Driver) -> None:
     with pytest.raises(pyodbc.Error) as failed:
@@ -330,6 +344,7 @@ def test_an_account_that_is_refused(model: SqlServerModel, open_: Open, driver: 
     assert told(failed.value, table=None) == (18456, AccessDeniedError, "access_denied")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("driver", Driver)
 def test_a_server_that_is_down(postgres: PostgresServer, open_: Open, driver: Driver) -> None:
     with server_under_test(postgres) as model:
@@ -342,6 +357,7 @@ def test_a_server_that_is_down(postgres: PostgresServer, open_: Open, driver: Dr
         assert told(failed.value, table=None)[1:] == (SourceUnavailableError, "source_unavailable")
 
 
+@pytest.mark.matrix
 def test_a_driver_that_is_missing(model: SqlServerModel, open_: Open, tmp_path: Path) -> None:
     with pytest.raises(pyodbc.Error) as failed:
         open_(model, Driver.FREETDS, driver=str(tmp_path / "libtdsodbc.so"))
@@ -351,6 +367,7 @@ def test_a_driver_that_is_missing(model: SqlServerModel, open_: Open, tmp_path: 
 # -- cancellation ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("driver", Driver)
 def test_what_was_cancelled_does_not_end_as_if_it_were_complete(
     model: SqlServerModel, open_session: OpenSession, driver: Driver

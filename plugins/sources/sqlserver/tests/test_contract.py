@@ -164,6 +164,7 @@ class SqlServerHarness(SourceHarness):
         )
 
 
+@pytest.mark.sampled(2)
 class TestSqlServerSource(SourceContract):
     has_truncate: ClassVar[bool] = False
     log_lags: ClassVar[bool] = True

@@ -68,6 +68,7 @@ def test_a_change_table_that_may_not_be_read_fails_its_table_alone(two: World) -
     reader.close()
 
 
+@pytest.mark.matrix
 def test_a_change_table_that_may_not_be_read_within_a_large_commit_is_named(
     two: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_change_table_that_may_not_be_read_within_a_large_commit_is_named(
     reader.close()
 
 
+@pytest.mark.matrix
 def test_a_change_table_that_was_denied_when_the_log_was_opened_fails_its_table(two: World) -> None:
     """Its columns are not shown either: none of them is missing."""
     position = two.position()
@@ -100,6 +102,7 @@ def test_a_change_table_that_was_denied_when_the_log_was_opened_fails_its_table(
     reader.close()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_opened_before", [True, False])
 def test_a_privilege_that_all_tables_lack_fails_none_of_them(two: World, *, is_opened_before: bool) -> None:
     position = two.position()
@@ -130,6 +133,7 @@ def test_a_table_that_is_hidden_was_not_dropped(two: World) -> None:
     reader.close()
 
 
+@pytest.mark.matrix
 def test_tables_that_are_all_hidden_fail_none_of_them(two: World) -> None:
     with closing(SqlServerSource(two.connector.config, SourceContext(replicator="shop", uuid="u1", epoch=1))) as source:
         found = source.describe([T, U])

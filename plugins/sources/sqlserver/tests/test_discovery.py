@@ -25,7 +25,7 @@ Make = Callable[..., Session]
 ORDERS, CODED = TableId("dbo", "orders"), TableId("dbo", "coded")
 
 
-@pytest.fixture(params=Driver)
+@pytest.fixture(params=[Driver.FREETDS, pytest.param(Driver.MICROSOFT, marks=pytest.mark.matrix)])
 def session_of(model: SqlServerModel, request: pytest.FixtureRequest) -> Iterator[Make]:
     made: list[tuple[Connector, Session]] = []
 
@@ -89,6 +89,7 @@ def test_a_table_is_described_as_it_was_made(tables: Session) -> None:
     assert found[TableId("dbo", "log")].schema.key == ()
 
 
+@pytest.mark.matrix
 def test_descriptions_are_comments(tables: Session) -> None:
     table = "@level0type = N'SCHEMA', @level0name = N'dbo', @level1type = N'TABLE', @level1name = N'orders'"
     column = f"{table}, @level2type = N'COLUMN', @level2name = N'shop'"
@@ -104,6 +105,7 @@ def test_descriptions_are_comments(tables: Session) -> None:
     assert {c.name: c.comment for c in schema.columns if c.comment} == {"shop": "Żółty sklep"}
 
 
+@pytest.mark.matrix
 def test_an_alias_is_the_type_behind_it_in_a_key_too(tables: Session) -> None:
     with tables.use("making tables") as connection:
         connection.execute("CREATE TYPE dbo.code FROM varchar(8) NOT NULL")
@@ -125,6 +127,7 @@ def test_an_alias_is_the_type_behind_it_in_a_key_too(tables: Session) -> None:
     assert rows == [("a", "/10/"), ("b", "/1/"), ("c", "/")]
 
 
+@pytest.mark.matrix
 def test_capture_instances_are_those_of_the_table(tables: Session, model: SqlServerModel) -> None:
     with tables.use("reading") as connection:
         (instance,) = read_tables(connection, [ORDERS])[ORDERS].instances
@@ -136,6 +139,7 @@ def test_capture_instances_are_those_of_the_table(tables: Session, model: SqlSer
     assert len(instance.start_lsn) == 10
 
 
+@pytest.mark.matrix
 def test_an_instance_has_no_start_until_the_capture_job_has_met_it(tables: Session, model: SqlServerModel) -> None:
     assert model.capture.lag == timedelta(0), "the model's job runs when it is told to"
     with tables.use("reading") as connection:
@@ -154,6 +158,7 @@ def test_tables_are_listed_and_views_left_out(tables: Session, model: SqlServerM
     assert not any(name.startswith("dbo_orders") or name == "change_tables" for name in listed)
 
 
+@pytest.mark.matrix
 def test_an_error_is_ours_and_the_next_use_has_a_new_connection(session_of: Make) -> None:
     session = session_of()
     with session.use("reading") as connection:
@@ -165,6 +170,7 @@ def test_an_error_is_ours_and_the_next_use_has_a_new_connection(session_of: Make
         assert connection.rows("SELECT @@LOCK_TIMEOUT")[0][0] == 10_000
 
 
+@pytest.mark.matrix
 def test_a_connection_that_was_lost_is_opened_again(session_of: Make, model: SqlServerModel) -> None:
     session = session_of()
     assert session.rows("reading", "SELECT 1")[0][0] == 1
@@ -187,6 +193,7 @@ def test_a_lock_is_not_waited_for_without_end(session_of: Make, tables: Session)
     assert caught.value.code == "lock_timeout"
 
 
+@pytest.mark.matrix
 def test_another_collation_of_text_in_a_code_page_is_another_identity(tables: Session) -> None:
     """The server converts the rows to it, and no log tells of that."""
     with tables.use("altering") as connection:

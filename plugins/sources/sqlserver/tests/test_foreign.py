@@ -66,6 +66,7 @@ def names(model: SqlServerModel) -> list[str]:
         return [row[0] for row in connection.execute("SELECT name FROM sys.tables ORDER BY name").fetchall()]
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(DSN in os.environ, reason="it needs a model that runs next to the server")
 def test_another_server_is_used_as_the_model_would_be_and_left_empty(
     foreign: SqlServerModel, postgres: PostgresServer
@@ -85,6 +86,7 @@ def test_another_server_is_used_as_the_model_would_be_and_left_empty(
     assert names(foreign) == []
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(DSN in os.environ, reason="it needs a model that runs next to the server")
 def test_each_database_of_a_test_is_as_the_first_one_was(foreign: SqlServerModel, postgres: PostgresServer) -> None:
     for is_tracked in (False, True, True, False):
@@ -102,6 +104,7 @@ def test_each_database_of_a_test_is_as_the_first_one_was(foreign: SqlServerModel
                 pass
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(DSN in os.environ, reason="it needs a model that runs next to the server")
 def test_a_database_that_is_not_empty_is_left_alone(foreign: SqlServerModel, postgres: PostgresServer) -> None:
     with closing(connect(Driver.FREETDS, foreign.address)) as connection:

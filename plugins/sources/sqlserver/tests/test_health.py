@@ -90,6 +90,7 @@ def has_signal(watched: Watched) -> bool:
     return watched.source.config.signal is not None
 
 
+@pytest.mark.matrix
 def test_a_job_that_stands_still_is_told(watched: Watched) -> None:
     limit_s = SIGNAL_S if has_signal(watched) else IDLE_S
     watched.at(1.0)
@@ -99,6 +100,7 @@ def test_a_job_that_stands_still_is_told(watched: Watched) -> None:
     assert raised.value.code == "capture_stalled"
 
 
+@pytest.mark.matrix
 def test_a_job_that_seldom_looks_at_the_log_may_take_longer(watched: Watched) -> None:
     watched.database.execute("EXEC sys.sp_cdc_change_job @job_type = N'capture', @pollinginterval = 300")
     schemas = {T: watched.source.describe([T])[T].schema}
@@ -112,6 +114,7 @@ def test_a_job_that_seldom_looks_at_the_log_may_take_longer(watched: Watched) ->
     assert raised.value.code == "capture_stalled"
 
 
+@pytest.mark.matrix
 def test_a_job_that_a_schedule_runs_has_no_pace_that_is_known(watched: Watched) -> None:
     watched.database.execute("EXEC sys.sp_cdc_change_job @job_type = N'capture', @continuous = 0")
     with watched.source._sessions.control.use("testing") as connection:
@@ -125,6 +128,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"replicator_source_sqlserver.health.{name}", value)
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("watched", [False], indirect=True)
 def test_without_a_signal_table_an_attempt_says_from_its_beginning_how_old_the_last_commit_is(watched: Watched) -> None:
@@ -138,6 +142,7 @@ def test_without_a_signal_table_an_attempt_says_from_its_beginning_how_old_the_l
     assert "capture_behind" in line
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("watched", [True], indirect=True)
 def test_an_attempt_that_begins_while_the_job_stands_still_ends_at_once(watched: Watched) -> None:
@@ -155,6 +160,7 @@ def test_an_attempt_that_begins_while_the_job_stands_still_ends_at_once(watched:
         assert watched.waiting_for == []
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("watched", [True], indirect=True)
 def test_an_idle_database_whose_last_write_was_captured_is_no_stalled_one(watched: Watched) -> None:
@@ -168,6 +174,7 @@ def test_an_idle_database_whose_last_write_was_captured_is_no_stalled_one(watche
         assert watched.waiting_for == []
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("watched", [True], indirect=True)
 def test_a_job_that_was_behind_is_behind_for_the_next_attempt(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
@@ -205,6 +212,7 @@ def test_a_job_that_fails_is_told_with_its_error(watched: Watched) -> None:
     watched.at(FAILING_S + 20)
 
 
+@pytest.mark.matrix
 def test_an_error_that_was_mended_is_not_blamed(watched: Watched) -> None:
     watched.at(1.0)
     watched.database.server.capture.failure = FAILURE
@@ -222,6 +230,7 @@ def test_an_error_that_was_mended_is_not_blamed(watched: Watched) -> None:
     assert "2628" not in raised.value.message
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("watched", [True], indirect=True)
 def test_a_job_that_moves_but_is_behind_is_told_and_no_failure(watched: Watched) -> None:
     """It captures one transaction at a time, while more are made."""
@@ -245,6 +254,7 @@ def test_a_job_that_moves_but_is_behind_is_told_and_no_failure(watched: Watched)
     assert watched.waiting_for == []
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("watched", [False], indirect=True)
 def test_without_a_signal_table_the_times_of_commits_tell_it(watched: Watched) -> None:
     watched.at(1.0)
@@ -262,6 +272,7 @@ def test_without_a_signal_table_the_times_of_commits_tell_it(watched: Watched) -
         watched.database.server.set_clock(timedelta(0))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("watched", [True], indirect=True)
 def test_a_write_that_an_instance_has_lost_is_not_awaited_for_ever(watched: Watched) -> None:
     watched.at(0.0)
@@ -286,6 +297,7 @@ def two(postgres: PostgresServer) -> Iterator[World]:
         yield two
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("has_victims", [False, True], ids=["1222", "1205"])
 def test_while_a_scan_locks_the_positions_there_is_nothing_new(two: World, *, has_victims: bool) -> None:
     with closing(two.open(two.position())) as reader:
@@ -298,6 +310,7 @@ def test_while_a_scan_locks_the_positions_there_is_nothing_new(two: World, *, ha
         assert shown(drained(reader)) == [("t", "INSERT", 1)]
 
 
+@pytest.mark.matrix
 def test_a_lock_that_stays_ends_the_attempt(two: World) -> None:
     now = [0.0]
     with closing(two.open(two.position())) as reader:
@@ -314,6 +327,7 @@ def test_a_lock_that_stays_ends_the_attempt(two: World) -> None:
     assert raised.value.code == "lock_timeout"
 
 
+@pytest.mark.matrix
 def test_a_lock_that_is_let_go_of_does_not_count_any_more(two: World) -> None:
     now = [0.0]
     with closing(two.open(two.position())) as reader:
@@ -328,6 +342,7 @@ def test_a_lock_that_is_let_go_of_does_not_count_any_more(two: World) -> None:
         assert len(drained(reader).changes) > 0
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("rows", [1, 60])
 def test_a_scan_that_locks_change_tables_delays_a_large_transaction_and_loses_nothing(
     two: World, monkeypatch: pytest.MonkeyPatch, rows: int
@@ -368,6 +383,7 @@ def test_a_scan_that_locks_change_tables_delays_a_large_transaction_and_loses_no
     assert found.open_transaction is None
 
 
+@pytest.mark.matrix
 def test_what_is_known_to_be_captured_is_seen_while_a_scan_locks_the_positions(two: World) -> None:
     heads, session = NotedHeads(), two.session()
     with closing(session), session.use("asking") as connection:

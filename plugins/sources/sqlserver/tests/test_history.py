@@ -76,6 +76,7 @@ def world(postgres: PostgresServer, request: pytest.FixtureRequest) -> Iterator[
         world.sql.close()
 
 
+@pytest.mark.sampled(1)
 def test_a_position_in_another_history_is_refused(world: World) -> None:
     """Also where the database has counted past the position since: its numbers do not show it."""
     reader = world.open(world.start)
@@ -90,6 +91,7 @@ def test_a_position_in_another_history_is_refused(world: World) -> None:
         assert refused.value.code == "other_history"
 
 
+@pytest.mark.matrix
 def test_a_database_that_is_restored_before_the_log_is_read_is_noticed(world: World) -> None:
     reader = world.open(world.start)
     world.restore()
@@ -100,6 +102,7 @@ def test_a_database_that_is_restored_before_the_log_is_read_is_noticed(world: Wo
     reader.close()
 
 
+@pytest.mark.sampled(1)
 def test_a_restored_database_is_the_same_source(world: World) -> None:
     """So that a new position in the log can be asked for."""
     before = world.source.identity()
@@ -107,6 +110,7 @@ def test_a_restored_database_is_the_same_source(world: World) -> None:
     assert world.source.identity() == before
 
 
+@pytest.mark.matrix
 def test_an_offset_without_a_history_gets_one(world: World) -> None:
     value = world.start.value
     del value["history"]
@@ -124,6 +128,7 @@ def hide_forks(world: World) -> None:
     )
 
 
+@pytest.mark.matrix
 def test_where_forks_are_not_shown_a_restore_is_told_by_when_the_database_was_made(world: World) -> None:
     hide_forks(world)
     assert set(world.source.identity()) >= {"database", "created"}
@@ -134,12 +139,14 @@ def test_where_forks_are_not_shown_a_restore_is_told_by_when_the_database_was_ma
     assert refused.value.code == "other_history"
 
 
+@pytest.mark.matrix
 def test_a_new_name_of_the_database_is_no_other_history(world: World) -> None:
     """It gets another date, which does not matter where forks are shown."""
     world.model.database.execute("UPDATE sqlserver.database SET create_date = create_date + interval '1 day'")
     world.open(world.start).close()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("digits", ["003", "007"])
 def test_another_driver_has_the_same_times(world: World, digits: str) -> None:
     """`datetime` counts 1/300 s: FreeTDS gives .003 s, Microsoft's driver .003333 s, which earlier versions stored."""

@@ -66,6 +66,7 @@ def test_a_large_value_that_an_update_leaves_alone_is_absent(two: World) -> None
     reader.close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rows", [1, 7, 1000, 10_000])
 def test_a_large_transaction_is_read_in_parts_and_stays_open_until_its_end(
     two: World, monkeypatch: pytest.MonkeyPatch, rows: int
@@ -122,6 +123,7 @@ def test_what_cleanup_has_deleted_is_noticed(two: World) -> None:
     reader.close()
 
 
+@pytest.mark.matrix
 def test_a_low_watermark_at_the_next_commit_has_lost_nothing(two: World) -> None:
     """Of one instance: the entries that tell which commits there were are kept for the other one."""
     two.execute("INSERT INTO dbo.u (id) VALUES (0)")
@@ -136,6 +138,7 @@ def test_a_low_watermark_at_the_next_commit_has_lost_nothing(two: World) -> None
     reader.close()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_deleted", [False, True])
 def test_a_low_watermark_behind_the_next_commit_has_lost_it(two: World, *, is_deleted: bool) -> None:
     """Whatever is left of the entries that would tell which commits there were."""
@@ -154,6 +157,7 @@ def test_a_low_watermark_behind_the_next_commit_has_lost_it(two: World, *, is_de
     reader.close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("is_counted", [False, True])
 def test_what_cleanup_deletes_while_it_is_read_is_noticed(
     two: World, monkeypatch: pytest.MonkeyPatch, *, is_counted: bool
@@ -222,6 +226,7 @@ def test_a_page_of_wide_rows_ends_where_a_pull_is_full(two: World, monkeypatch: 
     assert largest < 4 * 20_000
 
 
+@pytest.mark.matrix
 def test_rows_of_a_large_transaction_that_vanish_between_two_parts_are_noticed(
     two: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +287,7 @@ def test_an_added_column_that_is_not_captured_fails_its_table_alone(two: World) 
     reader.close()
 
 
+@pytest.mark.matrix
 def test_what_a_table_says_that_lacks_a_column_can_be_run_as_it_is(two: World) -> None:
     """Also where there are two instances: then the older one has to go first."""
     for number in (2, 3):
@@ -303,6 +309,7 @@ def test_what_a_table_says_that_lacks_a_column_can_be_run_as_it_is(two: World) -
     )
 
 
+@pytest.mark.matrix
 def test_a_change_table_without_command_id_fails_its_table_alone(two: World) -> None:
     two.model.database.execute('ALTER TABLE cdc."dbo_t_CT" DROP COLUMN "__$command_id"')
     two.model.database.changed()
@@ -332,6 +339,7 @@ def test_a_second_instance_with_a_new_column_is_an_event_where_it_begins(two: Wo
     reader.close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("statement", "types"),
     [
@@ -362,6 +370,7 @@ def test_a_table_that_is_altered_is_an_event_at_its_position(
     reader.close()
 
 
+@pytest.mark.matrix
 def test_another_description_is_no_event(two: World) -> None:
     reader = two.open(two.position())
     two.execute(
@@ -375,6 +384,7 @@ def test_another_description_is_no_event(two: World) -> None:
     reader.close()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("statement", "column"),
     [
@@ -398,6 +408,7 @@ def test_a_column_that_cannot_be_replicated_fails_its_table_alone(two: World, st
     reader.close()
 
 
+@pytest.mark.matrix
 def test_a_column_that_gets_an_alias_for_its_type_or_loses_it_stays_as_it_is(two: World) -> None:
     reader = two.open(two.position())
     two.execute(
@@ -441,6 +452,7 @@ def test_a_dropped_table_is_an_event_and_one_that_is_not_captured_any_more_fails
     reader.close()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("behind", ["starts", "columns"])
 def test_a_table_that_is_dropped_while_the_catalogue_is_read_is_dropped(
     two: World, monkeypatch: pytest.MonkeyPatch, behind: str
@@ -473,6 +485,7 @@ def test_a_table_that_is_dropped_while_the_catalogue_is_read_is_dropped(
     reader.close()
 
 
+@pytest.mark.matrix
 def test_a_table_that_was_gone_when_the_log_was_opened_is_missing(two: World) -> None:
     (known,) = [t for t in two.tables if t.name == "t"]
     with two.session().use("reading") as connection:

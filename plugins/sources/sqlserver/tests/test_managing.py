@@ -82,6 +82,7 @@ def test_a_table_without_an_instance_gets_one_and_a_new_column_another_one(
     reader.close()
 
 
+@pytest.mark.matrix
 def test_the_signal_table_is_captured_too_also_when_it_is_made_again(
     database: SqlServerDatabase, source: SqlServerSource
 ) -> None:
@@ -114,6 +115,7 @@ def test_the_signal_table_is_captured_too_also_when_it_is_made_again(
     reader.close()
 
 
+@pytest.mark.matrix
 def test_partitions_are_kept_from_being_switched(database: SqlServerDatabase, source: SqlServerSource) -> None:
     """Of a table that is not partitioned a server ignores the setting, and says so."""
     database.execute(
@@ -127,6 +129,7 @@ def test_partitions_are_kept_from_being_switched(database: SqlServerDatabase, so
     assert [tuple(row) for row in database.execute(of.format("t"))] == [(True,)]
 
 
+@pytest.mark.matrix
 def test_a_name_that_is_taken_anywhere_in_the_database_is_left_alone(
     database: SqlServerDatabase, source: SqlServerSource
 ) -> None:

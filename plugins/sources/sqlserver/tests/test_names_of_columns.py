@@ -70,6 +70,7 @@ def shape(request: pytest.FixtureRequest) -> tuple[list[str], list[str]]:
     return SHAPES[request.param]
 
 
+@pytest.mark.sampled(1)
 def test_chunks_and_keys(
     database: SqlServerDatabase, source: SqlServerSource, shape: tuple[list[str], list[str]]
 ) -> None:
@@ -84,6 +85,7 @@ def test_chunks_and_keys(
     assert chunk.rows.to_pylist() == rows[::2]
 
 
+@pytest.mark.sampled(1)
 def test_states(database: SqlServerDatabase, source: SqlServerSource, shape: tuple[list[str], list[str]]) -> None:
     key, names = shape
     database.execute(*statements(key, names), enable("t"))
@@ -94,6 +96,7 @@ def test_states(database: SqlServerDatabase, source: SqlServerSource, shape: tup
         assert_ranges(state, rows, schema, columns=len(key))
 
 
+@pytest.mark.sampled(1)
 def test_tracked_changes(
     model: SqlServerModel, open_session: Callable[..., Session], shape: tuple[list[str], list[str]]
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from plugins.sources.sqlserver.tests.verifying import schema_of
 from replicator.model.figures import Basis
 from replicator.model.schema import TableId
@@ -13,6 +15,7 @@ from replicator_testbed.sqlserver.databases import SqlServerDatabase, enable
 TABLE = TableId("dbo", "t")
 
 
+@pytest.mark.matrix
 def test_rows_and_size_are_estimated_by_the_catalogue(database: SqlServerDatabase, source: SqlServerSource) -> None:
     database.execute("CREATE TABLE dbo.t (id int NOT NULL PRIMARY KEY, a varchar(100), b nvarchar(max))")
     rows = ", ".join(f"({n}, '{'x' * 100}', N'{n}')" for n in range(400))
@@ -40,6 +43,7 @@ def test_a_sample_is_some_rows_in_the_order_of_the_key(database: SqlServerDataba
     assert (some.is_whole, every.is_whole, every.rows.num_rows) == (False, True, 3)
 
 
+@pytest.mark.matrix
 def test_a_sample_of_a_table_without_a_key_is_any_rows(database: SqlServerDatabase, source: SqlServerSource) -> None:
     database.execute("CREATE TABLE dbo.t (n int NOT NULL)", enable("t"), "INSERT INTO dbo.t VALUES (1), (1), (2)")
     schema = schema_of(source)

@@ -56,7 +56,7 @@ def captured(connection: Connection) -> UpTo:
     return UpTo(lsn_to_text(ZERO if lsn is None else bytes(lsn)))
 
 
-@pytest.fixture(params=Driver)
+@pytest.fixture(params=[Driver.FREETDS, pytest.param(Driver.MICROSOFT, marks=pytest.mark.matrix)])
 def driver(request: pytest.FixtureRequest) -> Driver:
     found: Driver = request.param
     return found
@@ -137,6 +137,7 @@ def test_every_row_comes_once_in_the_order_of_the_key(
     assert all(chunk.identity is not None and not chunk.is_cut for chunk in found)
 
 
+@pytest.mark.matrix
 def test_an_empty_table_is_an_empty_chunk(make: Callable[..., TableReader], writer: pyodbc.Connection) -> None:
     reader = make()
     schema = schema_of(reader)
@@ -146,6 +147,7 @@ def test_an_empty_table_is_an_empty_chunk(make: Callable[..., TableReader], writ
     assert chunk.identity is not None
 
 
+@pytest.mark.matrix
 def test_keys_that_differ_only_for_us_are_one_position(
     make: Callable[..., TableReader], writer: pyodbc.Connection
 ) -> None:
@@ -178,6 +180,7 @@ class Rounding(TableReader):
         )
 
 
+@pytest.mark.matrix
 def test_a_chunk_that_does_not_get_past_its_beginning_is_told(
     make: Callable[..., TableReader], writer: pyodbc.Connection
 ) -> None:
@@ -208,6 +211,7 @@ def test_a_chunk_ends_where_it_grows_too_large(make: Callable[..., TableReader],
     assert (cut.rows.num_rows, cut.is_cut) == (0, True)
 
 
+@pytest.mark.matrix
 def test_more_keys_than_a_statement_takes_are_asked_for_in_parts(
     make: Callable[..., TableReader], writer: pyodbc.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +233,7 @@ def test_more_keys_than_a_statement_takes_are_asked_for_in_parts(
     assert (found.rows.num_rows, found.is_cut, asked) == (KEYS_MAX, False, [KEYS_MAX])
 
 
+@pytest.mark.matrix
 def test_blocks_are_as_large_as_the_rows_allow(make: Callable[..., TableReader], writer: pyodbc.Connection) -> None:
     fill(writer, 120, "REPLICATE(N'ż', 20000)")
     reader = make()
@@ -241,6 +246,7 @@ def test_blocks_are_as_large_as_the_rows_allow(make: Callable[..., TableReader],
     assert len(blocks) <= 7
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("key", [("x", "a"), ("99999999999", "a")])
 def test_a_key_that_is_no_value_of_its_type(
     make: Callable[..., TableReader], writer: pyodbc.Connection, key: Cursor
@@ -252,6 +258,8 @@ def test_a_key_that_is_no_value_of_its_type(
     assert reader.read_chunk(ChunkRequest(schema=schema, limit=10, keys=())).rows.num_rows == 0
 
 
+@pytest.mark.matrix
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("key", ["", "1", "/1", "/x/", "/99999999999999999999/"])
 def test_a_key_that_is_no_node_of_a_hierarchy(
     make: Callable[..., TableReader], writer: pyodbc.Connection, key: str
@@ -270,6 +278,7 @@ def test_a_key_that_is_no_node_of_a_hierarchy(
 # -- what it saw -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.condition("D05")
 @pytest.mark.parametrize("is_locking", [False, True])
 def test_what_a_chunk_calls_seen_is_in_its_rows(
@@ -318,6 +327,7 @@ def test_locking_waits_for_who_writes_and_row_versions_do_not(
 # -- a table that changes ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("statement", "code"),
     [
@@ -344,6 +354,7 @@ def test_a_table_of_another_shape_is_not_read(
     assert caught.value.code == code
 
 
+@pytest.mark.matrix
 def test_another_column_of_the_same_name_is_another_one(
     make: Callable[..., TableReader], writer: pyodbc.Connection
 ) -> None:
@@ -356,6 +367,7 @@ def test_another_column_of_the_same_name_is_another_one(
     assert caught.value.code == "column_gone"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "statement",
     [
@@ -397,6 +409,7 @@ class Narrow(TableReader):
         return replace(plan, specs={name: replace(spec, arrow=pa.int16()) for name, spec in plan.specs.items()})
 
 
+@pytest.mark.matrix
 def test_a_value_that_cannot_be_held_fails_its_table(
     make: Callable[..., TableReader], writer: pyodbc.Connection
 ) -> None:

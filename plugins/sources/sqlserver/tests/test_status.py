@@ -38,6 +38,7 @@ def status(database: SqlServerDatabase, **changed: Any) -> LogStatus:
         source.close()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("changed", "guarantee", "has_heartbeat"),
     [
@@ -61,6 +62,7 @@ def test_changes_are_kept_as_long_as_the_cleanup_job_says(database: SqlServerDat
     assert status(database).retention.keeps_log is None
 
 
+@pytest.mark.matrix
 def test_two_sessions_that_both_make_the_row_of_the_signal_table_both_write_into_it(
     database: SqlServerDatabase,
 ) -> None:

@@ -140,6 +140,7 @@ def test_tables_whose_keys_or_values_change_tracking_does_not_serve(check: Check
         assert (problem.severity is Severity.BLOCKING) == (expected == "key_needed")
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("ready")
 def test_a_security_policy_that_filters_rows(check: Check, admin: Run, model: SqlServerModel) -> None:
     """A changed row that is hidden is not found any more, which looks as if it was deleted."""
@@ -167,6 +168,7 @@ def test_the_retention_and_the_cleanup(check: Check, admin: Run, source_of: Call
     assert [(p.code, p.severity) for p in check(ORDERS)] == [("log_retention", Severity.NOTICE)]
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("ready")
 def test_an_edition_without_cdc_will_do(check: Check, model: SqlServerModel) -> None:
     model.change(edition="Express Edition (64-bit)")
@@ -175,6 +177,7 @@ def test_an_edition_without_cdc_will_do(check: Check, model: SqlServerModel) -> 
     assert codes(check(ORDERS)) == ["server_too_old"]
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("ready")
 def test_tables_are_tracked_by_ourselves_where_that_is_allowed(
     check: Check, admin: Run, source_of: Callable[..., SqlServerSource], model: SqlServerModel
@@ -209,6 +212,7 @@ def test_a_database_that_is_not_tracked_is_told_wherever_it_is_asked(
     assert source.status().guarantee is Guarantee.NET_CHANGES
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("ready")
 def test_another_way_to_capture_is_another_source(
     source_of: Callable[..., SqlServerSource], model: SqlServerModel

@@ -34,6 +34,7 @@ class TrackingHarness(SqlServerHarness):
             self.sql.execute(f"ALTER TABLE {quoted_table(table)} ENABLE CHANGE_TRACKING")
 
 
+@pytest.mark.sampled(2)
 class TestSqlServerTracking(NetChangesContract):
     @pytest.fixture
     def harness(self, postgres: PostgresServer) -> Iterator[SourceHarness]:

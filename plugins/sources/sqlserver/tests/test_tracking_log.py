@@ -215,6 +215,7 @@ def test_a_reader_that_dies_at_each_page_of_a_round_loses_and_doubles_nothing(wo
     assert world.rows[A][1]["n"] == pages
 
 
+@pytest.mark.matrix
 def test_what_a_later_page_is_told_besides_takes_nothing_from_the_round(world: World) -> None:
     """What the server tells is relative to the version that it is asked for: a later page may have a row that was not counted."""
     world.tracking.hide_passing_rows()
@@ -225,6 +226,7 @@ def test_what_a_later_page_is_told_besides_takes_nothing_from_the_round(world: W
     assert set(world.rows[A]) == {1, 3, 4}
 
 
+@pytest.mark.matrix
 def test_a_page_is_bounded_by_bytes(world: World) -> None:
     """Rows with large values: not all of a table's stand in memory at once."""
     for number in range(40):
@@ -245,6 +247,7 @@ def test_version_zero_is_a_position(world: World) -> None:
     assert world.round().offsets[-1][0].value["version"] == 1
 
 
+@pytest.mark.matrix
 def test_snapshots_that_are_not_allowed_any_more_are_waited_for(world: World) -> None:
     world("ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION OFF", f"INSERT INTO {A} (id) VALUES (1)")
     with pytest.raises(SourceUnavailableError) as refused:
@@ -273,6 +276,7 @@ def test_what_cleanup_has_removed_is_read_again(world: World) -> None:
     assert not world.until(lambda batch: batch.offset is not None).unlogged
 
 
+@pytest.mark.matrix
 def test_cleanup_amid_a_round_is_noticed_behind_it(world: World) -> None:
     world(f"INSERT INTO {A} (id) VALUES (1), (2), (3)", f"INSERT INTO {B} (id) VALUES (1)")
     first = world.reader.pull(NARROW)
@@ -306,6 +310,7 @@ def test_a_truncated_table_is_read_again(world: World) -> None:
     assert not world.until(lambda batch: batch.offset is not None).unlogged
 
 
+@pytest.mark.matrix
 def test_a_table_truncated_while_nobody_looked_is_read_again(world: World) -> None:
     """The host has accepted it as it was before."""
     world(f"INSERT INTO {A} (id) VALUES (1)")
@@ -318,6 +323,7 @@ def test_a_table_truncated_while_nobody_looked_is_read_again(world: World) -> No
     assert set(world.until(lambda batch: bool(batch.unlogged)).unlogged) == {A}
 
 
+@pytest.mark.matrix
 def test_tracking_that_was_switched_off_and_on_has_the_table_read_again(world: World) -> None:
     world(f"INSERT INTO {A} (id) VALUES (1)")
     world.round()
@@ -326,6 +332,7 @@ def test_tracking_that_was_switched_off_and_on_has_the_table_read_again(world: W
     assert set(world.until(lambda batch: bool(batch.unlogged)).unlogged) == {A, B}
 
 
+@pytest.mark.matrix
 def test_it_is_noticed_too_where_no_version_passed_in_between(world: World) -> None:
     world(f"INSERT INTO {A} (id) VALUES (1)")
     world.round()
@@ -354,6 +361,7 @@ def test_tracking_that_was_switched_off_fails_the_table_alone_and_a_snapshot_tak
     assert [(c.table, c.row and c.row["id"]) for c in delivered.changes] == [(A, 7)]
 
 
+@pytest.mark.matrix
 def test_a_column_that_came_since_the_table_was_described_is_told_by_the_log(world: World) -> None:
     """The host accepted the table as it was described; rows with one column more would contradict that."""
     found = world.source.describe([A])
@@ -370,6 +378,7 @@ def test_a_column_that_came_since_the_table_was_described_is_told_by_the_log(wor
     ]
 
 
+@pytest.mark.matrix
 def test_managed_tracking_is_switched_on_again_and_the_table_read_again(model: SqlServerModel) -> None:
     world = World(model, manage_capture=True)
     with world.stack:
@@ -379,6 +388,7 @@ def test_managed_tracking_is_switched_on_again_and_the_table_read_again(model: S
         assert not world.until(lambda batch: batch.offset is not None).table_errors
 
 
+@pytest.mark.matrix
 def test_a_database_that_is_behind_us_was_restored(world: World) -> None:
     world.reader.close()
     schemas = {t: d.schema for t, d in world.source.describe(TABLES).items()}
@@ -393,6 +403,7 @@ def test_a_database_that_is_behind_us_was_restored(world: World) -> None:
 # -- definitions -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 def test_a_column_that_came_and_one_that_went_are_events_with_both_shapes(world: World) -> None:
     world(f"INSERT INTO {A} (id, n) VALUES (1, 1)")
     world.round()
@@ -409,6 +420,7 @@ def test_a_column_that_came_and_one_that_went_are_events_with_both_shapes(world:
     assert world.rows[A] == {1: {"id": 1, "name": None, "note": None, "more": 5}}
 
 
+@pytest.mark.matrix
 def test_a_column_that_cannot_be_replicated_fails_its_table_alone(world: World) -> None:
     world(
         f"ALTER TABLE {A} ADD v sql_variant NULL",
@@ -420,6 +432,7 @@ def test_a_column_that_cannot_be_replicated_fails_its_table_alone(world: World) 
     assert {change.schema.table for change in batch.changes} == {B}
 
 
+@pytest.mark.matrix
 def test_a_table_altered_amid_a_round_ends_it_and_it_is_read_again_in_the_new_shape(world: World) -> None:
     world(f"INSERT INTO {A} (id, n) VALUES (1, 1), (2, 2), (3, 3)", f"INSERT INTO {B} (id) VALUES (1)")
     assert world.reader.pull(NARROW).open_transaction is not None
@@ -433,6 +446,7 @@ def test_a_table_altered_amid_a_round_ends_it_and_it_is_read_again_in_the_new_sh
     assert set(world.rows[A][1]) == {"id", "n", "name", "note", "more"}
 
 
+@pytest.mark.matrix
 def test_a_table_altered_behind_its_last_page_ends_the_round_too(world: World) -> None:
     world(f"INSERT INTO {A} (id, n) VALUES (1, 1)", f"INSERT INTO {B} (id) VALUES (1), (2)")
     assert world.reader.pull(NARROW).open_transaction is not None
@@ -442,6 +456,7 @@ def test_a_table_altered_behind_its_last_page_ends_the_round_too(world: World) -
     assert raised.value.code == "table_changed_under_snapshot"
 
 
+@pytest.mark.matrix
 def test_a_table_that_is_dropped_while_the_catalogue_is_read_is_dropped(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -469,6 +484,7 @@ def test_a_dropped_table_is_an_event_also_where_another_has_its_name(world: Worl
     assert {change.schema.table for change in world.until(lambda batch: batch.offset is not None).changes} == {B}
 
 
+@pytest.mark.matrix
 def test_a_renamed_table_is_followed_by_its_number(world: World) -> None:
     world("EXEC sp_rename N'dbo.a', N'c'", "INSERT INTO dbo.c (id) VALUES (1)")
     assert world.source.locate(TABLES) == {A: TableId("dbo", "c")}
@@ -477,6 +493,7 @@ def test_a_renamed_table_is_followed_by_its_number(world: World) -> None:
     assert [(c.table, c.row and c.row["id"]) for c in delivered.changes] == [(A, 1)]
 
 
+@pytest.mark.matrix
 def test_a_table_that_may_not_be_read_any_more_fails_alone(model: SqlServerModel, world: World) -> None:
     world(f"INSERT INTO {A} (id) VALUES (1)", f"INSERT INTO {B} (id) VALUES (1)", f"DENY SELECT ON {A} TO app")
     batch = world.until(lambda batch: batch.offset is not None)

@@ -65,6 +65,7 @@ def test_a_state_has_the_rows_of_the_round_that_ends_at_its_version(world: World
 # -- what a state saw --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 def test_a_round_that_a_state_saw_in_part_may_have_been_seen(world: World) -> None:
     """It ends above the state's version, and has a row that the state has, too."""
     world(f"INSERT INTO {A} (id) VALUES (1)")
@@ -165,6 +166,7 @@ def tracked_again(world: World) -> None:
     world(f"ALTER TABLE {A} ENABLE CHANGE_TRACKING")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("act", [truncated, altered, dropped, made_again, untracked, tracked_again])
 @pytest.mark.parametrize("is_open", [True, False], ids=["amid", "before"])
 def test_a_table_that_is_another_than_the_host_accepted_is_void(world: World, act: Act, is_open: bool) -> None:
@@ -182,6 +184,7 @@ def test_a_table_that_is_another_than_the_host_accepted_is_void(world: World, ac
         assert act is dropped
 
 
+@pytest.mark.matrix
 def test_rows_of_a_table_that_was_altered_amid_are_not_read(world: World) -> None:
     world(f"INSERT INTO {A} (id) VALUES (1)")
     schema = schema_of(world)
@@ -197,6 +200,7 @@ def test_rows_of_a_table_that_was_altered_amid_are_not_read(world: World) -> Non
     assert raised.value.code == "table_changed_under_snapshot"
 
 
+@pytest.mark.matrix
 def test_a_state_does_not_need_what_cleanup_removes(world: World) -> None:
     world(f"INSERT INTO {A} (id) VALUES (1)", f"INSERT INTO {A} (id) VALUES (2)")
     with world.source.open_state(schema_of(world), COLUMNS) as state:
@@ -206,6 +210,7 @@ def test_a_state_does_not_need_what_cleanup_removes(world: World) -> None:
         assert state.identity() == world.source.describe([A])[A].identity
 
 
+@pytest.mark.matrix
 def test_what_a_database_has_to_allow(world: World) -> None:
     schema = schema_of(world)
     world("ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION OFF")

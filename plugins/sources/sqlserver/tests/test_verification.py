@@ -69,6 +69,7 @@ def different(
     ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("key", "floats"),
     [
@@ -89,6 +90,7 @@ def test_every_type_has_its_canonical_form(
     assert_proved(source, schema_of(source))
 
 
+@pytest.mark.matrix
 def test_keys_of_every_type_have_their_canonical_form(database: SqlServerDatabase, source: SqlServerSource) -> None:
     types = {**KEYS, **OTHER_KEYS}
     for number, (type_, values) in enumerate(types.items()):
@@ -106,6 +108,7 @@ def test_keys_of_every_type_have_their_canonical_form(database: SqlServerDatabas
             assert list(state.range_key) == (["a"] if type_ in KEYS else []), type_
 
 
+@pytest.mark.matrix
 def test_random_floats_have_the_shortest_digits(database: SqlServerDatabase, source: SqlServerSource) -> None:
     chance = random.Random(17)
     database.execute("CREATE TABLE dbo.t (id int NOT NULL PRIMARY KEY, d float NULL, f real NULL)", enable("t"))

@@ -101,6 +101,7 @@ def test_a_state_stays_as_it_is_while_rows_change(database: SqlServerDatabase, s
         assert state.checksums(0)[""].rows == 3
 
 
+@pytest.mark.matrix
 def test_more_ids_than_a_statement_takes_are_chosen_here(database: SqlServerDatabase, source: SqlServerSource) -> None:
     make_orders(database)
     database.execute(*(f"INSERT INTO dbo.t VALUES ({n}, NULL)" for n in range(40)))
@@ -111,6 +112,7 @@ def test_more_ids_than_a_statement_takes_are_chosen_here(database: SqlServerData
         assert state.rows(sorted({id_[:6] for id_ in some})).num_rows == 20
 
 
+@pytest.mark.matrix
 def test_an_empty_table_has_no_groups(database: SqlServerDatabase, source: SqlServerSource) -> None:
     make_orders(database)
     with source.open_state(schema_of(source), ["id", "note"]) as state:
@@ -118,6 +120,7 @@ def test_an_empty_table_has_no_groups(database: SqlServerDatabase, source: SqlSe
         assert (state.rows([""]).num_rows, state.bound(["id"], None, 1)) == (0, None)
 
 
+@pytest.mark.matrix
 def test_a_wide_table(database: SqlServerDatabase, source: SqlServerSource) -> None:
     """More columns than CONCAT takes."""
     columns = ", ".join(f"c{n} int NULL" for n in range(140))
@@ -131,6 +134,7 @@ def test_a_wide_table(database: SqlServerDatabase, source: SqlServerSource) -> N
 # -- what a state saw ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 def test_all_that_was_captured_is_seen_at_once(database: SqlServerDatabase, source: SqlServerSource) -> None:
     """By the locks of its rows: the minute in which other reads do not know is not waited for."""
     make_orders(database, 1, 2)
@@ -141,6 +145,7 @@ def test_all_that_was_captured_is_seen_at_once(database: SqlServerDatabase, sour
         assert set(state.visibility.classify(ids).to_pylist()) == {int(Seen.SEEN)}
 
 
+@pytest.mark.matrix
 def test_who_still_has_the_lock_of_a_row_that_was_captured_is_waited_for(
     database: SqlServerDatabase, other: pyodbc.Connection
 ) -> None:
@@ -157,6 +162,7 @@ def test_who_still_has_the_lock_of_a_row_that_was_captured_is_waited_for(
             assert state.checksums(0)[""].rows == 2
 
 
+@pytest.mark.matrix
 def test_rows_that_nobody_changed_lately_are_not_locked(database: SqlServerDatabase, other: pyodbc.Connection) -> None:
     make_orders(database, 1)
     wait_for_capture(database, 1)
@@ -167,6 +173,7 @@ def test_rows_that_nobody_changed_lately_are_not_locked(database: SqlServerDatab
             assert state.checksums(0)[""].rows == 1
 
 
+@pytest.mark.matrix
 def test_a_lock_is_taken_of_the_row_itself(database: SqlServerDatabase) -> None:
     """An index that has the key and nothing else is not locked by who changes another column. All is read that the state reads."""
     database.execute(
@@ -188,6 +195,7 @@ def test_a_lock_is_taken_of_the_row_itself(database: SqlServerDatabase) -> None:
         assert [tuple(row) for row in connection.rows(key_alone, [ZERO, HIGHEST])] == [(1,), (1,)]
 
 
+@pytest.mark.matrix
 def test_the_change_table_of_a_text_key_may_have_another_collation(
     database: SqlServerDatabase, other: pyodbc.Connection
 ) -> None:
@@ -211,6 +219,7 @@ def test_the_change_table_of_a_text_key_may_have_another_collation(
             assert state.checksums(0)[""].rows == 2
 
 
+@pytest.mark.matrix
 def test_without_a_key_the_minute_is_waited_for_or_the_table_locked(
     database: SqlServerDatabase, other: pyodbc.Connection
 ) -> None:
@@ -265,6 +274,7 @@ def test_a_table_that_was_altered_or_replaced_is_void(database: SqlServerDatabas
         pass
 
 
+@pytest.mark.matrix
 def test_a_database_has_to_allow_snapshots(database: SqlServerDatabase, source: SqlServerSource) -> None:
     make_orders(database, 1)
     schema = schema_of(source)
@@ -279,6 +289,7 @@ def test_a_database_has_to_allow_snapshots(database: SqlServerDatabase, source: 
     assert "ALLOW_SNAPSHOT_ISOLATION ON" in raised.value.action
 
 
+@pytest.mark.matrix
 def test_a_server_has_to_have_utf8(database: SqlServerDatabase, source: SqlServerSource) -> None:
     make_orders(database, 1)
     schema = schema_of(source)

@@ -130,7 +130,7 @@ def database(model: SqlServerModel, open_: Open) -> Iterator[Database]:
         database.owner.execute(statement)
 
 
-@pytest.fixture(params=Driver)
+@pytest.fixture(params=[Driver.FREETDS, pytest.param(Driver.MICROSOFT, marks=pytest.mark.matrix)])
 def make(
     model: SqlServerModel, open_session: OpenSession, request: pytest.FixtureRequest
 ) -> Callable[..., TableReader]:
@@ -234,6 +234,7 @@ def silent(model: SqlServerModel) -> Iterator[Callable[[], None]]:
     change(to=None)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("is_silent", [False, True])
 @pytest.mark.condition("D14")
 def test_a_locking_read_is_exact_while_others_write(
@@ -252,6 +253,7 @@ def test_a_locking_read_is_exact_while_others_write(
     assert len({visibility.boundary for _, visibility in reads}) == len(reads)
 
 
+@pytest.mark.matrix
 def test_a_server_whose_clock_was_set_back_is_read_exactly(
     make: Callable[..., TableReader], database: Database, model: SqlServerModel
 ) -> None:
@@ -273,6 +275,7 @@ def test_a_server_whose_clock_was_set_back_is_read_exactly(
     assert rows == database.until(visibility.boundary) == Counter({(1, "a"): 1})
 
 
+@pytest.mark.matrix
 def test_a_read_of_a_quiet_table_is_exact_while_others_are_written(
     make: Callable[..., TableReader], database: Database
 ) -> None:
@@ -291,6 +294,7 @@ def test_a_read_of_a_quiet_table_is_exact_while_others_are_written(
     assert visibility.classify(ids).to_pylist() == [Seen.SEEN] * 3 + [Seen.UNSEEN]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("when", ["before the snapshot", "behind the snapshot"])
 def test_a_table_that_is_written_to_meanwhile_is_not_read_without_locks(
     make: Callable[..., TableReader], database: Database, when: str
@@ -317,6 +321,7 @@ def test_a_table_that_is_written_to_meanwhile_is_not_read_without_locks(
     settled(database)
 
 
+@pytest.mark.matrix
 def test_a_locking_read_waits_for_who_has_written_and_keeps_nobody_for_long(
     make: Callable[..., TableReader], database: Database
 ) -> None:
@@ -352,6 +357,7 @@ def ahead(clock: Clock) -> Iterator[Clock]:
     clock.ahead = clock.step = dt.timedelta(0)
 
 
+@pytest.mark.matrix
 def test_on_an_idle_database_a_row_without_a_transaction_is_the_boundary(
     make: Callable[..., TableReader], database: Database, ahead: Clock
 ) -> None:
@@ -369,6 +375,7 @@ def test_on_an_idle_database_a_row_without_a_transaction_is_the_boundary(
     assert rows == Counter({(1, "a"): 1})
 
 
+@pytest.mark.matrix
 def test_a_capture_job_that_does_nothing_is_not_waited_for_without_end(
     make: Callable[..., TableReader], database: Database
 ) -> None:
@@ -378,6 +385,7 @@ def test_a_capture_job_that_does_nothing_is_not_waited_for_without_end(
     assert caught.value.code == "capture_behind"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("is_locking", "settles"), [(False, True), (True, False)])
 def test_what_low_did_not_call_seen_is_old_when_the_read_ends(
     make: Callable[..., TableReader], database: Database, *, is_locking: bool, settles: bool
@@ -410,6 +418,7 @@ def test_what_low_did_not_call_seen_is_old_when_the_read_ends(
 # -- what is refused, and what is left behind ------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 def test_a_database_without_snapshots_is_told(make: Callable[..., TableReader], database: Database) -> None:
     database.owner.execute("ALTER DATABASE shop SET ALLOW_SNAPSHOT_ISOLATION OFF")
     reader = make()
@@ -419,6 +428,7 @@ def test_a_database_without_snapshots_is_told(make: Callable[..., TableReader], 
     assert "ALLOW_SNAPSHOT_ISOLATION ON" in str(caught.value)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("is_cut_short", [False, True])
 def test_neither_transaction_nor_isolation_is_left_behind(
     make: Callable[..., TableReader], database: Database, *, is_cut_short: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
     from replicator_testbed.sqlserver.engine.session import Session
 
 _UNNAMED: Final = "?column?"
+_TABLES: Final = re.compile(r'\b(?:FROM|JOIN|APPLY)\s+(?:LATERAL\s+)?"?(\w+)"?(?:\."?(\w+)"?)?', re.IGNORECASE)
+_CDC_TABLES: Final = frozenset(
+    ("cdc", name) for name in ("captured_columns", "change_tables", "ddl_history", "index_columns", "lsn_time_mapping")
+)
+_NUMBERS_OF_OBJECTS: Final = re.compile(r"\b[1-9]\d{3,8}\b")
+_KNOWN: Final[dict[tuple[str, tuple[type, ...]], Sequence[str | None]]] = {}
+"""Types of the columns of queries of the catalogue."""
 
 
 def fetch(session: Session, sql: str, arguments: Sequence[Any], names: Sequence[str | None]) -> Rows:
@@ -30,19 +38,24 @@ def fetch(session: Session, sql: str, arguments: Sequence[Any], names: Sequence[
     return rows_of(session, cursor, domains, names)
 
 
+def _is_of_the_catalogue(sql: str) -> bool:
+    """Whether a query reads views of the catalogue only: what these have is the same in every database of the model."""
+    tables = _TABLES.findall(sql)
+    return bool(tables) and all(schema == "sys" or (schema, name) in _CDC_TABLES for schema, name in tables)
+
+
 def rows_of(
     session: Session,
     cursor: psycopg.RawCursor[tuple[Any, ...]],
-    domains: Sequence[int] | None,
+    domains: Sequence[str | None] | None,
     names: Sequence[str | None],
 ) -> Rows:
-    """The rows of a statement that was run; `domains` are its columns' types by PostgreSQL's oid, where they are known."""
+    """The rows of a statement that was run; `domains` are its columns' types by their names in PostgreSQL, where they are known."""
     description = cursor.description or ()
     rows: list[Sequence[Any]] = list(cursor.fetchall())
-    by_oid = session.model.type_names()
     columns: list[Column] = []
     for index, described in enumerate(description):
-        domain = by_oid.get(domains[index]) if domains else None
+        domain = domains[index] if domains else None
         if domain is not None:
             kind = types.from_domain(domain)
         else:
@@ -124,14 +137,24 @@ def _described(ordinal: int, name: str, kind: SqlType) -> tuple[Any, ...]:
     )
 
 
-def _domains(session: Session, sql: str, arguments: Sequence[Any], count: int) -> Sequence[int]:
-    """The types of a query's columns. PostgreSQL's description of a result names the types below the domains, so it is asked."""
+def _domains(session: Session, sql: str, arguments: Sequence[Any], count: int) -> Sequence[str | None]:
+    """The types of a query's columns. PostgreSQL's description of a result names the types below the domains, so it is asked.
+
+    What it says of the catalogue is kept: views upon views take longer to plan than to read.
+    """
+    key = (_NUMBERS_OF_OBJECTS.sub("?", sql), tuple(type(argument) for argument in arguments))
+    if (known := _KNOWN.get(key)) is not None:
+        return known
     names = [f"c{index}" for index in range(count)]
     typed = ", ".join(f"pg_typeof(q.{name})::oid::bigint" for name in names)
     question = f"SELECT {typed} FROM (SELECT 1) AS one LEFT JOIN (SELECT * FROM ({sql}) AS s LIMIT 0) AS q({', '.join(names)}) ON true"
     row = session.execute(question, arguments).fetchone()
     assert row is not None
-    return row
+    by_oid = session.model.type_names()
+    domains = [by_oid.get(oid) for oid in row]
+    if _is_of_the_catalogue(sql):
+        _KNOWN[key] = domains
+    return domains
 
 
 def _pg_name(oid: int) -> str:

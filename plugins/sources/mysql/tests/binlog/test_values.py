@@ -132,29 +132,31 @@ def _same(first: Any, second: Any) -> bool:
 INTEGERS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "BIGINT": 64}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize("sign", ["", " UNSIGNED", " ZEROFILL"])
-def test_integers(binlog: Binlog, name: str, sign: str) -> None:
+def test_integers(each_binlog: Binlog, name: str, sign: str) -> None:
     bits, rng = INTEGERS[name], random.Random(name + sign)
     low, high = (0, 2**bits - 1) if sign else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     values = [low, high, 0, 1, low + 1, high - 1, *(rng.randint(low, high) for _ in range(50))]
     make = Decimal if sign and name == "BIGINT" else int
-    assert assert_log_equals_select(binlog, name + sign, values, lambda text: make(int(text))) == len(values) + 1
+    assert assert_log_equals_select(each_binlog, name + sign, values, lambda text: make(int(text))) == len(values) + 1
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("shape", [
     (1, 0), (1, 1), (5, 2), (9, 0), (9, 9), (10, 0), (10, 9), (12, 2), (18, 9), (19, 0), (19, 10), (20, 10),
     (30, 30), (37, 18), (38, 0), (38, 10),
     (38, 30), (39, 1), (45, 0), (57, 28), (64, 30), (65, 0), (65, 30),
 ])  # fmt: skip
-def test_decimals(binlog: Binlog, shape: tuple[int, int]) -> None:
+def test_decimals(each_binlog: Binlog, shape: tuple[int, int]) -> None:
     precision, scale = shape
     rng = random.Random(str(shape))
     top = 10**precision - 1
     numbers = [0, 1, -1, top, -top, *(rng.randint(-top, top) for _ in range(40))]
     numbers += [rng.randint(-(10 ** rng.randint(0, precision)), 10 ** rng.randint(0, precision) - 1) for _ in range(40)]
     values = [Raw(f"{Decimal(n).scaleb(-scale, CONTEXT):f}") for n in numbers]
-    assert assert_log_equals_select(binlog, f"DECIMAL({precision},{scale})", values, Decimal) == len(values) + 1
+    assert assert_log_equals_select(each_binlog, f"DECIMAL({precision},{scale})", values, Decimal) == len(values) + 1
 
 
 def test_decimals_of_mariadbs_larger_scale(mariadb_binlog: Binlog) -> None:
@@ -168,16 +170,18 @@ REALS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("column_type", ["FLOAT", "FLOAT(7,3)", "FLOAT UNSIGNED"])
-def test_floats(binlog: Binlog, column_type: str) -> None:
+def test_floats(each_binlog: Binlog, column_type: str) -> None:
     rng = random.Random(column_type)
     values = [*REALS, *(Raw(repr(_float32(str(rng.uniform(0, 10 ** rng.randint(-30, 30)))))) for _ in range(100))]
     # Times one, not plus zero: that would make a zero of a negative zero. A plain SELECT has six digits.
-    assert_log_equals_select(binlog, column_type, values, _float32, "v * 1e0")
+    assert_log_equals_select(each_binlog, column_type, values, _float32, "v * 1e0")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("column_type", ["DOUBLE", "DOUBLE(15,4)", "DOUBLE UNSIGNED"])
-def test_doubles(binlog: Binlog, column_type: str) -> None:
+def test_doubles(each_binlog: Binlog, column_type: str) -> None:
     rng = random.Random(column_type)
     values = [
         *REALS,
@@ -187,19 +191,20 @@ def test_doubles(binlog: Binlog, column_type: str) -> None:
         Raw("9007199254740993"),
     ]
     values += [Raw(repr(rng.uniform(-1, 1) * 10.0 ** rng.randint(-300, 300))) for _ in range(100)]
-    assert_log_equals_select(binlog, column_type, values, float, "v * 1e0")
+    assert_log_equals_select(each_binlog, column_type, values, float, "v * 1e0")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("bits", [1, 2, 7, 8, 9, 16, 17, 31, 32, 33, 48, 63, 64])
-def test_bits(binlog: Binlog, bits: int) -> None:
+def test_bits(each_binlog: Binlog, bits: int) -> None:
     rng = random.Random(bits)
     values = [0, 1, 2**bits - 1, *(rng.getrandbits(bits) for _ in range(20))]
     make: Callable[[int], Any] = bool if bits == 1 else Decimal if bits == 64 else int
-    assert_log_equals_select(binlog, f"BIT({bits})", values, lambda text: make(int(text)), "v + 0")
+    assert_log_equals_select(each_binlog, f"BIT({bits})", values, lambda text: make(int(text)), "v + 0")
 
 
-def test_years(binlog: Binlog) -> None:
-    assert_log_equals_select(binlog, "YEAR", [0, 1901, 1970, 2000, 2024, 2155], int)
+def test_years(each_binlog: Binlog) -> None:
+    assert_log_equals_select(each_binlog, "YEAR", [0, 1901, 1970, 2000, 2024, 2155], int)
 
 
 DATES = [
@@ -214,24 +219,26 @@ def _days(rng: random.Random, count: int) -> list[str]:
     return [str(dt.date(1, 1, 1) + dt.timedelta(rng.randrange(3_652_059))) for _ in range(count)]
 
 
-def test_dates(binlog: Binlog) -> None:
+def test_dates(each_binlog: Binlog) -> None:
     values = [*DATES, *_days(random.Random(1), 300)]
-    assert_log_equals_select(binlog, "DATE", values, _date, unrepresentable="null")
+    assert_log_equals_select(each_binlog, "DATE", values, _date, unrepresentable="null")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("digits", range(7))
-def test_datetimes(binlog: Binlog, digits: int) -> None:
+def test_datetimes(each_binlog: Binlog, digits: int) -> None:
     rng = random.Random(digits)
     values = [f"{day} {time}" for day in DATES for time in TIMES]
     values += [
         f"{day} {rng.randrange(24):02}:{rng.randrange(60):02}:{rng.randrange(60):02}.{rng.randrange(10**6):06}"
         for day in _days(rng, 100)
     ]
-    assert_log_equals_select(binlog, f"DATETIME({digits})", values, _datetime, unrepresentable="null")
+    assert_log_equals_select(each_binlog, f"DATETIME({digits})", values, _datetime, unrepresentable="null")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("digits", range(7))
-def test_timestamps(binlog: Binlog, digits: int) -> None:
+def test_timestamps(each_binlog: Binlog, digits: int) -> None:
     rng = random.Random(digits)
     values = [
         "0000-00-00 00:00:00",
@@ -245,11 +252,12 @@ def test_timestamps(binlog: Binlog, digits: int) -> None:
             seconds=rng.randrange(2**31 - 200_000), microseconds=rng.randrange(10**6)
         )
         values.append(str(moment.replace(tzinfo=None)))
-    assert_log_equals_select(binlog, f"TIMESTAMP({digits})", values, _timestamp, unrepresentable="null")
+    assert_log_equals_select(each_binlog, f"TIMESTAMP({digits})", values, _timestamp, unrepresentable="null")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("digits", range(7))
-def test_times(binlog: Binlog, digits: int) -> None:
+def test_times(each_binlog: Binlog, digits: int) -> None:
     rng = random.Random(digits)
     values = [
         sign + text
@@ -259,7 +267,7 @@ def test_times(binlog: Binlog, digits: int) -> None:
     for _ in range(100):
         hours, minutes, seconds = rng.randrange(838), rng.randrange(60), rng.randrange(60)
         values += [f"{rng.choice(['', '-'])}{hours:02}:{minutes:02}:{seconds:02}.{rng.randrange(10**6):06}"]
-    assert_log_equals_select(binlog, f"TIME({digits})", values, _exact)
+    assert_log_equals_select(each_binlog, f"TIME({digits})", values, _exact)
 
 
 TEXTS = [
@@ -281,15 +289,17 @@ TEXTS = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "column_type",
     ["CHAR(200)", "CHAR(60)", "VARCHAR(200)", "VARCHAR(5000)", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"],
 )
-def test_texts(binlog: Binlog, column_type: str) -> None:
+def test_texts(each_binlog: Binlog, column_type: str) -> None:
     values = [*TEXTS, "y" * 255, "z" * 256, "w" * 70_000]
-    assert_log_equals_select(binlog, column_type, values, _exact)
+    assert_log_equals_select(each_binlog, column_type, values, _exact)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "column_type",
     [
@@ -304,7 +314,7 @@ def test_texts(binlog: Binlog, column_type: str) -> None:
         "LONGBLOB",
     ],
 )
-def test_bytes(binlog: Binlog, column_type: str) -> None:
+def test_bytes(each_binlog: Binlog, column_type: str) -> None:
     rng = random.Random(column_type)
     values = [
         b"",
@@ -318,33 +328,36 @@ def test_bytes(binlog: Binlog, column_type: str) -> None:
         bytes(range(256)),
         *(rng.randbytes(rng.randrange(300)) for _ in range(30)),
     ]
-    assert_log_equals_select(binlog, column_type, values, bytes.fromhex, "HEX(v)")
+    assert_log_equals_select(each_binlog, column_type, values, bytes.fromhex, "HEX(v)")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("count", [1, 2, 255, 256, 1000])
-def test_enums(binlog: Binlog, count: int) -> None:
+def test_enums(each_binlog: Binlog, count: int) -> None:
     labels = ["a", "it''s", "é, x", *(f"label {i}" for i in range(count))][:count]
     declaration = ",".join(f"'{label}'" for label in labels)
     values = [Raw(str(i)) for i in {0, 1, count // 2, count}]
-    assert_log_equals_select(binlog, f"ENUM({declaration})", values, _exact)
+    assert_log_equals_select(each_binlog, f"ENUM({declaration})", values, _exact)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("count", [1, 2, 8, 9, 16, 17, 24, 25, 32, 33, 63, 64])
-def test_sets(binlog: Binlog, count: int) -> None:
+def test_sets(each_binlog: Binlog, count: int) -> None:
     rng = random.Random(count)
     labels = ["a", "it''s", "é x", *(f"label {i}" for i in range(count))][:count]
     declaration = ",".join(f"'{label}'" for label in labels)
     values = [Raw(str(i)) for i in [0, 1, 2**count - 1, 2 ** (count - 1), *(rng.getrandbits(count) for _ in range(20))]]
-    assert_log_equals_select(binlog, f"SET({declaration})", values, _exact)
+    assert_log_equals_select(each_binlog, f"SET({declaration})", values, _exact)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "charset", ["latin1", "latin2", "utf8mb3", "ucs2", "utf16", "cp1251", "swe7", "sjis", "binary"]
 )
-def test_labels_of_other_character_sets(binlog: Binlog, charset: str) -> None:
+def test_labels_of_other_character_sets(each_binlog: Binlog, charset: str) -> None:
     declaration = f"ENUM('a','zä','x y') CHARACTER SET {charset}"
-    assert_log_equals_select(binlog, declaration, [Raw("1"), Raw("2"), Raw("3"), Raw("0")], _exact)
-    assert_log_equals_select(binlog, declaration.replace("ENUM", "SET"), [Raw(str(i)) for i in range(8)], _exact)
+    assert_log_equals_select(each_binlog, declaration, [Raw("1"), Raw("2"), Raw("3"), Raw("0")], _exact)
+    assert_log_equals_select(each_binlog, declaration.replace("ENUM", "SET"), [Raw(str(i)) for i in range(8)], _exact)
 
 
 GEOMETRIES = {
@@ -357,10 +370,11 @@ GEOMETRIES = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("column_type", GEOMETRIES)
-def test_geometries(binlog: Binlog, column_type: str) -> None:
+def test_geometries(each_binlog: Binlog, column_type: str) -> None:
     values = [Raw(f"ST_GeomFromText('{text}'{srid})") for text in GEOMETRIES[column_type] for srid in ("", ", 4326")]
-    assert_log_equals_select(binlog, column_type, values, bytes.fromhex, "HEX(v)")
+    assert_log_equals_select(each_binlog, column_type, values, bytes.fromhex, "HEX(v)")
 
 
 @pytest.mark.condition("M24")
@@ -407,6 +421,7 @@ def test_addresses(mariadb_binlog: Binlog) -> None:
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "column_type",
     [
@@ -421,6 +436,7 @@ def test_compressed_texts(mariadb_binlog: Binlog, column_type: str) -> None:
     assert_log_equals_select(mariadb_binlog, column_type, [*TEXTS, "long " * 900, "x" * 60_000], _exact)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "column_type", ["VARBINARY(3000) COMPRESSED", "TINYBLOB COMPRESSED", "BLOB COMPRESSED", "MEDIUMBLOB COMPRESSED"]
 )
