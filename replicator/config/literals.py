@@ -18,7 +18,7 @@ _USER_IN_ADDRESS: Final = re.compile(r"://[^/?#\s]*@")
 # A token in place of a user, which services of git and packages take.
 _USER_ON_THE_WEB: Final = re.compile(r"https?://[^/?#\s@]+@", re.IGNORECASE)
 _QUERY: Final = re.compile(r"[?&]([\w.-]+)=([^\s&#]+)")
-# Of signed addresses and of functions that whoever has the address may call; too short for names of settings.
+# Of signed addresses, and of functions for which the address is enough; too short for names of settings.
 _QUERY_SECRETS: Final = frozenset({"sig", "signature", "key", "code", "sas"})
 # What is secret of these is their path.
 _CAPABILITY: Final = re.compile(
@@ -32,8 +32,6 @@ _FLAG: Final = re.compile(r"--?([\w.-]+)")
 # curl's and wget's way to say who calls.
 _USER_FLAG: Final = re.compile(r"-u|--(?:proxy-)?user")
 _PAIR: Final = re.compile(r"[^\s:]*:\S+")
-_MYSQL_PROGRAM: Final = re.compile(r"(?:.*/)?(?:mysql|mariadb)[\w-]*")
-_MYSQL_PASSWORD: Final = re.compile(r"-p\S+")
 # Keys of Spark's file systems, and signatures in place of keys.
 _KEY_OF_STORAGE: Final = re.compile(r"encryption[.-]key$|\.azure\.sas\.", re.IGNORECASE)
 # What is named after a secret, and is none: classes, paths, numbers, switches.
@@ -83,16 +81,14 @@ def _is_signed(text: str) -> bool:
 
 
 def _of_command(path: Path, words: Sequence[Any]) -> Iterator[tuple[Path, str]]:
-    """Arguments that follow `--token` or `-password`; of programs that are known, those that hold a password by themselves."""
-    is_mysql = bool(words) and isinstance(words[0], str) and _MYSQL_PROGRAM.fullmatch(words[0]) is not None
+    """Arguments that follow `--token` or `-password`, and user and password that follow `-u`."""
     for at, word in enumerate(words[1:], start=1):
         if not isinstance(word, str) or isinstance(word, Resolved):
             continue
         before = words[at - 1] if isinstance(words[at - 1], str) else ""
         flag = _FLAG.fullmatch(before)
         is_pair = _USER_FLAG.fullmatch(before) is not None and _PAIR.fullmatch(word) is not None
-        is_password = is_mysql and _MYSQL_PASSWORD.fullmatch(word) is not None
-        if is_pair or is_password or (flag is not None and _is_secret(flag[1], word)):
+        if is_pair or (flag is not None and _is_secret(flag[1], word)):
             yield (*path, at), word
 
 

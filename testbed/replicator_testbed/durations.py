@@ -1,7 +1,7 @@
 """A pytest plugin that records what each test costs: `REPLICATOR_TEST_DURATIONS=FOLDER` gets a file of JSON lines per process.
 
 The cost is processor time, which hardly depends on what else runs: of the test's own process, of those it started, and of
-servers and JVMs that fixtures started for it and for others. These bear a variable of the environment, so that a server that
+servers and JVMs that fixtures started for it and for others. These have a variable of the environment, so that a server that
 left its parent is found, too. What a session's fixture costs, a server's start for example, is told by itself.
 """
 
@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Processes:
-    """The processes that this one started, whoever their parent is now."""
+    """The processes that this one started, those included that have another parent now."""
 
     def __init__(self) -> None:
         os.environ[MARK] = str(os.getpid())

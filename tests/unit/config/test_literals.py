@@ -78,7 +78,6 @@ def argv(*words: str) -> dict[str, Any]:
         (argv("-H", f"Api-Key: {CANARY}"), "alerts.commands.pager.argv[2]"),
         (argv("-H", f"Cookie: session={CANARY}"), "alerts.commands.pager.argv[2]"),
         (argv("-d", f'{{"token": "{CANARY}"}}'), "alerts.commands.pager.argv[2]"),
-        ({"alerts": {"commands": {"db": {"argv": ["/bin/mysql", f"-p{CANARY}"]}}}}, "alerts.commands.db.argv[1]"),
     ],
 )
 def test_a_secret_that_is_written_out_is_refused_with_its_path(block: dict[str, Any], path: str) -> None:
