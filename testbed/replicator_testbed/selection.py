@@ -101,6 +101,7 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc] # as above
         return group(nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling | None:
     """Divide by our groups with `--dist loadgroup`."""
     return GroupScheduling(config, log) if config.getoption("dist") == "loadgroup" else None
