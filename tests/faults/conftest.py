@@ -16,7 +16,7 @@ from replicator_testbed.demo.sources import Shop, shop_of
 from replicator_testbed.java import short_lived_options
 from replicator_testbed.rig import Rig
 from replicator_testbed.spark import spark, spark_host  # noqa: F401 (fixtures)
-from replicator_testbed.target_tables import BigQueryTables, DeltaLakeTables, TargetTables
+from replicator_testbed.target_tables import BigQueryTables, DeltaLakeTables, DuckDBTables, TargetTables
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client
@@ -67,10 +67,9 @@ def client(emulator: BigQueryEmulator) -> Iterator[Client]:
 
 @pytest.fixture
 def target() -> str:
-    """What is copied to.
+    """What is copied to: duckdb, bigquery, delta, or spark, which is Delta with `engine: spark`.
 
-    delta; spark, which is Delta with `engine: spark`; or bigquery, by a test that shows the same there without the starts of
-    Spark, which take its time.
+    Most walks are not about the target. DuckDB costs them neither a JVM nor an emulator.
     """
     return "delta"
 
@@ -89,9 +88,8 @@ def opening(target: str, request: pytest.FixtureRequest) -> Opening:
             rig.target = emulator.block(dataset=f"{origin.name}_{{namespace}}", own_dataset=f"_{origin.name}")
             rig.extra += WITHOUT_RESTS
             rig.write_yaml()
-        if target == "spark":
-            rig.target = f"  type: delta\n  path: {rig.lake}\n  engine: spark"
-            rig.write_yaml()
+        else:
+            rig.write_to(target)
         return shop, rig
 
     return open_shop
@@ -102,6 +100,8 @@ def reading(target: str, request: pytest.FixtureRequest) -> Reading:
     """Reads the target tables that a replicator makes."""
     if target in {"delta", "spark"}:
         return lambda rig: DeltaLakeTables(rig.lake)
+    if target == "duckdb":
+        return lambda rig: DuckDBTables(rig.duckdb)
     client = request.getfixturevalue("client")
     return lambda rig: BigQueryTables(client, prefix=f"{rig.database.name}_")
 

@@ -27,7 +27,8 @@ from replicator_testbed.rig import Rig, is_fresh, is_running
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.target_tables import TargetTables
 
-without_spark = pytest.mark.parametrize("target", ["bigquery"])
+without_spark = pytest.mark.parametrize("target", ["duckdb"])
+"""What happens is not about the target."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -253,6 +254,7 @@ def test_sparks_own_disk_is_full_for_a_while(replication: Replication) -> None:
         (local / "ballast").unlink()
 
 
+@pytest.mark.matrix
 def test_the_jvm_is_killed(replication: Replication) -> None:
     worker = psutil.Process(replication.worker.pid)
 
