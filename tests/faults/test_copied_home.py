@@ -72,7 +72,8 @@ def test_a_copied_home_is_refused_and_the_original_continues(
     assert rig.differences(target_tables) == {}
 
 
-@pytest.mark.parametrize("target", ["duckdb", pytest.param("bigquery", marks=pytest.mark.matrix)])
+@pytest.mark.matrix
+@pytest.mark.parametrize("target", ["duckdb", "bigquery"])
 def test_a_copy_that_is_started_while_the_original_runs_is_refused(
     rig: Rig, writer: ShopWriter, target_tables: TargetTables, tmp_path: Path
 ) -> None:

@@ -131,7 +131,7 @@ def _rung(status: ReplicatorStatus, table: str) -> str | None:
 @pytest.mark.parametrize(
     ("kind", "points"),
     [
-        pytest.param("postgresql", POSTGRESQL_SLICE, id="postgresql slice"),
+        pytest.param("postgresql", POSTGRESQL_SLICE, marks=pytest.mark.matrix, id="postgresql slice"),
         pytest.param("postgresql", (*CAPTURE, *POSTGRESQL), marks=pytest.mark.matrix, id="postgresql"),
         pytest.param("mariadb", CAPTURE, marks=pytest.mark.matrix, id="mariadb"),
         pytest.param("mysql", CAPTURE, marks=pytest.mark.matrix, id="mysql"),
@@ -165,15 +165,13 @@ def test_a_crash_at_any_boundary_of_the_capture_loses_and_doubles_nothing(
         assert found == wanted, f"{table}: too many {found - wanted}, lacking {wanted - found}"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("kind", "target"),
     [
         ("postgresql", "duckdb"),
-        pytest.param("postgresql", "bigquery", marks=pytest.mark.matrix),
-        *(
-            pytest.param(kind, "delta", marks=pytest.mark.matrix)
-            for kind in ("postgresql", "mariadb", "mysql", "sqlserver")
-        ),
+        ("postgresql", "bigquery"),
+        *((kind, "delta") for kind in ("postgresql", "mariadb", "mysql", "sqlserver")),
     ],
 )
 def test_pause_resume_and_delete_can_be_repeated_from_any_half_way_point(

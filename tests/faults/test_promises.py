@@ -13,7 +13,7 @@ from replicator.testing.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "examples" / "promises").glob("*.py"))
-FAST = {"nothing_lost", "no_blocking_lock"}
+FAST = {"no_blocking_lock"}
 """Part of `make test`."""
 
 

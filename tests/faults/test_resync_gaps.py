@@ -189,7 +189,7 @@ def rig(tmp_path: Path, origin: Database, target: str, gaps: tuple[Gap, ...]) ->
 @pytest.mark.parametrize(
     ("kind", "target", "gaps"),
     [
-        pytest.param("mariadb", "duckdb", FEW, id="mariadb-duckdb-few"),
+        pytest.param("mariadb", "duckdb", FEW, marks=pytest.mark.matrix, id="mariadb-duckdb-few"),
         *(pytest.param(kind, "delta", FEW, marks=pytest.mark.matrix, id=f"{kind}-few") for kind in ENGINES),
         *(pytest.param(kind, "delta", GAPS, marks=pytest.mark.matrix, id=f"{kind}-all") for kind in ENGINES),
     ],

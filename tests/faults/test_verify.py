@@ -18,7 +18,7 @@ from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.demo.sources import shop_of
 from replicator_testbed.rig import Rig, is_streaming
 from replicator_testbed.target_tables import TargetTables, query
-from tests.faults.conftest import SIZE
+from tests.faults.conftest import SMALL
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client
@@ -74,6 +74,7 @@ def verified(rig: Rig, *arguments: str, check: int) -> Any:
     return {table["table"].partition(".")[2]: table for table in document["tables"]}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("kind", "target"), PAIRS)
 def test_both_sides_are_equal_while_rows_change(rig: Rig, writer: ShopWriter, kind: str) -> None:
     process = rig.start()
@@ -123,7 +124,7 @@ def test_what_somebody_changed_in_the_target_is_found_and_repaired(
 
     # While rows change: those of the customers are read again, the views get a new snapshot in place. Five transactions in a
     # second: each merge of the table without a key costs seconds of Spark.
-    busy = shop_of(rig.database, SIZE, pause_s=0.2).writer()
+    busy = shop_of(rig.database, SMALL, pause_s=0.2).writer()
     busy.start()
     try:
         found = verified(rig, "--repair", check=0)
@@ -141,6 +142,7 @@ def test_what_somebody_changed_in_the_target_is_found_and_repaired(
     assert rig.differences(target_tables) == {}, kind
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("target", ["duckdb"])
 def test_what_cannot_be_compared_is_told(rig: Rig, tmp_path: Path) -> None:
     assert "unknown_replicator" in rig.command("verify", "nobody", check=2).stderr
@@ -153,6 +155,7 @@ def test_what_cannot_be_compared_is_told(rig: Rig, tmp_path: Path) -> None:
     assert f"replicator resume {rig.name}" in paused.stderr
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("target", ["duckdb", pytest.param("delta", marks=pytest.mark.matrix)])
 def test_the_schedule_finds_what_somebody_changed_and_a_repair_clears_the_alarms(
     rig: Rig, target: str, request: pytest.FixtureRequest

@@ -69,6 +69,7 @@ def load(database: Database, changes_per_s: int) -> AbstractContextManager[None]
     return in_background(write)
 
 
+@pytest.mark.matrix
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(
     ("kind", "target", "rate", "minutes"),

@@ -66,6 +66,7 @@ def moving(rig: Rig) -> AbstractContextManager[None]:
     return in_background(write)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("kind", "target"),
     [
