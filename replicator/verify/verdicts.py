@@ -22,6 +22,8 @@ from replicator.plugins.source import Cursor
 DIFFERENCES_MAX: Final = 1_000
 """Of one table, so many are described; all are counted."""
 _SIZED: Final = re.compile(rb"([0-9]+):")
+_NO_VALUE: Final = "?"
+"""Begins the canonical form of what is no value of its type."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -132,9 +134,14 @@ class Verdict:
 
 
 def shown(text: str | None, kind: pa.DataType) -> str | None:
-    """A value in its canonical form as a person reads it. None for NULL."""
+    """A value in its canonical form as a person reads it. None for NULL.
+
+    What is no value of its type, because somebody wrote it into a target that has another type for it, is shown as it stands there.
+    """
     if text is None:
         return None
+    if text.startswith(_NO_VALUE):
+        return text.removeprefix(_NO_VALUE)
     return next((show(text, kind) for applies, show in _SHOWN if applies(kind)), text)
 
 
@@ -143,11 +150,12 @@ def in_order(text: str | None, kind: pa.DataType) -> tuple[int, Any]:
     if text is None:
         return 0, 0
     found = shown(text, kind) or ""
+    is_number = not (pa.types.is_list(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind))
+    if not is_number or text.startswith(_NO_VALUE):
+        return 2, found.encode()
     if pa.types.is_floating(kind):
         number = float(found)
         return (2, b"") if math.isnan(number) else (1, number)
-    if pa.types.is_list(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind) or text.startswith("?"):
-        return 2, found.encode()
     return 1, Decimal(text)
 
 
@@ -175,10 +183,6 @@ def _text(text: str, _: pa.DataType) -> str:
             return rest
     size, _mark, digest = text.partition("#")
     return f"{size} bytes, SHA-256 begins with {digest}"
-
-
-def _time(text: str, _: pa.DataType) -> str:
-    return text.removeprefix("?") if text.startswith("?") else _clock(int(text))
 
 
 def _list(text: str, kind: pa.DataType) -> str:
@@ -215,6 +219,6 @@ _SHOWN: Final[Sequence[tuple[Callable[[pa.DataType], bool], Callable[[str, pa.Da
     (pa.types.is_binary, _text),
     (pa.types.is_date, lambda text, _: _day(int(text))),
     (pa.types.is_timestamp, lambda text, kind: _moment(int(text), kind)),
-    (pa.types.is_time, _time),
+    (pa.types.is_time, lambda text, _: _clock(int(text))),
 )
 """For which types, what shows their values."""

@@ -65,8 +65,13 @@ def rows_of(table: pa.Table) -> Iterator[tuple[Any, ...]]:
 
 def plain_rows(path: Path, columns: Sequence[str]) -> Counter[tuple[Any, ...]]:
     """The rows of `read_delta`, their values as `plain_value` spells them."""
+    return plain_rows_of(read_delta(path, columns))
+
+
+def plain_rows_of(table: pa.Table) -> Counter[tuple[Any, ...]]:
+    """Rows whose values are spelled as `plain_value` does."""
     spelled = []
-    for column in read_delta(path, columns).columns:
+    for column in table.columns:
         kind = without_views(column.type)
         array = pa.concat_arrays(column.chunks).cast(kind) if column.num_chunks else pa.array([], kind)
         spelled.append([plain_value(value, kind) for value in plain_array(array).to_pylist()])

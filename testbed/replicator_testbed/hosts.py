@@ -18,7 +18,7 @@ from replicator.state.records import Lease
 from replicator.state.store import StateStore
 from replicator.testing.waiting import PATIENCE, wait_until
 from replicator_testbed.present import present
-from replicator_testbed.processes import kill_all
+from replicator_testbed.processes import has_open, kill_all
 from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.rig import Rig, has_snapshots
 from replicator_testbed.servers import ScratchDatabase
@@ -82,20 +82,30 @@ class Host:
             case Failure.HANGING:
                 self.network.blackhole()
             case Failure.FROZEN:
-                for process in self._processes():
-                    process.suspend()
+                wait_until(self._freeze, "it is frozen with no DuckDB file open, whose lock would keep the others out")
 
     def recover(self, failure: Failure) -> None:
         """It is there again, with a worker."""
         self.network.restore()
         if failure is Failure.FROZEN:
-            for process in reversed(self._processes()):
-                with suppress(psutil.NoSuchProcess):
-                    process.resume()
+            self._thaw()
         if failure is Failure.STOPPED:
             assert present(self.worker).wait(timeout=60 * PATIENCE) == 0, self.rig.output()
         if failure in {Failure.STOPPED, Failure.KILLED}:
             self.serve()
+
+    def _freeze(self) -> bool:
+        for process in self._processes():
+            process.suspend()
+        if not any(has_open(process, ".duckdb") for process in self._processes()):
+            return True
+        self._thaw()
+        return False
+
+    def _thaw(self) -> None:
+        for process in reversed(self._processes()):
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
 
     def _processes(self) -> list[psutil.Process]:
         parent = psutil.Process(present(self.worker).pid)

@@ -23,6 +23,14 @@ def workers_of(supervisor: subprocess.Popen[str]) -> list[psutil.Process]:
     return [parent, *(child for child in parent.children() if "python" in (name_of(child) or ""))]
 
 
+def has_open(process: psutil.Process, suffix: str) -> bool:
+    """Whether a process of ours has a file of such a name open."""
+    try:
+        return any(file.path.endswith(suffix) for file in process.open_files())
+    except psutil.NoSuchProcess:
+        return False
+
+
 def kill_one(supervisor: subprocess.Popen[str], draw: random.Random) -> None:
     """Kill one of `workers_of`; it has ended, if it was the supervisor."""
     victim = draw.choice(workers_of(supervisor))

@@ -30,7 +30,7 @@ class Rig:
 
     `may_alarm`: the test makes source and target differ. Otherwise no table may have had an alarm when the test ends, whatever was killed.
     `tables` are those of the database that are replicated; none given: all there are. `target` is the text of
-    another target block, indented, from `type:` on.
+    another target block than that of Delta, indented, from `type:` on.
     """
 
     folder: Path
@@ -63,6 +63,11 @@ class Rig:
         """REPLICATOR_HOME."""
         return self.folder / "home"
 
+    @property
+    def duckdb(self) -> Path:
+        """The target's file, where the target is DuckDB."""
+        return self.folder / "target.duckdb"
+
     def full_name(self, table: str) -> str:
         """As configuration and commands name a table."""
         return f"{self.database.namespace}.{table}"
@@ -79,6 +84,21 @@ class Rig:
             lines.append(f"tables: {json.dumps(tables)}")
         lines.append(self.extra)
         self.file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def write_to(self, target: str, *settings: str) -> None:
+        """Write the configuration with another target of its own folder.
+
+        Args:
+            target: delta; spark, which is Delta with `engine: spark`; or duckdb.
+            settings: Further lines of the block.
+        """
+        own = {
+            "delta": ("type: delta", f"path: {self.lake}"),
+            "spark": ("type: delta", f"path: {self.lake}", "engine: spark"),
+            "duckdb": ("type: duckdb", f"path: {self.duckdb}"),
+        }[target]
+        self.target = "\n".join(f"  {line}" for line in (*own, *settings))
+        self.write_yaml()
 
     def command(self, *arguments: str, check: int | None = 0, timeout: float = 280) -> subprocess.CompletedProcess[str]:
         """Run a command to its end; fails unless it exits with `check` (None: whatever)."""
@@ -230,8 +250,10 @@ class Rig:
         )
 
     def _environ(self) -> dict[str, str]:
+        # Where Python may keep no bytecode, each process of a worker compiles everything: most of what a start costs.
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         return {
-            **os.environ,
+            **inherited,
             "REPLICATOR_HOME": str(self.home),
             "RIG_PASSWORD": self.database.server.password or "unused",
             "COLUMNS": "200",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +17,10 @@ import pyarrow.parquet as pq
 from replicator_testbed.corruptions import Held, held, whole_numbers
 from replicator_testbed.delta import read_delta, without_views
 from replicator_testbed.spoiled_tables import Row, SpoiledTable
+from replicator_testbed.target_tables import with_duckdb
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 _PHYSICAL: Final = "delta.columnMapping.physicalName"
 
@@ -98,6 +102,53 @@ class DeltaCopy:
             if "add" in action:
                 found[action["add"]["path"]] = action["add"]
         return found
+
+
+@dataclass(slots=True, kw_only=True)
+class DuckDBCopy:
+    """A table of a DuckDB file, read and changed while nobody else has the file open."""
+
+    file: Path
+    namespace: str
+    name: str
+
+    def how(self, table: SpoiledTable) -> Mapping[str, Held]:
+        """By the types in which DuckDB gives it to Arrow."""
+        schema = self.arrow(table.columns).schema
+        return {name: held(type_.name, schema.field(name).type) for name, type_ in table.types.items()}
+
+    def rows(self) -> Sequence[Row]:
+        """All of it."""
+        found = self.arrow()
+        whole = [column.cast(whole_numbers(column.type)).to_pylist() for column in found.columns]
+        return [dict(zip(found.column_names, row, strict=True)) for row in zip(*whole, strict=True)]
+
+    def replace(self, rows: Sequence[Row]) -> None:
+        """One transaction, which deletes all rows and inserts these."""
+        wanted = arrow_table(rows, self.arrow().schema)
+
+        def change(connection: DuckDBPyConnection) -> None:
+            connection.register("wanted", wanted)
+            connection.begin()
+            connection.execute(f"DELETE FROM {self._path}")
+            connection.execute(f"INSERT INTO {self._path} SELECT * FROM wanted")
+            connection.commit()
+
+        with_duckdb(self.file, change, read_only=False)
+
+    def arrow(self, columns: Sequence[str] = ()) -> pa.Table:
+        """Some columns of all rows, or all of them."""
+        listed = ", ".join(f'"{name}"' for name in columns) or "*"
+
+        def read(connection: DuckDBPyConnection) -> pa.Table:
+            connection.execute("SET TimeZone = 'UTC'")
+            return connection.execute(f"SELECT {listed} FROM {self._path}").to_arrow_table()
+
+        return with_duckdb(self.file, read)
+
+    @property
+    def _path(self) -> str:
+        return f'"{self.namespace}"."{self.name}"'
 
 
 def arrow_table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:

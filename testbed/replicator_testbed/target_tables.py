@@ -5,12 +5,18 @@ They are read by clients that have no part in making them; no code of the replic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from replicator_testbed import compare
 from replicator_testbed.delta import read_delta, rows_of
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+T = TypeVar("T")
 
 
 class TargetTables(Protocol):
@@ -99,15 +105,27 @@ class DuckDBTables:
 
     def rows(self, namespace: str, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """Query all of it."""
-        import duckdb
-
         names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
-        while True:
-            try:
-                with duckdb.connect(str(self._file), read_only=True) as connection:
-                    found = connection.execute(f'SELECT {names} FROM "{namespace}"."{table}"').to_arrow_table()
-            except duckdb.IOException as error:
-                if "Could not set lock on file" not in str(error):
-                    raise
-                continue
-            return [tuple(row) for row in rows_of(found)]
+        return query(self._file, f'SELECT {names} FROM "{namespace}"."{table}"')
+
+
+def query(file: Path, statement: str, *, read_only: bool = True) -> list[tuple[Any, ...]]:
+    """Rows of a DuckDB file, or of what a statement did to it."""
+    found = with_duckdb(file, lambda connection: connection.execute(statement).to_arrow_table(), read_only=read_only)
+    return [tuple(row) for row in rows_of(found)]
+
+
+def with_duckdb(file: Path, use: Callable[[DuckDBPyConnection], T], *, read_only: bool = True) -> T:
+    """Open a DuckDB file as soon as nobody else has it open, and use it."""
+    import duckdb
+
+    while True:
+        try:
+            connection = duckdb.connect(str(file), read_only=read_only)
+        except duckdb.IOException as error:
+            if "Could not set lock on file" not in str(error):
+                raise
+            time.sleep(0.01)
+            continue
+        with connection:
+            return use(connection)

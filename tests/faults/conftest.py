@@ -16,12 +16,14 @@ from replicator_testbed.demo.sources import Shop, shop_of
 from replicator_testbed.java import short_lived_options
 from replicator_testbed.rig import Rig
 from replicator_testbed.spark import spark, spark_host  # noqa: F401 (fixtures)
-from replicator_testbed.target_tables import BigQueryTables, DeltaLakeTables, TargetTables
+from replicator_testbed.target_tables import BigQueryTables, DeltaLakeTables, DuckDBTables, TargetTables
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client
 
 SIZE = Size(customers=3_000, products=200, orders=6_000)
+SMALL = Size(customers=2_000, products=200, orders=2_000)
+"""Of walks into DuckDB, which are in `make test`: their writers rest five times as long, too."""
 # One table whose keys change and one without a key: each further one costs every start of a worker seconds.
 FOLLOWED = ("customers", "page_views")
 # Change tracking knows no table without a key: one whose rows come and go.
@@ -67,10 +69,9 @@ def client(emulator: BigQueryEmulator) -> Iterator[Client]:
 
 @pytest.fixture
 def target() -> str:
-    """What is copied to.
+    """What is copied to: duckdb, bigquery, delta, or spark, which is Delta with `engine: spark`.
 
-    delta; spark, which is Delta with `engine: spark`; or bigquery, by a test that shows the same there without the starts of
-    Spark, which take its time.
+    Most walks are not about the target. DuckDB costs them neither a JVM nor an emulator.
     """
     return "delta"
 
@@ -80,7 +81,8 @@ def opening(target: str, request: pytest.FixtureRequest) -> Opening:
     """Fills a shop with its first rows, and makes a replicator of it, stored nowhere yet."""
 
     def open_shop(folder: Path, origin: Database) -> tuple[Shop, Rig]:
-        shop = shop_of(origin, SIZE)
+        is_quick = target == "duckdb"
+        shop = shop_of(origin, SMALL if is_quick else SIZE, pause_s=0.05 if is_quick else 0.01)
         shop.fill()
         tables = KEYED if is_tracked(origin) else FOLLOWED
         rig = Rig(folder=folder, database=origin, tables=tables, extra=QUICK)
@@ -89,9 +91,8 @@ def opening(target: str, request: pytest.FixtureRequest) -> Opening:
             rig.target = emulator.block(dataset=f"{origin.name}_{{namespace}}", own_dataset=f"_{origin.name}")
             rig.extra += WITHOUT_RESTS
             rig.write_yaml()
-        if target == "spark":
-            rig.target = f"  type: delta\n  path: {rig.lake}\n  engine: spark"
-            rig.write_yaml()
+        else:
+            rig.write_to(target)
         return shop, rig
 
     return open_shop
@@ -102,6 +103,8 @@ def reading(target: str, request: pytest.FixtureRequest) -> Reading:
     """Reads the target tables that a replicator makes."""
     if target in {"delta", "spark"}:
         return lambda rig: DeltaLakeTables(rig.lake)
+    if target == "duckdb":
+        return lambda rig: DuckDBTables(rig.duckdb)
     client = request.getfixturevalue("client")
     return lambda rig: BigQueryTables(client, prefix=f"{rig.database.name}_")
 

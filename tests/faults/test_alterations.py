@@ -118,23 +118,24 @@ def _kill_one(rig: Rig, process: subprocess.Popen[str], draw: random.Random) -> 
 
 
 @pytest.fixture
-def altered(tmp_path: Path, origin: Database) -> Iterator[Rig]:
+def altered(tmp_path: Path, origin: Database, target: str) -> Iterator[Rig]:
     """A replicator of both tables, which drops what the source drops."""
     rig = Rig(folder=tmp_path, database=origin, tables=TABLES, extra=f"{QUICK}\nddl: {{drop_column: apply}}\n")
+    rig.write_to(target)
     yield rig
     rig.kill()
 
 
 @pytest.mark.parametrize(
-    ("kind", "seed", "steps"),
+    ("kind", "target", "seed", "steps"),
     [
-        ("postgresql", 1, 24),
+        *((k, "duckdb", s, 24) for k, s in (("mariadb", 2), ("mysql", 3))),
         *(
-            pytest.param(k, s, 60, marks=pytest.mark.matrix)
+            pytest.param(k, "delta", s, 60, marks=pytest.mark.matrix)
             for k, s in (("postgresql", 1), ("mariadb", 2), ("mysql", 3))
         ),
         *(
-            pytest.param(k, s, 150, marks=pytest.mark.soak)
+            pytest.param(k, "delta", s, 150, marks=pytest.mark.soak)
             for k in ("postgresql", "mariadb", "mysql")
             for s in range(30)
         ),
@@ -147,7 +148,7 @@ def test_columns_that_come_and_are_renamed_under_kills_leave_equal_tables(
     work = Work(origin, kind, draw)
     target_tables = reading(altered)
     process = altered.start()
-    # Each is followed by the start of a process, most often of one with a Spark.
+    # Each is followed by the start of a process, of a Delta target most often of one with a Spark.
     pauses = {steps // 2, steps - 1} if steps < 60 else {steps // 3, 2 * steps // 3, steps - 1}
     for step in range(steps):
         work.step()

@@ -17,7 +17,7 @@ from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, is_fresh, is_running
 from replicator_testbed.servers import ScratchDatabase
-from replicator_testbed.target_tables import TargetTables
+from replicator_testbed.target_tables import TargetTables, query
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client
@@ -42,7 +42,7 @@ def pause_and_resume(rig: Rig, process: subprocess.Popen[str], writer: ShopWrite
         assert is_amid(rig, paused, TABLE, in_place=in_place)
     wait_until(lambda: not workers(process), "the read that was under way has ended")
     before = rows_read(rig, present(rig.status()), TABLE)
-    until = writer.transactions + 100
+    until = writer.transactions + 30
     wait_until(lambda: writer.transactions >= until, "the writer continues meanwhile")
     assert rows_read(rig, present(rig.status()), TABLE) == before, "nothing is read while it is paused"
     rig.command("resume", rig.name)
@@ -80,6 +80,8 @@ def held(target: str, rig: Rig, request: pytest.FixtureRequest) -> Held:
             {folder.name for folder in tables.glob("*")},
             {file.name for file in lake.rglob("*") if file.is_file() and tables not in file.parents},
         )
+    if target == "duckdb":
+        return lambda: duckdb_holds(rig)
     client: Client = request.getfixturevalue("client")
 
     def of(dataset: str) -> set[str]:
@@ -88,16 +90,29 @@ def held(target: str, rig: Rig, request: pytest.FixtureRequest) -> Held:
     return lambda: (of(f"{rig.database.name}_{rig.database.namespace}"), of(f"_{rig.database.name}"))
 
 
+def duckdb_holds(rig: Rig) -> tuple[set[str], set[str]]:
+    """The tables of the rig's file, and those that the ledger names; it is read while nobody else has the file open."""
+    found = query(
+        rig.duckdb,
+        "SELECT schema_name, table_name FROM duckdb_tables()",
+    )
+    tables = {name for schema, name in found if schema == rig.database.namespace}
+    has_ledger = ("_replicator", "ledger") in found
+    entries = query(rig.duckdb, "SELECT table_name FROM _replicator.ledger") if has_ledger else []
+    return tables, {f"ledger of {name}" for (name,) in entries}
+
+
 OTHERS = ("mariadb", "mysql", "mysql_without_gtids")
 
 
 def cases(*quick: str) -> list[Any]:
-    """Every source with BigQuery, and PostgreSQL with Delta, whose Spark takes its time; what is not quick is slow."""
-    kinds = [("postgresql", "bigquery"), *((kind, "bigquery") for kind in OTHERS), ("postgresql", "delta")]
-    return [pytest.param(*c, marks=() if c[0] in quick and c[1] == "bigquery" else pytest.mark.matrix) for c in kinds]
+    """Every source with BigQuery, and PostgreSQL with each target; all but the quick ones with DuckDB are of the matrix."""
+    kinds = [("postgresql", target) for target in ("duckdb", "bigquery", "delta")]
+    kinds += [(kind, "bigquery") for kind in OTHERS]
+    return [pytest.param(*c, marks=() if c[0] in quick and c[1] == "duckdb" else pytest.mark.matrix) for c in kinds]
 
 
-@pytest.mark.parametrize(("kind", "target"), cases("postgresql"))
+@pytest.mark.parametrize(("kind", "target"), cases())
 def test_a_snapshot_that_is_paused_half_way_continues_there(
     small: Rig, writer: ShopWriter, target_tables: TargetTables
 ) -> None:

@@ -44,9 +44,12 @@ def assert_refused(copied: Rig) -> None:
     assert "[home_copied]" in refused.stderr
 
 
-@pytest.mark.parametrize("target", ["bigquery"])
 @pytest.mark.parametrize(
-    "shared", [pytest.param(s, marks=pytest.mark.matrix) for s in ("journal.uri", "nothing", "home")]
+    ("shared", "target"),
+    [
+        ("nothing", "duckdb"),
+        *(pytest.param(s, "bigquery", marks=pytest.mark.matrix) for s in ("journal.uri", "nothing", "home")),
+    ],
 )
 def test_a_copied_home_is_refused_and_the_original_continues(
     rig: Rig, writer: ShopWriter, target_tables: TargetTables, tmp_path: Path, shared: str
@@ -69,7 +72,8 @@ def test_a_copied_home_is_refused_and_the_original_continues(
     assert rig.differences(target_tables) == {}
 
 
-@pytest.mark.parametrize("target", ["bigquery"])
+@pytest.mark.matrix
+@pytest.mark.parametrize("target", ["duckdb", "bigquery"])
 def test_a_copy_that_is_started_while_the_original_runs_is_refused(
     rig: Rig, writer: ShopWriter, target_tables: TargetTables, tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ CAPTURE = (
     "capture.after_ack:3",
     "capture.mid_transaction",
 )
+POSTGRESQL_SLICE = ("source.slot_made", "journal.files_written:2", "capture.before_ack:2")
 SQLSERVER_SLICE = ("capture.chunk_read:3", "journal.before_index:4", "capture.after_seal:4")
 APPLY = (
     "apply.claim_recorded",
@@ -130,10 +131,11 @@ def _rung(status: ReplicatorStatus, table: str) -> str | None:
 @pytest.mark.parametrize(
     ("kind", "points"),
     [
-        pytest.param("postgresql", (*CAPTURE, *POSTGRESQL), id="postgresql"),
+        pytest.param("postgresql", POSTGRESQL_SLICE, marks=pytest.mark.matrix, id="postgresql slice"),
+        pytest.param("postgresql", (*CAPTURE, *POSTGRESQL), marks=pytest.mark.matrix, id="postgresql"),
         pytest.param("mariadb", CAPTURE, marks=pytest.mark.matrix, id="mariadb"),
         pytest.param("mysql", CAPTURE, marks=pytest.mark.matrix, id="mysql"),
-        pytest.param("sqlserver", SQLSERVER_SLICE, id="sqlserver slice"),
+        pytest.param("sqlserver", SQLSERVER_SLICE, marks=pytest.mark.matrix, id="sqlserver slice"),
         pytest.param("sqlserver", CAPTURE, marks=pytest.mark.matrix, id="sqlserver"),
         # A round of net changes has few rows of these tables: none ends a pull inside.
         pytest.param("sqlserver_tracking", CAPTURE[:-1], marks=pytest.mark.matrix, id="sqlserver_tracking"),
@@ -163,21 +165,20 @@ def test_a_crash_at_any_boundary_of_the_capture_loses_and_doubles_nothing(
         assert found == wanted, f"{table}: too many {found - wanted}, lacking {wanted - found}"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("kind", "target"),
     [
+        ("postgresql", "duckdb"),
         ("postgresql", "bigquery"),
-        *(
-            pytest.param(kind, "delta", marks=pytest.mark.matrix)
-            for kind in ("postgresql", "mariadb", "mysql", "sqlserver")
-        ),
+        *((kind, "delta") for kind in ("postgresql", "mariadb", "mysql", "sqlserver")),
     ],
 )
 def test_pause_resume_and_delete_can_be_repeated_from_any_half_way_point(
     rig: Rig, writer: ShopWriter, target_tables: TargetTables
 ) -> None:
     rig.command("start", str(rig.file))
-    rig.command("pause", rig.name, "--apply")  # so that it starts without a Spark
+    rig.command("pause", rig.name, "--apply")
     process = rig.start("serve")
     rig.wait_for_status(has_snapshots, process)
     with_crashes(rig, ["pause.recorded", "resume.error_cleared", *DELETE])

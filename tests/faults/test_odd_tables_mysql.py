@@ -117,6 +117,7 @@ def run_values(folder: Path, database: MysqlDatabase, tables: Sequence[OddTable]
         rig.kill()
 
 
+@pytest.mark.matrix
 def test_some_odd_tables_are_the_same_in_delta(tmp_path: Path, mariadb: MysqlServer) -> None:
     with mariadb.database() as database:
         of = [table for of in (tables_of_values, tables_of_keys) for table in of(database) if table.name in SLICE]

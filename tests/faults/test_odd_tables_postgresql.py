@@ -27,7 +27,7 @@ spark:
 @pytest.mark.parametrize(
     ("part", "parts", "rounds"),
     [
-        pytest.param(22, 42, 30, id="slice"),
+        pytest.param(22, 42, 30, marks=pytest.mark.matrix, id="slice"),
         *(pytest.param(n, 3, 300, id=str(n), marks=pytest.mark.soak) for n in range(3)),
     ],
 )

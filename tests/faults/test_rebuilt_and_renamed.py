@@ -97,7 +97,8 @@ def _is_rebuilt(status: ReplicatorStatus) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("kind", "points"), [pytest.param("postgresql", REBUILDING[-1:], id="slice"), *whole(REBUILDING)]
+    ("kind", "points"),
+    [pytest.param("postgresql", REBUILDING[-1:], marks=pytest.mark.matrix, id="slice"), *whole(REBUILDING)],
 )
 def test_readers_see_the_old_table_or_the_new_one_while_its_rebuilding_is_killed(
     rebuilt: Rig, origin: Database, kind: str, points: Sequence[str]

@@ -176,6 +176,7 @@ def check_repair(folder: Path, database: MysqlDatabase, types: Mapping[str, Valu
         rig.kill()
 
 
+@pytest.mark.matrix
 def test_keys_that_the_source_cannot_have_are_removed_and_others_repaired(
     tmp_path: Path, mysql_database: MysqlDatabase
 ) -> None:

@@ -97,6 +97,7 @@ def _replace(database: Path, old: str, new: str) -> None:
                 )
 
 
+@pytest.mark.matrix
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("archive", sorted(UPGRADE.glob("*.tar.gz")), ids=lambda path: path.name.partition(".")[0])
 def test_a_stopped_replicator_of_an_earlier_version_continues_with_this_one(archive: Path, tmp_path: Path) -> None:

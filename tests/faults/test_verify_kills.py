@@ -69,11 +69,13 @@ def load(database: Database, changes_per_s: int) -> AbstractContextManager[None]
     return in_background(write)
 
 
+@pytest.mark.matrix
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(
     ("kind", "target", "rate", "minutes"),
     [
-        ("postgresql", "bigquery", 50, 0.1),
+        ("postgresql", "duckdb", 50, 0.1),
+        pytest.param("postgresql", "bigquery", 50, 0.1, marks=pytest.mark.matrix),
         pytest.param("sqlserver", "delta", 50, 3, marks=pytest.mark.matrix),
         *(pytest.param(kind, "delta", 1000, MINUTES, marks=pytest.mark.soak) for kind in ("postgresql", "mariadb", "mysql")),
         *(pytest.param(kind, "bigquery", 50, MINUTES / 6, marks=pytest.mark.soak) for kind in ("postgresql", "mysql")),

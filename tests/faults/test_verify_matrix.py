@@ -21,13 +21,13 @@ from replicator_testbed import mysql_tables, postgresql_rows, sqlserver_tables
 from replicator_testbed.bigquery import PROJECT, WITHOUT_RESTS, BigQueryEmulator
 from replicator_testbed.corruptions import MATRIX, OF_VALUES, WHY_NOT, Corruption, Family
 from replicator_testbed.databases import Database
-from replicator_testbed.delta import plain_rows
+from replicator_testbed.delta import plain_rows, plain_rows_of
 from replicator_testbed.java import short_lived_options
 from replicator_testbed.mysql_servers import MysqlDatabase
 from replicator_testbed.postgresql_tables import OddTable
 from replicator_testbed.rig import Rig, is_streaming
 from replicator_testbed.servers import ScratchDatabase
-from replicator_testbed.spoiled_copies import BigQueryCopy, Copy, DeltaCopy
+from replicator_testbed.spoiled_copies import BigQueryCopy, Copy, DeltaCopy, DuckDBCopy
 from replicator_testbed.spoiled_tables import Layout, Spoiled, SpoiledTable, should_carry, spoil
 from replicator_testbed.spoiled_types import cannot_of, changes, statements, tables_of_all, tables_of_families
 
@@ -66,6 +66,8 @@ def rig(tmp_path: Path, origin: Database, target: str, request: pytest.FixtureRe
         emulator: BigQueryEmulator = request.getfixturevalue("emulator")
         rig.target = emulator.block(dataset=f"{origin.name}_{{namespace}}", own_dataset=f"_{origin.name}")
         rig.extra += WITHOUT_RESTS
+    else:
+        rig.write_to(target)
     rig.write_yaml(source={"unrepresentable": "null"} if isinstance(origin, MysqlDatabase) else None)
     yield rig
     rig.kill()
@@ -78,6 +80,18 @@ def pair(rig: Rig, origin: Database, target: str, request: pytest.FixtureRequest
             rig=rig,
             copy_of=lambda name: DeltaCopy(rig.lake / origin.namespace / name),
             differing=lambda table: _differing(_source_rows(origin, table), _delta_rows(rig, table)),
+        )
+    if target == "duckdb":
+
+        def in_file(name: str) -> DuckDBCopy:
+            return DuckDBCopy(file=rig.duckdb, namespace=origin.namespace, name=name)
+
+        return Pair(
+            rig=rig,
+            copy_of=in_file,
+            differing=lambda table: _differing(
+                _source_rows(origin, table, has_times=True), plain_rows_of(in_file(table.name).arrow(table.columns))
+            ),
         )
     client: Client = request.getfixturevalue("client")
     copies: dict[str, BigQueryCopy] = {}
@@ -96,13 +110,14 @@ def pair(rig: Rig, origin: Database, target: str, request: pytest.FixtureRequest
     return Pair(rig=rig, copy_of=copy_of, differing=differing)
 
 
-def _source_rows(origin: Database, table: SpoiledTable) -> Counter[tuple[Any, ...]]:
+def _source_rows(origin: Database, table: SpoiledTable, *, has_times: bool = False) -> Counter[tuple[Any, ...]]:
+    """The rows of the source. `has_times`: the target has a type for times of day; asked of PostgreSQL only."""
     if isinstance(origin, MysqlDatabase):
         return mysql_tables.source_rows(origin, table.name)
     if not isinstance(origin, ScratchDatabase):
         return sqlserver_tables.source_rows(origin, table.name)
     odd = OddTable(name=table.name, statements=(), columns={})
-    return postgresql_rows.source_rows(origin, odd, has_times=False)
+    return postgresql_rows.source_rows(origin, odd, has_times=has_times)
 
 
 def _delta_rows(rig: Rig, table: SpoiledTable) -> Counter[tuple[Any, ...]]:
@@ -168,6 +183,8 @@ def check_matrix(pair: Pair, tables: Sequence[SpoiledTable]) -> None:
         table.name: set() for table in tables
     }, "the independent comparison sees the same rows"
     found = verified(pair.rig, check=3)
+    undecided = {name: (one["result"], one["reason"]) for name, one in found.items() if one["result"] != "different"}
+    assert undecided == {}, "each was compared"
     for table in tables:
         wanted, got = expected[table.name], told(found[table.name])
         assert described(table, set(wanted.expected) - got) == [], f"{table.name}: not found"
@@ -201,12 +218,12 @@ def test_each_corruption_has_families_that_carry_it_and_a_reason_for_the_others(
 @pytest.mark.parametrize(
     ("kind", "target"),
     [
-        ("mariadb", "delta"),
-        ("sqlserver", "delta"),
-        ("postgresql", "bigquery"),
-        pytest.param("postgresql", "delta", marks=pytest.mark.matrix),
-        *(pytest.param(kind, "bigquery", marks=pytest.mark.matrix) for kind in ("mysql", "sqlserver")),
-        *(pytest.param(kind, "delta", marks=pytest.mark.matrix) for kind in ("mysql", "sqlserver_tracking")),
+        ("postgresql", "duckdb"),
+        *(
+            pytest.param(kind, "delta", marks=pytest.mark.matrix)
+            for kind in ("postgresql", "mariadb", "mysql", "sqlserver", "sqlserver_tracking")
+        ),
+        *(pytest.param(kind, "bigquery", marks=pytest.mark.matrix) for kind in ("postgresql", "mysql", "sqlserver")),
     ],
 )
 def test_every_corruption_of_every_family_is_found(pair: Pair, target: str) -> None:

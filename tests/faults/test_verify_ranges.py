@@ -66,8 +66,13 @@ def moving(rig: Rig) -> AbstractContextManager[None]:
     return in_background(write)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
-    "kind", ["postgresql", *(pytest.param(kind, marks=pytest.mark.matrix) for kind in ("mariadb", "sqlserver"))]
+    ("kind", "target"),
+    [
+        ("postgresql", "duckdb"),
+        *(pytest.param(kind, "delta", marks=pytest.mark.matrix) for kind in ("postgresql", "mariadb", "sqlserver")),
+    ],
 )
 def test_a_large_table_is_verified_range_by_range(rig: Rig, somebody: Somebody, kind: str) -> None:
     rig.may_alarm = True

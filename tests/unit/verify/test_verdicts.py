@@ -48,6 +48,25 @@ def test_a_value_is_shown_as_a_person_writes_it(kind: pa.DataType, value: Any, t
     assert shown(column_texts(pa.array([value], kind), is_key=False)[0], kind) == text
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.bool_(), pa.int64(), pa.float32(), pa.float64(), pa.decimal128(9, 2), pa.date32(), pa.timestamp("us"), pa.time64("us"),
+        pa.string(), pa.binary(),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_no_value_of_its_type_is_shown_as_it_stands_and_comes_last(kind: pa.DataType) -> None:
+    """A target that holds a type as text, or a list as JSON, may hold anything there."""
+    assert shown("?nan ", kind) == "nan "
+    assert in_order("?nan ", kind) == (2, b"nan ")
+    of_kind = pa.list_(kind)
+    shown_text = '"nan "' if pa.types.is_string(kind) else "nan "
+    assert shown("[?nan ,,]", of_kind) == f"[{shown_text}, NULL]"
+    assert shown("?no list", of_kind) == "no list"
+    assert in_order("[?nan ,]", of_kind) == (2, f"[{shown_text}]".encode())
+
+
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
 def test_the_sign_of_a_zero_is_no_difference(kind: pa.DataType) -> None:
     minus, plus, least = column_texts(pa.array([-0.0, 0.0, -1e-40], kind), is_key=False)
