@@ -30,7 +30,9 @@ def settled(captured: Captured, running: RunningCapture) -> None:
         captured.wait_for_streaming(running)
 
 
-@pytest.mark.parametrize("moment", ["inside", *(pytest.param(m, marks=pytest.mark.matrix) for m in ("before", "behind"))])
+@pytest.mark.parametrize(
+    "moment", ["inside", *(pytest.param(m, marks=pytest.mark.matrix) for m in ("before", "behind"))]
+)
 @pytest.mark.parametrize(
     "statement",
     [
@@ -99,7 +101,9 @@ def test_a_captured_table_is_not_truncated(captured_database: SqlServerDatabase,
     assert_equal(captured, database, "t")
 
 
-@pytest.mark.parametrize("moment", ["behind", *(pytest.param(m, marks=pytest.mark.matrix) for m in ("before", "inside"))])
+@pytest.mark.parametrize(
+    "moment", ["behind", *(pytest.param(m, marks=pytest.mark.matrix) for m in ("before", "inside"))]
+)
 @pytest.mark.condition("D21")
 def test_a_tracked_table_that_is_truncated_while_it_is_read_ends_equal(
     tracked_database: SqlServerDatabase, make: Make, around_reads: Around, moment: Moment

@@ -46,7 +46,10 @@ def plain_rows(captured: Captured, name: str, kind: str) -> Counter[tuple[Any, .
     ("kinds", "moment"),
     [
         pytest.param(ODD, "behind", id="odd"),
-        *(pytest.param(tuple(KINDS), m, marks=pytest.mark.matrix, id=f"all-{m}") for m in ("before", "inside", "behind")),
+        *(
+            pytest.param(tuple(KINDS), m, marks=pytest.mark.matrix, id=f"all-{m}")
+            for m in ("before", "inside", "behind")
+        ),
     ],
 )
 @pytest.mark.condition("D07", "D10", "D11")

@@ -51,8 +51,7 @@ class Lake:
         self.spark = session
         self.folder = folder
         self.schema = schema
-        # What a MERGE does is shown with Spark; `test_engine` shows that both engines make the same table.
-        self.config: dict[str, Any] = {"engine": "spark", **config}
+        self.config: dict[str, Any] = config
         self.rung: str | None = None
         self.next = 0
         self.files = 0

@@ -128,10 +128,11 @@ def _process(lake: Lake, kind: str) -> DeltaLakeTarget:
     return lake.process()
 
 
+@pytest.mark.parametrize("rounds", [4, pytest.param(7, marks=pytest.mark.matrix)])
 def test_engines_continue_behind_each_other_s_versions(
-    new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+    new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch, rounds: int
 ) -> None:
-    alternate(new_lake(SCHEMA), 1, 7, monkeypatch)
+    alternate(new_lake(SCHEMA), 1, rounds, monkeypatch)
 
 
 @pytest.mark.soak
@@ -377,6 +378,7 @@ def shape_of(lake: Lake) -> dict[str, Any]:
     return actions | {"commitInfo": {name: info.get(name) for name in ("operation", "isBlindAppend", "isolationLevel")}}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("shape", "retention"), [*((shape, "7d") for shape in SHAPES), ("flag", "1h")])
 def test_a_table_is_created_as_spark_creates_it(new_lake: Callable[..., Lake], shape: str, retention: str) -> None:
     kept = {"vacuum_retention": retention}
@@ -517,6 +519,7 @@ def test_what_others_change_while_rows_are_completed_is_what_they_are_completed_
     assert len(found - live) <= 1  # theirs, whose row is in ours by now
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("module", "limit"), [(fold, "BYTES_MAX"), (parquet, "BYTES_MAX")])
 def test_batches_of_few_but_large_rows_are_large(
     direct: Lake, monkeypatch: pytest.MonkeyPatch, module: Any, limit: str

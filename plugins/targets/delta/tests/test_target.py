@@ -330,7 +330,8 @@ def test_changes_go_into_no_table_recreated_since_the_claim(lake: Lake, owner: s
     assert lake.rows() == set()
 
 
-def test_a_damaged_log_fails_its_table_with_hadoops_words(lake: Lake) -> None:
+def test_a_damaged_log_fails_its_table_with_hadoops_words(new_lake: Callable[..., Lake]) -> None:
+    lake = new_lake(engine="spark")
     lake.apply(lake.insert(id=1, name="a", note="x"))
     commit = lake.path / "_delta_log" / f"{lake.version():020}.json"
     assert (commit.parent / f".{commit.name}.crc").exists()
@@ -345,8 +346,9 @@ def test_a_damaged_log_fails_its_table_with_hadoops_words(lake: Lake) -> None:
 
 
 def test_a_statement_that_spark_refuses_fails_its_table_with_sparks_words(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+    new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lake = new_lake(engine="spark")
     statement = "MERGE INTO nothing t USING replicator_batch s ON t.x = s.y WHEN MATCHED THEN DELETE"
     monkeypatch.setattr("replicator_target_delta.merge.merge_statement", lambda *_, **__: statement)
     with pytest.raises(TableError) as caught:
