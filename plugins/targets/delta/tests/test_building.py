@@ -158,6 +158,7 @@ def test_no_reader_sees_anything_between_the_two(old: Lake) -> None:
     assert found <= {(1, 2), tuple(range(100))}
 
 
+@pytest.mark.matrix
 def test_the_ledger_that_is_read_is_the_building_s(old: Lake) -> None:
     begin(old, epoch=2)
     old.apply(old.insert(id=5, name=5))
@@ -288,6 +289,7 @@ def test_a_writer_of_the_old_incarnation_changes_nothing(old: Lake) -> None:
     assert seen(old) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("point", ["target.files_shared", "target.swapped"])
 def test_a_crash_leaves_nothing_that_the_next_claim_does_not_remove(
     old: Lake, monkeypatch: pytest.MonkeyPatch, point: str

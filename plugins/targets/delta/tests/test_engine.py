@@ -245,6 +245,7 @@ def alter_on_every_rung(
     assert [audit.changed_by_others for audit in audits] == [[]] * 3
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("deletes", "has_absent", "rounds"),
     [
@@ -398,6 +399,7 @@ def test_a_table_is_created_as_spark_creates_it(new_lake: Callable[..., Lake], s
     assert detail[0]["description"] == detail[1]["description"]
 
 
+@pytest.mark.matrix
 def test_somebody_who_creates_the_table_first_is_not_overwritten(
     new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -493,6 +495,7 @@ def test_what_others_commit_while_spark_finds_rows_is_found_again(bulk: Lake, mo
     assert bulk.target.audit(bulk.table, since).merged.not_found == 1
 
 
+@pytest.mark.matrix
 def test_what_others_change_while_rows_are_completed_is_what_they_are_completed_with(
     bulk: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -519,6 +522,7 @@ def test_what_others_change_while_rows_are_completed_is_what_they_are_completed_
     assert len(found - live) <= 1  # theirs, whose row is in ours by now
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("module", "limit"), [(fold, "BYTES_MAX"), (parquet, "BYTES_MAX")])
 def test_batches_of_few_but_large_rows_are_large(
@@ -533,6 +537,7 @@ def test_batches_of_few_but_large_rows_are_large(
     assert direct.rows() == {(1, "b", "x")}
 
 
+@pytest.mark.matrix
 def test_keys_that_do_not_fit_into_memory_are_found_by_spark(direct: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     direct.apply(*(direct.insert(id=number, name="a", note="x") for number in range(3)))
     monkeypatch.setattr(keys, "_BYTES_PER_INTEGER", 1 << 40)
@@ -573,6 +578,7 @@ def test_an_older_epoch_finds_the_newer_one_s_claim_and_leaves_nothing(
     assert [path for path in {*bulk.path.glob("**/*.parquet")} - before if pq.read_metadata(path).num_rows] == []
 
 
+@pytest.mark.matrix
 def test_large_batches_that_spark_cannot_find_are_merged(bulk: Lake) -> None:
     """A key that stands in the table twice."""
     twice = "SELECT CAST(id AS BIGINT) id, 'c' name, 'x' note, CAST(0 AS BIGINT) _sequence_num FROM VALUES (1) AS v(id)"
@@ -583,6 +589,7 @@ def test_large_batches_that_spark_cannot_find_are_merged(bulk: Lake) -> None:
     assert {row[0] for row in bulk.rows()} == {0, 2, 3, 4, 5}
 
 
+@pytest.mark.matrix
 def test_a_large_append_is_written_by_spark_for_the_lane(bulk: Lake) -> None:
     rows = [bulk.insert(id=number, name="b", note=None) for number in range(10, 13)]
     bulk.apply(*rows, has_absent=False, is_append=True)
@@ -599,6 +606,7 @@ def due_for_a_vacuum(direct: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
     return direct
 
 
+@pytest.mark.matrix
 def test_batches_are_committed_while_a_vacuum_runs(due_for_a_vacuum: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, vacuum = due_for_a_vacuum, maintenance.carry_out
     has_begun, may_end = threading.Event(), threading.Event()
@@ -623,6 +631,7 @@ def test_batches_are_committed_while_a_vacuum_runs(due_for_a_vacuum: Lake, monke
     assert lake.rows("id") == {(1,), (2,)}
 
 
+@pytest.mark.matrix
 def test_a_vacuum_that_fails_in_the_background_is_told_at_the_next_upkeep(
     due_for_a_vacuum: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -637,6 +646,7 @@ def test_a_vacuum_that_fails_in_the_background_is_told_at_the_next_upkeep(
         wait_until(lambda: lake.target.maintain(lake.table) is not None, "it is told")
 
 
+@pytest.mark.matrix
 def test_what_a_user_switches_on_sends_the_table_to_spark_and_back(direct: Lake) -> None:
     direct.apply(direct.insert(id=1, name="a", note="x"))
     alter = f"ALTER TABLE delta.`{direct.path}`"
@@ -646,6 +656,7 @@ def test_what_a_user_switches_on_sends_the_table_to_spark_and_back(direct: Lake)
     assert direct.rows() == {(1, "b", "x")}
 
 
+@pytest.mark.matrix
 def test_files_that_spark_does_not_see_are_not_written(new_lake: Callable[..., Lake], tmp_path: Path) -> None:
     """Spark's default file system shows another folder under the same name, as the host of a driver elsewhere would."""
     lake = new_lake(engine="auto")
@@ -727,6 +738,7 @@ def test_upkeep_that_fails_ends_no_batch_and_is_told_the_host(new_lake: Callable
     assert len(lake.rows()) == 5
 
 
+@pytest.mark.matrix
 def test_a_vacuum_without_retention_does_not_meet_a_rewrite(new_lake: Callable[..., Lake]) -> None:
     lake = new_lake(engine="auto", maintenance={"vacuum_every": "1m", "vacuum_retention": "0s"})
     lake.apply(*[lake.insert(id=i, name="a", note="x") for i in range(10)])

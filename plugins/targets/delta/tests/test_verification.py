@@ -472,6 +472,7 @@ def test_renamed_new_and_kept_columns(lake_by: Callable[..., Lake]) -> None:
         assert_state(state, batch_of(people, old), people)
 
 
+@pytest.mark.matrix
 def test_a_table_that_others_have_given_more_features(lake_by: Callable[..., Lake]) -> None:
     """The lane cannot write it; a reader need not know them."""
     lake = lake_by("L1", PLAIN)
@@ -496,6 +497,7 @@ def test_files_that_are_not_on_this_host(lake_by: Callable[..., Lake], monkeypat
         assert_state(state, plain(*[(n, f"n{n}", None) for n in range(50, 100)]), PLAIN)
 
 
+@pytest.mark.matrix
 def test_large_values_in_little_memory(lake_by: Callable[..., Lake]) -> None:
     lake = lake_by("L1", PLAIN)
     texts = [chr(ord("a") + n) * 8_000_000 for n in range(20)]
