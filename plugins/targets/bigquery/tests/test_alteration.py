@@ -238,6 +238,7 @@ def test_a_column_that_would_have_the_name_of_another_is_refused(copy: Copy, war
     assert copy.live() == []
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["cluster_by", "partition_by"])
 def test_a_column_of_the_layout_is_neither_renamed_nor_dropped(
@@ -427,6 +428,7 @@ def test_an_integer_of_the_key_is_the_same_type_in_bigquery(warehouse: Warehouse
     assert copy.live() == as_tuples(copy.schema, [item(1, "a"), item(2**40, "b")])
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["key", "cluster_by"])
 def test_a_column_of_the_layout_gets_no_other_type(

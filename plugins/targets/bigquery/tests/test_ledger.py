@@ -207,6 +207,7 @@ def test_a_view_of_the_name_is_never_replaced(warehouse: Warehouse, tmp_path: Pa
     assert "target_occupied" in {p.code for p in target.check([schema])}
 
 
+@pytest.mark.matrix
 def test_a_foreign_table_is_replaced_on_demand(warehouse: Warehouse, tmp_path: Path) -> None:
     schema = items_schema()
     warehouse.client.create_dataset(warehouse.names.dataset(schema.table))

@@ -356,7 +356,7 @@ def test_a_user_s_column_and_comments_stay(new_lake: Callable[..., Lake]) -> Non
 # -- who else commits ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.matrix
 @pytest.mark.parametrize("fill", [{}, {"age": 5}])
 def test_a_commit_in_between_is_read_before_the_table_is_altered(
     new_lake: Callable[..., Lake], at: At, fill: Mapping[str, Any]

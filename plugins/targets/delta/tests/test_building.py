@@ -289,7 +289,7 @@ def test_a_writer_of_the_old_incarnation_changes_nothing(old: Lake) -> None:
     assert seen(old) == []
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.matrix
 @pytest.mark.parametrize("point", ["target.files_shared", "target.swapped"])
 def test_a_crash_leaves_nothing_that_the_next_claim_does_not_remove(
     old: Lake, monkeypatch: pytest.MonkeyPatch, point: str

@@ -80,6 +80,7 @@ class Lake(TargetHarness):
     "test_a_new_incarnation_begins_with_an_empty_ledger_and_replaces_the_table",
     "test_an_older_epoch_publishes_nothing",
     "test_an_older_epoch_alters_nothing",
+    "test_a_snapshot_in_place_ends_with_what_it_read_and_what_came_since[soft]",
     "test_rows_are_filled_with_values_of_every_kind",
     "test_a_column_that_takes_the_name_of_a_dropped_one_has_nothing_of_it",
     "test_a_column_of_another_type_may_take_the_name_of_a_dropped_one",

@@ -25,7 +25,7 @@ from replicator.plugins.kit.lake import fold, keys, work
 from replicator.plugins.kit.lake.needed import BATCH_TOO_LARGE
 from replicator.plugins.target import EngineReport, TableOptions
 from replicator.testing.waiting import wait_until
-from replicator_target_delta import engine, history, logstore, maintenance, target
+from replicator_target_delta import engine, history, logstore, maintenance, mapping, target
 from replicator_target_delta.bulk import SparkBulk
 from replicator_target_delta.config import DIRECT_ROWS
 from replicator_target_delta.engine import DIRECT, DirectTable, found_by_spark, merged_by_spark
@@ -35,7 +35,7 @@ from replicator_target_delta.lane.bulk import BulkHits
 from replicator_target_delta.lane.index import KEYS_TOO_LARGE
 from replicator_target_delta.lane.rewrite import FILES_PER_TIER
 from replicator_target_delta.maintenance import UpkeepKind
-from replicator_target_delta.tablelog import read_log
+from replicator_target_delta.tablelog import COLUMNS, read_log
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.alterations import AlteredWorkloads
 from replicator_testbed.present import present
@@ -364,7 +364,8 @@ def shape_of(lake: Lake) -> dict[str, Any]:
     """What version 0 says of a table, without what is drawn by lot."""
     text = (lake.path / "_delta_log" / f"{0:020}.json").read_text()
     actions = {kind: value for line in text.splitlines() for kind, value in json.loads(line).items()}
-    fields = json.loads(actions["metaData"]["schemaString"])["fields"]
+    assert mapping.conflict(actions["metaData"]) is None
+    fields = mapping.fields_of(actions["metaData"])
     for number, field in enumerate(fields):
         text = text.replace(field["metadata"]["delta.columnMapping.physicalName"], f"column {number}")
     actions = {kind: value for line in text.splitlines() for kind, value in json.loads(line).items()}
@@ -372,6 +373,9 @@ def shape_of(lake: Lake) -> dict[str, Any]:
         actions["protocol"][name].sort()
     meta, info, ledger = actions["metaData"], actions["commitInfo"], actions["txn"]
     meta["schemaString"] = json.loads(meta["schemaString"])
+    # The first mark of each column is of its physical name.
+    marks = json.loads(meta["configuration"].pop(COLUMNS))
+    meta["columns"] = {name: mark for name, (_, mark) in marks.items()}
     if "domainMetadata" in actions:
         actions["domainMetadata"]["configuration"] = json.loads(actions["domainMetadata"]["configuration"])
     for part, name in ((meta, "id"), (meta, "createdTime"), (ledger, "lastUpdated")):
