@@ -239,7 +239,6 @@ def test_a_column_that_would_have_the_name_of_another_is_refused(copy: Copy, war
 
 
 @pytest.mark.matrix
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["cluster_by", "partition_by"])
 def test_a_column_of_the_layout_is_neither_renamed_nor_dropped(
     new_warehouse: Callable[..., Warehouse], tmp_path: Path, layout: str
@@ -429,7 +428,6 @@ def test_an_integer_of_the_key_is_the_same_type_in_bigquery(warehouse: Warehouse
 
 
 @pytest.mark.matrix
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["key", "cluster_by"])
 def test_a_column_of_the_layout_gets_no_other_type(
     new_warehouse: Callable[..., Warehouse], tmp_path: Path, layout: str

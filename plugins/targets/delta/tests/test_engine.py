@@ -527,7 +527,6 @@ def test_what_others_change_while_rows_are_completed_is_what_they_are_completed_
 
 
 @pytest.mark.matrix
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("module", "limit"), [(fold, "BYTES_MAX"), (parquet, "BYTES_MAX")])
 def test_batches_of_few_but_large_rows_are_large(
     direct: Lake, monkeypatch: pytest.MonkeyPatch, module: Any, limit: str
