@@ -153,6 +153,7 @@ def test_an_earlier_attempt_with_other_bounds_is_continued(copy: Copy, service: 
     assert copy.live() == as_tuples(copy.schema, [item(1, "a"), item(2, "b")])
 
 
+@pytest.mark.matrix
 def test_an_earlier_attempt_that_went_further_is_continued(copy: Copy, warehouse: Warehouse) -> None:
     late = warehouse.target()
     late.claim(copy.table)

@@ -63,9 +63,9 @@ TYPES: list[str] = list(VALUES)
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize("part", range(8))
 def test_every_type_and_boundary_value(making: Making, part: int) -> None:
-    values = {name: VALUES[name] for name in TYPES[part::6]}
+    values = {name: VALUES[name] for name in TYPES[part::8]}
     schema = everything(values)
     copy = making(schema)
     rows = put(copy, boundary_rows(values))
@@ -186,6 +186,7 @@ def test_a_state_stays_what_it_was_while_batches_continue(making: Making, wareho
         assert_state(state, batch_of(copy.schema, [plain(1, "")]), copy.schema)
 
 
+@pytest.mark.matrix
 def test_what_others_changed_is_in_the_state(making: Making, warehouse: Warehouse) -> None:
     copy = making(PLAIN)
     put(copy, [plain(1, "a"), plain(2, "b")])

@@ -88,6 +88,7 @@ class Lake(TargetHarness):
     "test_a_batch_that_begins_below_the_ledger_applies_only_the_rest",
     "test_the_newest_of_equal_rows_goes_first",
     "test_missing_ones_of_equal_rows_are_counted",
+    "test_random_histories_without_a_key_equal_a_plain_replay",
     "test_a_snapshot_in_place_ends_with_what_it_read_and_what_came_since[soft]",
     "test_rows_are_filled_with_values_of_every_kind",
     "test_a_column_that_takes_the_name_of_a_dropped_one_has_nothing_of_it",
@@ -114,8 +115,6 @@ class TestDeltaLakeTarget(TargetContract):
 
 # Minutes of Spark: `test_engine` shows that both engines make the same table.
 @pytest.mark.matrix_except(
-    "test_a_replayed_batch_changes_nothing",
-    "test_every_way_to_cut_a_history_into_batches_gives_the_same_rows[absent_then_reused]",
     "test_a_row_that_comes_back_is_no_longer_marked",
     "test_a_snapshot_in_place_ends_with_what_it_read_and_what_came_since[hard]",
     "test_a_claim_alone_fences_the_older_epoch",
