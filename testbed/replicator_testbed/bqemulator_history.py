@@ -103,10 +103,17 @@ def _resolve(self: Any, project: str, dataset: str, table: str, target: datetime
     connection = self._engine.connection
     connection.register("remembered", found[-1])
     connection.execute(
-        f'CREATE OR REPLACE TABLE "{copy.duckdb_schema}"."{copy.duckdb_table}" AS SELECT * FROM remembered'
+        f'CREATE OR REPLACE TABLE "{copy.duckdb_schema}"."{copy.duckdb_table}" AS SELECT {_columns(found[-1])} FROM remembered'
     )
     connection.unregister("remembered")
     return copy
+
+
+def _columns(rows: pa.Table) -> str:
+    """All columns; JSON, which Arrow has as text, is JSON again."""
+    documents = [field.name for field in rows.schema if (field.metadata or {}).get(b"bqemu.duckdb_type") == b"JSON"]
+    casts = ", ".join(f'CAST("{name}" AS JSON) AS "{name}"' for name in documents)
+    return f"* REPLACE ({casts})" if casts else "*"
 
 
 class _Stopped:

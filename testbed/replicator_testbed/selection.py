@@ -1,8 +1,9 @@
 """A pytest plugin that says which tests `make test` runs, in which layer each is, and which share a process.
 
 A test marked `matrix` or `soak` is of `make test-matrix` only. Of one marked `sampled(n)`, `make test` takes n of the instances
-that are not of the matrix anyway, spread over its parameters, always the same ones. `--layer` chooses one layer: what a test
-costs decides where it belongs, and `tests/docs/test_costs.py` holds the layers to their budgets.
+that are not of the matrix anyway, spread over its parameters, always the same ones. A class whose tests are inherited names
+those that `make test` takes (`matrix_except`) or leaves out (`matrix_for`). `--layer` chooses one layer: what a test costs
+decides where it belongs, and `tests/docs/test_costs.py` holds the layers to their budgets.
 """
 
 from __future__ import annotations
@@ -64,6 +65,14 @@ def chosen(count: int, wanted: int) -> frozenset[int]:
     return frozenset(round(i * (count - 1) / (wanted - 1)) for i in range(wanted))
 
 
+def is_named(item: pytest.Item, names: Sequence[str]) -> bool:
+    """Return whether one of the names, each a test or one instance of it, is the item's. All have to be of its class."""
+    tests = dir(getattr(item, "cls", None))
+    unknown = [name for name in names if name.partition("[")[0] not in tests]
+    assert not unknown, f"{item.nodeid}: a mark of its class names tests that are not there: {unknown}"
+    return item.name in names or getattr(item, "originalname", None) in names
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let a run be of one layer."""
     parser.addoption("--layer", choices=tuple(LAYERS), help="run one layer of the tests only")
@@ -87,10 +96,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for found in instances.values():
         mark = found[0].get_closest_marker("sampled")
         assert mark is not None
-        taken = chosen(len(found), *mark.args)
+        numbers = chosen(len(found), *mark.args)
         for number, item in enumerate(found):
-            if number not in taken:
+            if number not in numbers:
                 item.add_marker(pytest.mark.matrix)
+    for item in items:
+        taken, left = item.get_closest_marker("matrix_except"), item.get_closest_marker("matrix_for")
+        if (taken and not is_named(item, taken.args)) or (left and is_named(item, left.args)):
+            item.add_marker(pytest.mark.matrix)
     items.sort(key=lambda item: LONGEST_FIRST.index(layer(item.nodeid)))
 
 

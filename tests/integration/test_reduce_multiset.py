@@ -63,7 +63,7 @@ def test_balance_equals_a_stack_of_equal_rows(spark: SparkSession, tmp_path: Pat
         else:
             removed[identity(value)] += 1
 
-    for number in range(6000):
+    for number in range(2000):
         workload = source.randrange(400)
         before, after = (row(workload, source.choice(VALUES)) for _ in range(2))
         old, new = None, None

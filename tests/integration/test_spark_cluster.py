@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from replicator.testing.waiting import wait_until
 from replicator_testbed.spark_cluster import SparkCluster
@@ -26,6 +27,7 @@ def _is_gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.matrix
 def test_nothing_of_a_cluster_outlives_its_process() -> None:
     child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdin is not None
@@ -39,6 +41,7 @@ def test_nothing_of_a_cluster_outlives_its_process() -> None:
     wait_until(lambda: _is_gone(int(worker)) and not Path(folder).exists(), "worker and folder are gone")
 
 
+@pytest.mark.matrix
 def test_work_without_executors_ends_with_the_reason() -> None:
     """Spark itself would wait without end."""
     script = """

@@ -84,6 +84,7 @@ def start(proxy: Proxy, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.matrix
 def test_jars_that_are_in_the_cache_are_asked_of_nobody(proxy: Proxy) -> None:
     assert start(proxy) == "3 True"
     assert proxy.connections == 0

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from replicator.testing.waiting import PATIENCE
 
@@ -35,6 +36,7 @@ def test_jvm_ends_when_its_process_is_killed() -> None:
         jvm.wait(timeout=60 * PATIENCE)
 
 
+@pytest.mark.matrix
 def test_killed_jvm_is_noticed_and_started_again(tmp_path: Path) -> None:
     script = f"""
 import os, signal

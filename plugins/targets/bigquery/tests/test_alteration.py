@@ -195,6 +195,7 @@ def columns(warehouse: Warehouse, copy: Copy) -> list[str]:
     return list(copy.target._tables.columns(warehouse.names.path(copy.table.table)))
 
 
+@pytest.mark.matrix
 def test_the_table_has_exactly_the_columns_that_are_wanted(copy: Copy, warehouse: Warehouse) -> None:
     comment = 'it\'s a \\ "comment"\nwith é 🙂 and `ticks`'
     column = replace(text_column("a b", 5), comment=comment)
@@ -204,6 +205,7 @@ def test_the_table_has_exactly_the_columns_that_are_wanted(copy: Copy, warehouse
     assert copy.held() == [(1, "a", None, "x"), (2, "b", "c", None)]
 
 
+@pytest.mark.matrix
 def test_a_name_may_change_its_case(copy: Copy, warehouse: Warehouse) -> None:
     """BigQuery takes both for the same name."""
     copy.alter(evolved(copy.schema, rename={"name": "Name"}))
@@ -212,6 +214,7 @@ def test_a_name_may_change_its_case(copy: Copy, warehouse: Warehouse) -> None:
     assert copy.live() == [(1, "A", None, "x")]
 
 
+@pytest.mark.matrix
 def test_a_rename_that_makes_no_other_name_does_nothing(copy: Copy, warehouse: Warehouse) -> None:
     copy.alter(evolved(copy.schema, rename={"name": "the name"}))
     copy.alter(evolved(copy.schema, rename={"the name": "the-name"}))
@@ -219,6 +222,7 @@ def test_a_rename_that_makes_no_other_name_does_nothing(copy: Copy, warehouse: W
     assert copy.live() == as_tuples(copy.schema, [{"id": 1, "the-name": "a", "amount": copy.live()[0][2], "note": "x"}])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["Note", "note ", "_sequence_num"])
 def test_a_column_that_would_have_the_name_of_another_is_refused(copy: Copy, warehouse: Warehouse, name: str) -> None:
     schema = evolved(copy.schema, rename={"note": "note_"}) if name == "note " else copy.schema
@@ -234,6 +238,7 @@ def test_a_column_that_would_have_the_name_of_another_is_refused(copy: Copy, war
     assert copy.live() == []
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("layout", ["cluster_by", "partition_by"])
 def test_a_column_of_the_layout_is_neither_renamed_nor_dropped(
     new_warehouse: Callable[..., Warehouse], tmp_path: Path, layout: str
@@ -257,6 +262,7 @@ def test_a_column_of_the_layout_is_neither_renamed_nor_dropped(
     assert copy.held() == [(1, "a", None, "r", None)]
 
 
+@pytest.mark.matrix
 def test_text_that_becomes_json_is_refused(new_warehouse: Callable[..., Warehouse], tmp_path: Path) -> None:
     """To the source's Arrow type nothing happened; the target's would be another one."""
     copy = made(new_warehouse(tables={"shop.items": {"json_as": "json"}}), tmp_path)
@@ -281,6 +287,7 @@ def test_a_value_that_cannot_be_held_stops_the_table_before_it_is_altered(copy: 
     assert copy.restart().last_applied == 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", ["ADD COLUMN extra STRING", "DROP COLUMN note"])
 def test_a_table_that_somebody_altered_is_not_touched(copy: Copy, warehouse: Warehouse, what: str) -> None:
     warehouse.query(f"ALTER TABLE `{warehouse.names.path(copy.table.table)}` {what}")
@@ -375,6 +382,7 @@ def numbers(*columns: tuple[str, pa.DataType]) -> TableSchema:
     return replace(items_schema(), columns=(*items_schema().columns, *more))
 
 
+@pytest.mark.matrix
 def test_columns_get_wider_types_and_keep_their_values(warehouse: Warehouse, tmp_path: Path) -> None:
     schema = numbers(("small", pa.int32()), ("whole", pa.int64()), ("real", pa.float32()), ("near", pa.int16()))
     copy = made(warehouse, tmp_path, schema)
@@ -401,6 +409,7 @@ def test_columns_get_wider_types_and_keep_their_values(warehouse: Warehouse, tmp
     assert copy.live() == as_tuples(copy.schema, [more, {**more, "id": 2}])
 
 
+@pytest.mark.matrix
 def test_a_column_that_is_kept_may_have_been_widened(warehouse: Warehouse, tmp_path: Path) -> None:
     copy = made(warehouse, tmp_path, numbers(("small", pa.int32())))
     copy.apply(insert(1, item(1, "a", small=5)))
@@ -409,6 +418,7 @@ def test_a_column_that_is_kept_may_have_been_widened(warehouse: Warehouse, tmp_p
     assert copy.held() == as_tuples(copy.schema, [item(1, "a", small=Decimal(5))], with_kept=True)
 
 
+@pytest.mark.matrix
 def test_an_integer_of_the_key_is_the_same_type_in_bigquery(warehouse: Warehouse, tmp_path: Path) -> None:
     copy = made(warehouse, tmp_path, retyped(items_schema(), id=pa.int32()))
     copy.apply(insert(1, item(1, "a")))
@@ -417,6 +427,7 @@ def test_an_integer_of_the_key_is_the_same_type_in_bigquery(warehouse: Warehouse
     assert copy.live() == as_tuples(copy.schema, [item(1, "a"), item(2**40, "b")])
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("layout", ["key", "cluster_by"])
 def test_a_column_of_the_layout_gets_no_other_type(
     new_warehouse: Callable[..., Warehouse], tmp_path: Path, layout: str
@@ -465,6 +476,7 @@ def service(emulator: BigQueryEmulator) -> Iterator[Service]:
         yield service
 
 
+@pytest.mark.matrix
 def test_an_alteration_is_no_ddl_in_a_transaction_and_outlives_lost_answers(
     service: Service, new_warehouse: Callable[..., Warehouse], tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def new_copy(warehouse: Warehouse, tmp_path: Path) -> Callable[..., Copy]:
     return make
 
 
+@pytest.mark.matrix
 def test_a01_the_worked_example_of_the_design(new_copy: Callable[..., Copy]) -> None:
     copy = new_copy()
     changes = [
@@ -86,6 +87,7 @@ def test_a01_the_worked_example_of_the_design(new_copy: Callable[..., Copy]) -> 
     assert copy.live() == people((0, "Alice"), (1, "Bob"))
 
 
+@pytest.mark.matrix
 def test_a02_a_chain_of_keys_in_one_batch(new_copy: Callable[..., Copy]) -> None:
     copy = new_copy()
     copy.apply(insert(1, person(0, "alice")))
@@ -93,6 +95,7 @@ def test_a02_a_chain_of_keys_in_one_batch(new_copy: Callable[..., Copy]) -> None
     assert copy.live() == people((2, "alice"))
 
 
+@pytest.mark.matrix
 def test_a03_a_swap_of_keys(new_copy: Callable[..., Copy]) -> None:
     copy = new_copy()
     copy.apply(insert(1, person(1, "a")), insert(2, person(2, "b")))
@@ -104,6 +107,7 @@ def test_a03_a_swap_of_keys(new_copy: Callable[..., Copy]) -> None:
     assert copy.live() == people((1, "b"), (2, "a"))
 
 
+@pytest.mark.matrix
 def test_a04_a_key_that_is_used_again(new_copy: Callable[..., Copy]) -> None:
     copy = new_copy()
     copy.apply(insert(1, person(0, "alice")))
@@ -143,6 +147,7 @@ def test_a06_a_replay_stages_nothing_and_starts_no_job(
         assert len(service.sent) == before
 
 
+@pytest.mark.matrix
 def test_a07_a_snapshot_over_rows_that_are_there_doubles_none(new_copy: Callable[..., Copy]) -> None:
     copy = new_copy()
     copy.apply(insert(500, person(1, "a")), insert(501, person(2, "b")))
@@ -151,6 +156,7 @@ def test_a07_a_snapshot_over_rows_that_are_there_doubles_none(new_copy: Callable
     assert copy.restart().last_applied == 603
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("deletes", ["hard", "soft"])
 def test_a08_three_tables_side_by_side(new_copy: Callable[..., Copy], warehouse: Warehouse, deletes: str) -> None:
     copies = [new_copy(replace(PEOPLE, table=TableId("shop", f"t{n}")), deletes=deletes) for n in range(3)]
@@ -165,6 +171,7 @@ def test_a08_three_tables_side_by_side(new_copy: Callable[..., Copy], warehouse:
         assert marked == ({(0, "alice"), (1, "bob")} if deletes == "soft" else set())
 
 
+@pytest.mark.matrix
 def test_a09_truncate_keeps_the_table_and_later_inserts_work(new_copy: Callable[..., Copy]) -> None:
     copy = new_copy()
     copy.apply(insert(1, person(1)), insert(2, person(2)))
@@ -184,6 +191,7 @@ def test_a09_truncate_of_a_table_that_was_never_made_does_no_harm(
     assert copy.stored() == []
 
 
+@pytest.mark.matrix
 def test_a10_a_column_is_added(new_copy: Callable[..., Copy]) -> None:
     copy = new_copy()
     copy.apply(insert(1, person(1, "a")))
@@ -193,6 +201,7 @@ def test_a10_a_column_is_added(new_copy: Callable[..., Copy]) -> None:
     assert copy.live() == as_tuples(copy.schema, [{**person(1, "a"), "age": None}, {**person(2, "b"), "age": 7}])
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("operation", [DDLOperation.ALTER_TABLE, DDLOperation.RENAME_TABLE])
 def test_a10_a_change_that_is_not_carried_out_fails_the_table(
     new_copy: Callable[..., Copy], operation: DDLOperation
@@ -233,6 +242,7 @@ def test_a21_an_empty_source_table_is_an_empty_table(new_copy: Callable[..., Cop
     assert copy.stored() == []
 
 
+@pytest.mark.matrix
 def test_a22_tables_of_one_name_in_two_schemas_are_two_tables(new_copy: Callable[..., Copy]) -> None:
     first, second = new_copy(), new_copy(replace(PEOPLE, table=TableId("other", "people")))
     first.apply(insert(1, person(1, "first")))
@@ -243,6 +253,7 @@ def test_a22_tables_of_one_name_in_two_schemas_are_two_tables(new_copy: Callable
     assert (first.restart().last_applied, second.restart().last_applied) == (3, 2)
 
 
+@pytest.mark.matrix
 def test_a23_a_restart_continues_and_a_deleted_replicator_begins_again(
     new_copy: Callable[..., Copy], warehouse: Warehouse
 ) -> None:

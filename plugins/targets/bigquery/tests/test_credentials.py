@@ -163,6 +163,7 @@ def test_a_key_that_is_not_that_of_its_account_is_one_finding(
     assert "PRIVATE KEY" not in str(found)
 
 
+@pytest.mark.matrix
 @pytest.mark.timeout(900)
 def test_credentials_that_expire_while_it_runs_are_one_message_and_lose_nothing(
     cloud: Cloud, emulator: BigQueryEmulator, tmp_path: Path, database: ScratchDatabase

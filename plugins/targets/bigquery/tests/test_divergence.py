@@ -24,6 +24,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     shop.store.close()
 
 
+@pytest.mark.matrix
 def test_a_row_that_somebody_deleted_is_an_alarm_until_a_snapshot_is_complete(shop: Shop, warehouse: Warehouse) -> None:
     def run() -> None:
         shop.new_epoch()

@@ -85,6 +85,7 @@ def dataset(rig: Rig) -> str:
     return f"{PROJECT}.{rig.database.name}_public"
 
 
+@pytest.mark.matrix
 def test_a_shop_is_replicated_without_spark(
     rig: Rig, writer: shop.Writer, client: Client, target_tables: BigQueryTables
 ) -> None:
@@ -108,6 +109,7 @@ def test_a_shop_is_replicated_without_spark(
     assert rig.differences(target_tables) == {}, "the tables stay"
 
 
+@pytest.mark.matrix
 def test_a_worker_that_is_stopped_before_it_works_ends_at_a_clean_point(rig: Rig) -> None:
     """It is not to be missed that it was asked: a worker that starts does not listen yet."""
     assert rig.stop(rig.start()) == 0, rig.output()
@@ -178,13 +180,21 @@ def test_a_killed_supervisor_leaves_no_writer_and_the_next_one_continues(
     assert rig.differences(target_tables) == {}
 
 
-def test_tables_and_ledgers_are_dropped_on_demand(rig: Rig, client: Client) -> None:
-    rig.catch_up()
-    rig.command("delete", rig.name, "--yes", "--drop-target")
-    assert list(client.list_tables(f"{PROJECT}._{rig.database.name}")) == []
-    for table in shop.TABLES:
-        with pytest.raises(NotFound):
-            client.get_table(f"{dataset(rig)}.{table}")
+def test_a_table_is_replicated_and_dropped_with_its_ledger_on_demand(
+    tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator, client: Client, target_tables: BigQueryTables
+) -> None:
+    database.execute("CREATE TABLE a (id int PRIMARY KEY, v text)", "INSERT INTO a VALUES (1, 'x'), (2, NULL)")
+    target = emulator.block(dataset=f"{database.name}_{{namespace}}", own_dataset=f"_{database.name}")
+    rig = Rig(folder=tmp_path, database=database, tables=["a"], extra=QUICK, target=target)
+    try:
+        rig.catch_up()
+        assert rig.differences(target_tables) == {}
+        rig.command("delete", rig.name, "--yes", "--drop-target")
+    finally:
+        rig.kill()
+    assert list(client.list_tables(f"{PROJECT}._{database.name}")) == []
+    with pytest.raises(NotFound):
+        client.get_table(f"{dataset(rig)}.a")
 
 
 @pytest.mark.matrix
@@ -250,6 +260,7 @@ def test_a_table_is_recreated_on_demand_with_its_new_settings(
     assert rig.table("orders").incarnation == 2
 
 
+@pytest.mark.matrix
 def test_validate_names_what_is_missing_and_exits_with_2(rig: Rig, emulator: BigQueryEmulator) -> None:
     rig.target = emulator.block(staging=f"{{bucket: nowhere, folder: {emulator.storage}}}", create_datasets="false")
     rig.write_yaml()
@@ -300,6 +311,7 @@ def blocking(rig: Rig) -> dict[str, str]:
     return found
 
 
+@pytest.mark.matrix
 @pytest.mark.timeout(900)
 def test_each_bad_input_is_one_finding_with_its_location_and_remedy(
     small: Rig, service: Service, emulator: BigQueryEmulator, client: Client
@@ -360,6 +372,7 @@ def test_each_bad_input_is_one_finding_with_its_location_and_remedy(
     assert small.command("run", str(small.file), check=2).returncode == 2
 
 
+@pytest.mark.matrix
 @pytest.mark.timeout(800)
 def test_what_goes_wrong_while_it_runs_is_told_once_and_loses_nothing(
     small: Rig, service: Service, client: Client

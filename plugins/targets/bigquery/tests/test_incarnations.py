@@ -100,6 +100,7 @@ def built(warehouse: Warehouse) -> list[str]:
     return sorted(t.table_id.rpartition("_")[2] for t in tables if t.table_id.startswith("building_"))
 
 
+@pytest.mark.matrix
 def test_publishing_a_first_incarnation_moves_the_ledger_alone(copy: Copy, warehouse: Warehouse) -> None:
     assert copy.restart() == Claim(last_applied=2)
     assert read(warehouse) == OLD
@@ -124,6 +125,7 @@ def test_readers_have_the_older_table_until_the_new_one_is_complete(copy: Copy, 
     assert copy.audit().not_found == 0
 
 
+@pytest.mark.matrix
 def test_the_published_table_is_described_in_full(copy: Copy, warehouse: Warehouse) -> None:
     begin(copy)
     publish(copy)
@@ -143,6 +145,7 @@ def test_the_published_table_is_described_in_full(copy: Copy, warehouse: Warehou
     assert ledger["shape"] == table.labels["replicator_shape"]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("key", "is_dropped"), [("name", False), ("amount", True)])
 def test_a_table_that_is_clustered_otherwise_is_replaced(
     service: Service, new_warehouse: Callable[..., Warehouse], tmp_path: Path, key: str, is_dropped: bool
@@ -165,6 +168,7 @@ def test_a_table_that_is_clustered_otherwise_is_replaced(
     assert [r[0] for r in read(warehouse)] == [2, 3]
 
 
+@pytest.mark.matrix
 def test_a_clustering_that_bigquery_does_not_change_is_replaced(
     service: Service, new_warehouse: Callable[..., Warehouse], tmp_path: Path
 ) -> None:
@@ -177,6 +181,7 @@ def test_a_clustering_that_bigquery_does_not_change_is_replaced(
     assert (read(warehouse), refused.times) == (NEW, 0)
 
 
+@pytest.mark.matrix
 def test_a_publication_between_the_drop_and_its_replacement_is_completed(copy: Copy, warehouse: Warehouse) -> None:
     begin(copy, key=("name",))
     warehouse.client.delete_table(warehouse.names.path(copy.table.table))
@@ -185,6 +190,7 @@ def test_a_publication_between_the_drop_and_its_replacement_is_completed(copy: C
     assert read(warehouse) == NEW
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("key", [("id",), ("amount",)])
 def test_a_new_incarnation_that_was_killed_anywhere_is_completed(
     copy: Copy, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, key: tuple[str, ...]
@@ -220,6 +226,7 @@ def test_a_new_incarnation_that_was_killed_anywhere_is_completed(
     assert read(warehouse) == NEW[1:]
 
 
+@pytest.mark.matrix
 def test_an_incarnation_that_never_was_complete_is_swept_by_the_next(copy: Copy, warehouse: Warehouse) -> None:
     begin(copy)
     stale = replace(copy)
@@ -238,6 +245,7 @@ def test_an_incarnation_that_never_was_complete_is_swept_by_the_next(copy: Copy,
     assert read(warehouse) == NEW
 
 
+@pytest.mark.matrix
 def test_what_an_older_epoch_still_sends_changes_nothing(copy: Copy, warehouse: Warehouse) -> None:
     """Its ledger check has passed, and then it slept."""
     begin(copy)
@@ -256,6 +264,7 @@ def test_what_an_older_epoch_still_sends_changes_nothing(copy: Copy, warehouse: 
     assert read(warehouse) == []
 
 
+@pytest.mark.matrix
 def test_changes_of_the_table_go_where_it_is_built(copy: Copy, warehouse: Warehouse) -> None:
     begin(copy)
     before = copy.schema
@@ -273,6 +282,7 @@ def test_changes_of_the_table_go_where_it_is_built(copy: Copy, warehouse: Wareho
     assert read(warehouse) == [(5, "x", "5 EUR", "r")]
 
 
+@pytest.mark.matrix
 def test_a_dropped_table_leaves_neither_of_the_two(copy: Copy, warehouse: Warehouse) -> None:
     begin(copy)
     copy.ddl(DDLOperation.DROP_TABLE, 13)
@@ -286,6 +296,7 @@ def test_a_dropped_table_leaves_neither_of_the_two(copy: Copy, warehouse: Wareho
     assert (read(warehouse), built(warehouse)) == (NEW[:1], []), "readers had none: there is nothing to build"
 
 
+@pytest.mark.matrix
 def test_a_drop_that_was_interrupted_is_completed(copy: Copy, warehouse: Warehouse) -> None:
     begin(copy)
     warehouse.query(f"UPDATE `{warehouse.names.ledger(copy.table.table)}` SET state = 'dropping' WHERE TRUE")
@@ -294,6 +305,7 @@ def test_a_drop_that_was_interrupted_is_completed(copy: Copy, warehouse: Warehou
     assert (warehouse.exists(copy.table), built(warehouse)) == (False, [])
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_dropped", [True, False])
 def test_a_forgotten_table_leaves_nothing_that_was_built(copy: Copy, warehouse: Warehouse, is_dropped: bool) -> None:
     begin(copy)
@@ -302,6 +314,7 @@ def test_a_forgotten_table_leaves_nothing_that_was_built(copy: Copy, warehouse: 
     assert warehouse.exists(copy.table) is not is_dropped
 
 
+@pytest.mark.matrix
 def test_what_was_built_and_is_missing_fails_the_table(copy: Copy, warehouse: Warehouse) -> None:
     begin(copy)
     warehouse.client.delete_table(warehouse.names.building(copy.table))
@@ -320,6 +333,7 @@ def test_what_was_built_and_is_missing_fails_the_table(copy: Copy, warehouse: Wa
     assert read(warehouse) == NEW
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["table", "view"])
 def test_a_table_or_view_of_somebody_else_is_not_replaced(copy: Copy, warehouse: Warehouse, kind: str) -> None:
     begin(copy)
@@ -338,6 +352,7 @@ def test_a_table_or_view_of_somebody_else_is_not_replaced(copy: Copy, warehouse:
     assert copy.restart() == Claim(last_applied=12)
 
 
+@pytest.mark.matrix
 def test_a_table_that_hides_rows_is_not_replaced(copy: Copy, warehouse: Warehouse) -> None:
     path = warehouse.names.path(copy.table.table)
     policy = f"ROW ACCESS POLICY p ON `{path}`"
@@ -366,6 +381,7 @@ def resource(path: str) -> str:
     return f"/bigquery/v2/projects/{project}/datasets/{dataset}/tables/{table}"
 
 
+@pytest.mark.matrix
 def test_a_table_with_policy_tags_is_not_replaced(
     service: Service, new_warehouse: Callable[..., Warehouse], tmp_path: Path
 ) -> None:
@@ -380,6 +396,7 @@ def test_a_table_with_policy_tags_is_not_replaced(
     assert read(warehouse) == OLD
 
 
+@pytest.mark.matrix
 def test_publishing_outlives_lost_answers_and_says_the_key_again(
     service: Service, new_warehouse: Callable[..., Warehouse], tmp_path: Path
 ) -> None:
@@ -405,6 +422,7 @@ def test_publishing_outlives_lost_answers_and_says_the_key_again(
     assert copy.restart() == Claim(last_applied=20)
 
 
+@pytest.mark.matrix
 def test_a_published_table_with_other_columns_is_told(
     service: Service, new_warehouse: Callable[..., Warehouse], tmp_path: Path
 ) -> None:
@@ -422,6 +440,7 @@ def test_a_published_table_with_other_columns_is_told(
     assert (built(warehouse), copy.restart()) == (["2"], Claim(last_applied=12))
 
 
+@pytest.mark.matrix
 def test_a_ledger_that_is_missing_fails_the_table_that_is_built(copy: Copy, warehouse: Warehouse) -> None:
     """Its rows would come twice."""
     begin(copy)
@@ -435,6 +454,7 @@ def test_a_ledger_that_is_missing_fails_the_table_that_is_built(copy: Copy, ware
     assert read(warehouse) == NEW
 
 
+@pytest.mark.matrix
 def test_a_partitioned_table_stays_partitioned(new_warehouse: Callable[..., Warehouse], tmp_path: Path) -> None:
     warehouse = new_warehouse(tables={"shop.items": {"partition_by": "day", "partition_unit": "month"}})
     day = Column(name="day", type=pa.date32(), source_type="date")

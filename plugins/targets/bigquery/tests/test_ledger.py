@@ -56,6 +56,7 @@ def test_the_ledger_is_one_row_that_says_everything(copy: Copy, warehouse: Wareh
     }  # fmt: skip
 
 
+@pytest.mark.matrix
 def test_a_table_that_somebody_dropped_fails(copy: Copy, warehouse: Warehouse) -> None:
     warehouse.client.delete_table(warehouse.names.path(copy.table.table))
     with pytest.raises(TableError) as found:
@@ -80,6 +81,7 @@ def test_a_table_that_somebody_recreated_fails(copy: Copy, warehouse: Warehouse)
     assert foreign.value.code == "not_ours"
 
 
+@pytest.mark.matrix
 def test_a_table_that_is_replaced_while_we_run_fails_before_the_next_batch(copy: Copy, warehouse: Warehouse) -> None:
     path = warehouse.names.path(copy.table.table)
     before = warehouse.client.get_table(path)
@@ -94,6 +96,7 @@ def test_a_table_that_is_replaced_while_we_run_fails_before_the_next_batch(copy:
     assert copy.live() == as_tuples(copy.schema, [])
 
 
+@pytest.mark.matrix
 def test_two_tables_of_one_name_never_share_a_ledger(copy: Copy, warehouse: Warehouse) -> None:
     """The second came while the first was replicated, so that nobody compared their names before."""
     other = TableId("shop", "items")
@@ -110,6 +113,7 @@ def test_two_tables_of_one_name_never_share_a_ledger(copy: Copy, warehouse: Ware
     warehouse.client.get_table(warehouse.names.path(other))
 
 
+@pytest.mark.matrix
 def test_staging_of_two_replicators_is_apart(copy: Copy, warehouse: Warehouse) -> None:
     other = replace(copy.table, uuid="11111111-2222-3333-4444-555555555555")
     assert warehouse.names.staging(copy.table, 1, 2) != warehouse.names.staging(other, 1, 2)
@@ -136,6 +140,7 @@ def test_a_second_row_in_the_ledger_stops_everything(copy: Copy, warehouse: Ware
     assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
 
 
+@pytest.mark.matrix
 def test_a_ledger_of_a_newer_version_is_not_touched(copy: Copy, warehouse: Warehouse) -> None:
     path = warehouse.names.ledger(copy.table.table)
     warehouse.query(f"UPDATE `{path}` SET format = 5 WHERE TRUE")
@@ -144,6 +149,7 @@ def test_a_ledger_of_a_newer_version_is_not_touched(copy: Copy, warehouse: Wareh
     assert found.value.code == "newer_ledger"
 
 
+@pytest.mark.matrix
 def test_a_ledger_of_an_older_version_is_migrated(copy: Copy, warehouse: Warehouse) -> None:
     path = warehouse.names.ledger(copy.table.table)
     for column in ("source_position", "used", "batch_at_ms", "merged", "table_columns"):
@@ -156,6 +162,7 @@ def test_a_ledger_of_an_older_version_is_migrated(copy: Copy, warehouse: Warehou
     assert copy.live() == as_tuples(copy.schema, [item(1, "a"), item(2, "b")])
 
 
+@pytest.mark.matrix
 def test_the_ledger_knows_the_source_position_of_the_last_batch(copy: Copy, warehouse: Warehouse) -> None:
     position = '{"lsn":"0/16B3748","note":"it\'s"}'
     batch = write_batch(copy.folder, copy.schema, [insert(2, item(2, "b"))], skip_to=1)
@@ -165,6 +172,7 @@ def test_the_ledger_knows_the_source_position_of_the_last_batch(copy: Copy, ware
     assert warehouse.ledger(copy.table.table)["source_position"] == position
 
 
+@pytest.mark.matrix
 def test_a_table_rests_and_a_budget_counts_across_a_restart(
     new_warehouse: Callable[..., Warehouse], tmp_path: Path
 ) -> None:
@@ -199,6 +207,7 @@ def test_a_view_of_the_name_is_never_replaced(warehouse: Warehouse, tmp_path: Pa
     assert "target_occupied" in {p.code for p in target.check([schema])}
 
 
+@pytest.mark.matrix
 def test_a_foreign_table_is_replaced_on_demand(warehouse: Warehouse, tmp_path: Path) -> None:
     schema = items_schema()
     warehouse.client.create_dataset(warehouse.names.dataset(schema.table))
@@ -214,6 +223,7 @@ def test_a_foreign_table_is_replaced_on_demand(warehouse: Warehouse, tmp_path: P
     assert copy.live() == as_tuples(schema, [item(1, "a")])
 
 
+@pytest.mark.matrix
 def test_a_replicator_whose_table_was_adopted_is_shut_out(copy: Copy, warehouse: Warehouse) -> None:
     heir = replace(
         copy, table=replace(copy.table, uuid=STRANGER), target=warehouse.target(uuid=STRANGER, adopt="replace")
@@ -225,6 +235,7 @@ def test_a_replicator_whose_table_was_adopted_is_shut_out(copy: Copy, warehouse:
     assert heir.live() == []
 
 
+@pytest.mark.matrix
 def test_a_zombie_of_an_older_incarnation_cannot_drop_what_the_newer_one_made(copy: Copy, warehouse: Warehouse) -> None:
     heir = replace(copy, table=replace(copy.table, incarnation=2, epoch=2), target=warehouse.target(epoch=2))
     heir.create(5)
@@ -251,6 +262,7 @@ def test_a_crash_in_the_middle_of_a_drop_is_no_loss(copy: Copy, warehouse: Wareh
     assert copy.restart() == Claim(last_applied=2)
 
 
+@pytest.mark.matrix
 def test_upkeep_removes_what_older_processes_left_in_staging(copy: Copy, warehouse: Warehouse) -> None:
     names = warehouse.names
     assert isinstance(copy.target, BigQueryTarget)
@@ -269,6 +281,7 @@ def test_upkeep_removes_what_older_processes_left_in_staging(copy: Copy, warehou
     assert warehouse.leftovers() == []
 
 
+@pytest.mark.matrix
 def test_a_forgotten_table_keeps_its_rows(copy: Copy, warehouse: Warehouse) -> None:
     for _ in range(2):
         copy.target.forget(copy.table)

@@ -73,6 +73,7 @@ def recreated(copy: Copy) -> None:
     assert copy.live() == as_tuples(copy.schema, [row(number) for number in (1, 2, 3)])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_stopped", [False, pytest.param(True, marks=pytest.mark.matrix)])
 @pytest.mark.parametrize(
     ("actions", "said"),
@@ -108,6 +109,7 @@ def test_what_others_do_to_our_columns_stops_the_table_until_it_is_recreated(
     recreated(copy)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "action",
     [
@@ -121,6 +123,7 @@ def test_what_others_do_without_harm_is_followed(copy: Copy, warehouse: Warehous
     assert copy.live() == as_tuples(copy.schema, [row(number) for number in (1, 2, 5)])
 
 
+@pytest.mark.matrix
 def test_columns_of_ours_are_known_after_an_alteration_behind_one_of_others(copy: Copy, warehouse: Warehouse) -> None:
     path = warehouse.names.path(SCHEMA.table)
     warehouse.query(f"ALTER TABLE `{path}` ADD COLUMN mine STRING")

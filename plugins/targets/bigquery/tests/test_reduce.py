@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from plugins.targets.bigquery.tests.conftest import Warehouse
 
 
-@pytest.mark.parametrize("deletes", ["hard", "soft"])
-@pytest.mark.parametrize("lacks", [True, False], ids=["partial", "whole"])
+@pytest.mark.parametrize("deletes", ["hard", pytest.param("soft", marks=pytest.mark.matrix)])
+@pytest.mark.parametrize(
+    "lacks", [pytest.param(True, marks=pytest.mark.matrix, id="partial"), pytest.param(False, id="whole")]
+)
 def test_a_merge_reads_each_key_once(
     warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletes: str, lacks: bool
 ) -> None:

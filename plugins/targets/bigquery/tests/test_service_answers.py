@@ -71,6 +71,7 @@ def test_a_batch_takes_one_load_job_and_one_script_and_leaves_nothing(
     assert warehouse.leftovers() == []
 
 
+@pytest.mark.matrix
 def test_many_small_files_are_one_object(copy: Copy, service: Service, warehouse: Warehouse) -> None:
     changes = [insert(n, item(n, f"n{n}", note="x")) for n in range(1, 121)]
     changes += [update(n + 120, item(n, "again"), absent=["note"]) for n in range(1, 121)]
@@ -90,7 +91,8 @@ def test_many_small_files_are_one_object(copy: Copy, service: Service, warehouse
     assert warehouse.leftovers() == []
 
 
-@pytest.mark.parametrize("what", ["load", "merge"])
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("what", ["merge", "load"])
 def test_a13_a_job_whose_answer_was_lost_is_found_and_not_run_again(copy: Copy, service: Service, what: str) -> None:
     """CDAP A13, first half."""
     service.faults.append(Fault("break_after", job(f"_{what}_")))
@@ -99,6 +101,7 @@ def test_a13_a_job_whose_answer_was_lost_is_found_and_not_run_again(copy: Copy, 
     assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", ["load", "merge"])
 def test_a13_a_job_that_failed_is_followed_by_the_next_attempt(copy: Copy, service: Service, what: str) -> None:
     """CDAP A13, second half: what failed keeps its id."""
@@ -123,6 +126,7 @@ def test_a_request_that_never_arrived_is_told_apart_from_one_that_did(copy: Copy
     assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
 
 
+@pytest.mark.matrix
 def test_a_commit_that_cannot_be_looked_up_is_settled_by_the_ledger(copy: Copy, service: Service) -> None:
     service.faults += [
         Fault("break_after", job("_merge_")),
@@ -134,6 +138,7 @@ def test_a_commit_that_cannot_be_looked_up_is_settled_by_the_ledger(copy: Copy, 
     assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
 
 
+@pytest.mark.matrix
 def test_an_earlier_attempt_with_other_bounds_is_continued(copy: Copy, service: Service, warehouse: Warehouse) -> None:
     """The process died after sending; its script ends only after the next process has planned another batch."""
     late = warehouse.target()
@@ -148,6 +153,7 @@ def test_an_earlier_attempt_with_other_bounds_is_continued(copy: Copy, service: 
     assert copy.live() == as_tuples(copy.schema, [item(1, "a"), item(2, "b")])
 
 
+@pytest.mark.matrix
 def test_an_earlier_attempt_that_went_further_is_continued(copy: Copy, warehouse: Warehouse) -> None:
     late = warehouse.target()
     late.claim(copy.table)
@@ -171,6 +177,7 @@ def test_validate_finds_datasets_whose_tables_expire_or_that_are_elsewhere(copy:
     assert "dataset_missing" in found
 
 
+@pytest.mark.matrix
 def test_a_worker_of_an_older_epoch_is_fenced_by_the_script_itself(copy: Copy, warehouse: Warehouse) -> None:
     heir = warehouse.target(epoch=2)
     heir.claim(TargetTable(table=copy.table.table, uuid=UUID, incarnation=1, epoch=2))
@@ -211,6 +218,7 @@ class Late:
         self.thread.join()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("works_on", [True, False], ids=["after a batch of the heir", "after its claim"])
 def test_a_script_that_arrives_after_a_newer_epoch_has_claimed_changes_nothing(
     copy: Copy, service: Service, warehouse: Warehouse, works_on: bool
@@ -225,6 +233,7 @@ def test_a_script_that_arrives_after_a_newer_epoch_has_claimed_changes_nothing(
     assert heir.restart(epoch=3).last_applied == int(works_on)
 
 
+@pytest.mark.matrix
 def test_a_script_of_our_own_that_arrives_late_counts_once(copy: Copy, service: Service, warehouse: Warehouse) -> None:
     """A process died after sending, its successor of the same epoch claimed before the script ran."""
     heir = replace(copy, target=warehouse.target())
@@ -254,6 +263,7 @@ def test_a_script_of_our_own_that_arrives_too_late_changes_nothing(
     assert heir.live() == as_tuples(copy.schema, [item(1, "new")])
 
 
+@pytest.mark.matrix
 def test_json_is_loaded_as_text_and_parsed_in_the_script(warehouse: Warehouse, tmp_path: Path) -> None:
     schema = items_schema()
     columns = (*schema.columns[:3], replace(schema.columns[3], source_type="jsonb"))
@@ -267,6 +277,7 @@ def test_json_is_loaded_as_text_and_parsed_in_the_script(warehouse: Warehouse, t
     assert warehouse.query(f"SELECT JSON_VALUE(note, '$.x[1]') AS x FROM `{path}`") == [{"x": "2"}]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("reason", "message", "code"),
     [
@@ -310,6 +321,7 @@ TOO_DEAR: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("size", "is_append", "may_halve"),
     [("2000", False, False), ("10", False, True), ("2000", True, True)],
@@ -337,6 +349,7 @@ def test_a_script_that_is_too_dear_makes_its_table_wait_and_loses_nothing(
     assert warehouse.leftovers() == []
 
 
+@pytest.mark.matrix
 def test_what_the_status_tells_of_quotas_is_what_was_used(
     copy: Copy, service: Service, new_warehouse: Callable[..., Warehouse], warehouse: Warehouse, tmp_path: Path
 ) -> None:
@@ -370,6 +383,7 @@ def test_a_budget_that_is_used_up_makes_the_table_wait_with_the_reason(
     assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("reason", "message", "code"),
     [
@@ -402,6 +416,7 @@ def test_a_missing_right_stops_the_replicator(copy: Copy, service: Service) -> N
     assert refused.value.code == "access_denied"
 
 
+@pytest.mark.matrix
 def test_drop_and_create_do_nothing_permanent_inside_a_transaction(copy: Copy, service: Service) -> None:
     copy.ddl(DDLOperation.DROP_TABLE, 1)
     copy.ddl(DDLOperation.CREATE_TABLE, 2)
@@ -409,6 +424,7 @@ def test_drop_and_create_do_nothing_permanent_inside_a_transaction(copy: Copy, s
     assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
 
 
+@pytest.mark.matrix
 def test_chains_of_keys_are_followed_by_a_temporary_table_inside_the_transaction(copy: Copy, service: Service) -> None:
     copy.apply(insert(1, item(1, "a", "1.00", "note")))
     copy.apply(update(2, item(2, "b"), before=item(1), absent=["note", "amount"]))
@@ -426,6 +442,7 @@ def test_validate_names_what_is_missing(copy: Copy, service: Service, warehouse:
     assert "bucket_missing" in {p.code for p in warehouse.target().check([copy.schema])}
 
 
+@pytest.mark.matrix
 def test_validate_finds_that_tables_may_not_be_made_or_jobs_not_run(
     copy: Copy, service: Service, warehouse: Warehouse
 ) -> None:

@@ -332,15 +332,15 @@ def test_tables_that_run_side_by_side_are_all_counted() -> None:
     tables = [TableId("a", str(n)) for n in range(8)]
 
     def work(table: TableId) -> None:
-        for _ in range(500):
+        for _ in range(50):
             governor.used(table, load_jobs=1)
             governor.used(table, bytes_billed=3, slot_ms=2, is_batch=True)
-            governor.memory(table) if governor.usage(table).batches % 100 == 0 else None
+            governor.memory(table) if governor.usage(table).batches % 10 == 0 else None
 
     with ThreadPoolExecutor(len(tables)) as threads:
         list(threads.map(work, tables))
-    assert governor.usage() == Usage(batches=4000, load_jobs=4000, bytes_billed=12_000, slot_ms=8000)
-    assert governor.usage(tables[3]) == Usage(batches=500, load_jobs=500, bytes_billed=1500, slot_ms=1000)
+    assert governor.usage() == Usage(batches=400, load_jobs=400, bytes_billed=1200, slot_ms=800)
+    assert governor.usage(tables[3]) == Usage(batches=50, load_jobs=50, bytes_billed=150, slot_ms=100)
 
 
 def test_tables_share_what_is_left() -> None:

@@ -102,6 +102,7 @@ tables:
         return process
 
 
+@pytest.mark.matrix
 def test_random_transactions_from_mariadb_are_replicated(
     tmp_path: Path, mariadb: MysqlServer, emulator: BigQueryEmulator, client: Client
 ) -> None:

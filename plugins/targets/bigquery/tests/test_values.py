@@ -252,6 +252,7 @@ def test_every_type_comes_back_as_it_went(warehouse: Warehouse, tmp_path: Path) 
     assert copy.live() == as_tuples(schema, [expected({**EMPTY, "id": 3, **kept}), expected({**FULL, "id": 2})])
 
 
+@pytest.mark.matrix
 def test_every_type_is_told_apart_in_a_table_without_a_key(warehouse: Warehouse, tmp_path: Path) -> None:
     schema = replace(schema_of(*ALL), key=())
     copy = copy_of(warehouse, tmp_path, schema)
@@ -348,6 +349,7 @@ def test_literals_are_the_lowest_and_the_highest_value(
     assert pruning.bounds([nothing], shape.key[1]) is None
 
 
+@pytest.mark.matrix
 def test_the_source_time_is_kept_on_demand(warehouse: Warehouse, tmp_path: Path) -> None:
     schema = schema_of(column("c", pa.string()))
     copy = copy_of(warehouse, tmp_path, schema, TableOptions(source_timestamp=True))
@@ -362,6 +364,7 @@ def test_the_source_time_is_kept_on_demand(warehouse: Warehouse, tmp_path: Path)
     }
 
 
+@pytest.mark.matrix
 def test_json_is_parsed_on_demand(new_warehouse: Callable[..., Warehouse], tmp_path: Path) -> None:
     warehouse = new_warehouse(json_as="json")
     schema = schema_of(column("doc", pa.string(), "jsonb"), column("n", pa.int64()))

@@ -59,10 +59,16 @@ def making(warehouse: Warehouse, tmp_path: Path) -> Making:
     return make
 
 
-def test_every_type_and_boundary_value(making: Making) -> None:
-    schema = everything(VALUES)
+TYPES: list[str] = list(VALUES)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("part", range(8))
+def test_every_type_and_boundary_value(making: Making, part: int) -> None:
+    values = {name: VALUES[name] for name in TYPES[part::8]}
+    schema = everything(values)
     copy = making(schema)
-    rows = put(copy, boundary_rows(VALUES))
+    rows = put(copy, boundary_rows(values))
     with state_of(copy) as state:
         assert differing(state, rows, schema) == []
         # More questions of so many columns take the emulator's translator a while.
@@ -83,6 +89,7 @@ KEYS: dict[str, tuple[pa.DataType, tuple[Any, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.matrix
 def test_a_key_of_each_type(making: Making) -> None:
     """Its columns are not in the order of the table's."""
     columns = {"more": pa.string(), **{name: type_ for name, (type_, _) in KEYS.items()}}
@@ -97,7 +104,8 @@ def test_a_key_of_each_type(making: Making) -> None:
         assert_state(state, rows, schema)
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.matrix)])
+@pytest.mark.matrix
+@pytest.mark.parametrize("count", [300, 20_000])
 def test_floats_have_their_shortest_digits(making: Making, count: int) -> None:
     numbers = floats(count)
     schema = schema_of({"id": pa.int64(), "f64": pa.float64()})
@@ -141,6 +149,7 @@ def rows_of(*rows: dict[str, Any]) -> pa.RecordBatch:
     return batch_of(PLAIN, rows)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("deletes", ["hard", "soft"])
 def test_rows_that_are_deleted_are_not_there(making: Making, deletes: str) -> None:
     copy = making(PLAIN, TableOptions(deletes=deletes))
@@ -153,6 +162,7 @@ def test_rows_that_are_deleted_are_not_there(making: Making, deletes: str) -> No
         assert_rows(state, rows_of(*left), PLAIN)
 
 
+@pytest.mark.matrix
 def test_a_table_without_a_key_is_a_multiset(making: Making) -> None:
     schema = replace(PLAIN, key=())
     copy = making(schema)
@@ -161,6 +171,7 @@ def test_a_table_without_a_key_is_a_multiset(making: Making) -> None:
         assert_state(state, rows, schema)
 
 
+@pytest.mark.matrix
 def test_a_state_stays_what_it_was_while_batches_continue(making: Making, warehouse: Warehouse) -> None:
     copy = making(PLAIN)
     put(copy, [plain(1, "a"), plain(2, "b")])
@@ -175,6 +186,7 @@ def test_a_state_stays_what_it_was_while_batches_continue(making: Making, wareho
         assert_state(state, batch_of(copy.schema, [plain(1, "")]), copy.schema)
 
 
+@pytest.mark.matrix
 def test_what_others_changed_is_in_the_state(making: Making, warehouse: Warehouse) -> None:
     copy = making(PLAIN)
     put(copy, [plain(1, "a"), plain(2, "b")])
@@ -199,6 +211,7 @@ def advance(copy: Copy, sequence_num: int) -> None:
     copy.ledger = sequence_num
 
 
+@pytest.mark.matrix
 def test_each_state_between_two_movements_of_the_ledger(making: Making) -> None:
     copy = making(PLAIN)
     advance(copy, 9)
@@ -222,6 +235,7 @@ def test_each_state_between_two_movements_of_the_ledger(making: Making) -> None:
     assert "did not exist then" in refused(copy, at=-1, schema=PLAIN)
 
 
+@pytest.mark.matrix
 def test_numbers_behind_the_ledger_change_nothing(making: Making) -> None:
     copy = making(PLAIN)
     put(copy, [plain(1, "a")])
@@ -233,6 +247,7 @@ def test_numbers_behind_the_ledger_change_nothing(making: Making) -> None:
         assert_rows(state, rows_of(plain(1, "a")), PLAIN)
 
 
+@pytest.mark.matrix
 def test_a_table_that_is_not_there_cannot_be_read(making: Making, warehouse: Warehouse) -> None:
     copy = making(PLAIN)
     put(copy, [plain(1, "a")])
@@ -259,6 +274,7 @@ def test_a_column_that_is_not_what_it_should_be_cannot_be_read(making: Making) -
     assert "no column colour" in refused(copy, names={"id": "id", "name": "colour"})
 
 
+@pytest.mark.matrix
 def test_renamed_new_and_kept_columns(making: Making) -> None:
     people = schema_of({"id": pa.int64(), "name": pa.string(), "note": pa.string()})
     copy = making(people)
@@ -281,6 +297,7 @@ def test_renamed_new_and_kept_columns(making: Making) -> None:
         assert list(next(iter(found.values()))) == order_of(list(names), other)
 
 
+@pytest.mark.matrix
 def test_wider_columns(making: Making) -> None:
     copy = making(schema_of({"id": pa.int64(), "n": pa.int32(), "f": pa.int32(), "d": pa.decimal128(9, 2)}))
     put(copy, [{"id": 1, "n": 2**31 - 1, "f": 7, "d": Decimal("0.50")}])
@@ -294,6 +311,7 @@ def test_wider_columns(making: Making) -> None:
         assert_rows(state, batch_of(copy.schema, rows), copy.schema)
 
 
+@pytest.mark.matrix
 def test_an_incarnation_that_readers_do_not_have_yet(making: Making) -> None:
     copy = making(PLAIN)
     put(copy, [plain(1, "old")])
@@ -351,6 +369,7 @@ def test_decimals_in_text_and_numbers_in_lists_that_somebody_wrote(making: Makin
         assert texts[canonical.digest_of(f"{n},")] == {"id": str(n), "wide": wide, "numbers": numbers}
 
 
+@pytest.mark.matrix
 def test_lists_that_somebody_wrote(making: Making, warehouse: Warehouse) -> None:
     """What is no list of the column's type is equal to nothing."""
     types = {"days": pa.date32(), "names": pa.string(), "singles": pa.float32(), "parts": pa.binary()}
@@ -385,6 +404,7 @@ def test_lists_that_somebody_wrote(making: Making, warehouse: Warehouse) -> None
     assert texts[canonical.digest_of("2,")] == {"id": "2", **names}
 
 
+@pytest.mark.matrix
 def test_many_ids_are_asked_for_at_once(making: Making) -> None:
     copy = making(PLAIN)
     rows = put(copy, [plain(n, "a") for n in range(20)])

@@ -1,4 +1,4 @@
-"""A lake of its own for each test, on the Spark that all tests share."""
+"""A lake of its own for each test, with the Spark that all tests share, which the first starts that needs it."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ from replicator_testbed.spark import spark, spark_host  # noqa: F401 - fixtures
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from replicator.spark.session import SparkHost
+
 PEOPLE = TableSchema(
     table=TableId("public", "people"),
     columns=(
@@ -47,17 +49,22 @@ PEOPLE = TableSchema(
 class Lake:
     """Writes small batches into one table of a Delta target, and reads the table back."""
 
-    def __init__(self, session: SparkSession, folder: Path, schema: TableSchema = PEOPLE, **config: Any) -> None:
-        self.spark = session
+    def __init__(self, host: SparkHost, folder: Path, schema: TableSchema = PEOPLE, **config: Any) -> None:
+        self._host = host
         self.folder = folder
         self.schema = schema
-        # What a MERGE does is shown with Spark; `test_engine` shows that both engines make the same table.
-        self.config: dict[str, Any] = {"engine": "spark", **config}
+        self.config: dict[str, Any] = config
         self.rung: str | None = None
         self.next = 0
         self.files = 0
         self.target = self.process()
         self.table = self.owned()
+
+    @property
+    def spark(self) -> SparkSession:
+        """The shared session; it is started with the first use."""
+        session: SparkSession = self._host.session()
+        return session
 
     def process(self, uuid: str = "u-1") -> DeltaLakeTarget:
         """A target as a new process would make it."""
@@ -178,16 +185,16 @@ class Lake:
 
 
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> Lake:  # noqa: F811
+def lake(spark_host: SparkHost, tmp_path: Path) -> Lake:  # noqa: F811
     """A lake with the table `public.people` in it."""
-    lake = Lake(spark, tmp_path)
+    lake = Lake(spark_host, tmp_path)
     assert lake.target.claim(lake.table).last_applied == EMPTY_LEDGER
     lake.create()
     return lake
 
 
 @pytest.fixture
-def new_lake(spark: SparkSession, tmp_path: Path) -> Callable[..., Lake]:  # noqa: F811
+def new_lake(spark_host: SparkHost, tmp_path: Path) -> Callable[..., Lake]:  # noqa: F811
     """Makes a lake for a table of any shape, claimed and created."""
 
     def make(
@@ -197,7 +204,7 @@ def new_lake(spark: SparkSession, tmp_path: Path) -> Callable[..., Lake]:  # noq
         **config: Any,
     ) -> Lake:
         (tmp_path / folder).mkdir(exist_ok=True)
-        lake = Lake(spark, tmp_path / folder, schema, **config)
+        lake = Lake(spark_host, tmp_path / folder, schema, **config)
         lake.table = lake.owned(options=options)
         lake.target.claim(lake.table)
         lake.create()

@@ -329,7 +329,6 @@ CASES: Final = {
     ),
     "commit of others cut off": Case(
         code="target_unreadable", stop=commit_of_others_cut_off, advice=COMMIT, ways={RECREATE_WAY: recreate},
-        slow=frozenset(),
     ),
     "first commit cut off": Case(
         code="target_unreadable",

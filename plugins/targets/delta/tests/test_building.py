@@ -91,8 +91,9 @@ def old(new_lake: Callable[..., Lake]) -> Lake:
 OLD_ROWS = [(1, "a"), (2, "b")]
 
 
-@pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.matrix)])
-@pytest.mark.parametrize("deletes", ["hard", pytest.param("soft", marks=pytest.mark.matrix)])
+@pytest.mark.matrix
+@pytest.mark.parametrize("engine", ["auto", "spark"])
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
 def test_the_old_table_stays_until_the_new_one_is_whole(
     new_lake: Callable[..., Lake], engine: str, deletes: str
 ) -> None:
@@ -133,6 +134,7 @@ def test_the_old_table_stays_until_the_new_one_is_whole(
     assert lake.spark.sql(f"DESCRIBE DETAIL delta.`{lake.path}`").first()["clusteringColumns"] == ["id"]  # type: ignore[index]
 
 
+@pytest.mark.matrix
 def test_no_reader_sees_anything_between_the_two(old: Lake) -> None:
     begin(old)
     old.apply(*[old.insert(id=i, name=i, more="new") for i in range(100)])
@@ -156,6 +158,7 @@ def test_no_reader_sees_anything_between_the_two(old: Lake) -> None:
     assert found <= {(1, 2), tuple(range(100))}
 
 
+@pytest.mark.matrix
 def test_the_ledger_that_is_read_is_the_building_s(old: Lake) -> None:
     begin(old, epoch=2)
     old.apply(old.insert(id=5, name=5))
@@ -169,6 +172,7 @@ def test_the_ledger_that_is_read_is_the_building_s(old: Lake) -> None:
     assert successor.read_ledger(table) == Ledger(incarnation=1, epoch=3, last_applied=number + 1)
 
 
+@pytest.mark.matrix
 def test_upkeep_works_on_the_building_and_leaves_what_it_needs(old: Lake) -> None:
     begin(old)
     for i in range(4):
@@ -203,6 +207,7 @@ def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> Itera
     assert not waiting
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("statement", ["INSERT INTO {} VALUES (7, 'z', 0)", "DELETE FROM {} WHERE id = 1"])
 def test_others_change_the_old_table_meanwhile(old: Lake, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
     begin(old)
@@ -212,6 +217,7 @@ def test_others_change_the_old_table_meanwhile(old: Lake, monkeypatch: pytest.Mo
     assert seen(old) == [(5, 5, None)]
 
 
+@pytest.mark.matrix
 def test_a_successor_that_claims_while_files_are_shared_fences(old: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     begin(old)
     old.apply(old.insert(id=5, name=5))
@@ -223,6 +229,7 @@ def test_a_successor_that_claims_while_files_are_shared_fences(old: Lake, monkey
     assert seen(old) == [(5, 5, None)]
 
 
+@pytest.mark.matrix
 def test_a_successor_may_publish_while_files_are_shared(old: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     begin(old)
     old.apply(old.insert(id=5, name=5))
@@ -238,6 +245,7 @@ def test_a_successor_may_publish_while_files_are_shared(old: Lake, monkeypatch: 
     assert seen(old) == [(5, 5, None), (6, 6, None)]
 
 
+@pytest.mark.matrix
 def test_a_zombie_s_building_is_never_published(old: Lake) -> None:
     """It had claimed before there was a building, and makes one behind the claim of its successor."""
     old.schema, old.table = NEW, old.owned(incarnation=1)
@@ -260,6 +268,7 @@ def test_a_zombie_s_building_is_never_published(old: Lake) -> None:
     assert seen(old) == [(99, 99, None)]
 
 
+@pytest.mark.matrix
 def test_a_writer_of_the_old_incarnation_changes_nothing(old: Lake) -> None:
     zombie, table, late = old.target, old.table, old.batch([old.insert(id=9, name="zombie")])
     old.target = old.process()
@@ -280,6 +289,7 @@ def test_a_writer_of_the_old_incarnation_changes_nothing(old: Lake) -> None:
     assert seen(old) == []
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("point", ["target.files_shared", "target.swapped"])
 def test_a_crash_leaves_nothing_that_the_next_claim_does_not_remove(
     old: Lake, monkeypatch: pytest.MonkeyPatch, point: str
@@ -316,6 +326,7 @@ def test_a_building_that_is_given_up_is_removed(old: Lake) -> None:
     assert not building_of(old).parent.exists()
 
 
+@pytest.mark.matrix
 def test_no_folder_of_a_building_stays(old: Lake) -> None:
     uuid = building_of(old).parents[2]
     another = uuid.with_name("u-2") / "public"
@@ -342,6 +353,7 @@ def test_folders_stay_above_a_building_that_is_begun(tmp_path: Path, old: Lake) 
     assert list((tmp_path / "_replicator" / "building").iterdir()) == []
 
 
+@pytest.mark.matrix
 def test_what_was_dropped_or_removed_is_made_where_it_was(old: Lake) -> None:
     old.event(DDLEvent(operation=DDLOperation.DROP_TABLE, table=OLD.table))
     begin(old)
@@ -356,6 +368,7 @@ def test_what_was_dropped_or_removed_is_made_where_it_was(old: Lake) -> None:
     assert old.version() == version + 1
 
 
+@pytest.mark.matrix
 def test_a_table_that_lost_its_files_is_made_again(old: Lake) -> None:
     for path in old.path.glob("*.parquet"):
         path.unlink()
@@ -365,6 +378,7 @@ def test_a_table_that_lost_its_files_is_made_again(old: Lake) -> None:
     assert seen(old) == [(5, 5, None)]
 
 
+@pytest.mark.matrix
 def test_a_building_with_what_the_lane_does_not_know_is_published(old: Lake) -> None:
     begin(old)
     old.apply(*[old.insert(id=i, name=i) for i in range(3)])
@@ -379,6 +393,7 @@ def test_a_building_with_what_the_lane_does_not_know_is_published(old: Lake) -> 
     assert len({row[0] for row in numbers}) == 3
 
 
+@pytest.mark.matrix
 def test_a_building_is_published_whatever_its_ledger_says(old: Lake) -> None:
     begin(old)
     old.apply(old.insert(id=5, name=5))
@@ -387,6 +402,7 @@ def test_a_building_is_published_whatever_its_ledger_says(old: Lake) -> None:
     assert old.process().claim(old.table) == Claim(last_applied=old.next - 1)
 
 
+@pytest.mark.matrix
 def test_a_table_that_was_restored_to_an_older_incarnation_is_not_built_upon(old: Lake) -> None:
     version = old.version()
     begin(old)
@@ -397,6 +413,7 @@ def test_a_table_that_was_restored_to_an_older_incarnation_is_not_built_upon(old
     assert buildings(old) == []
 
 
+@pytest.mark.matrix
 def test_counts_and_others_changes_continue_behind_the_swap(old: Lake) -> None:
     position = old.target.audit(old.table, None).position
     old.schema, old.table = NEW, old.owned(incarnation=1)
@@ -436,6 +453,7 @@ def test_a_file_gets_another_name_where_there_are_no_links(tmp_path: Path, monke
     assert sorted(path.name for path in (tmp_path / "b").iterdir()) == ["c", "d"]
 
 
+@pytest.mark.matrix
 def test_the_swap_says_what_it_is(old: Lake) -> None:
     begin(old)
     old.target.publish(old.table, old.number())

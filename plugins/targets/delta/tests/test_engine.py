@@ -25,7 +25,7 @@ from replicator.plugins.kit.lake import fold, keys, work
 from replicator.plugins.kit.lake.needed import BATCH_TOO_LARGE
 from replicator.plugins.target import EngineReport, TableOptions
 from replicator.testing.waiting import wait_until
-from replicator_target_delta import engine, history, logstore, maintenance, target
+from replicator_target_delta import engine, history, logstore, maintenance, mapping, target
 from replicator_target_delta.bulk import SparkBulk
 from replicator_target_delta.config import DIRECT_ROWS
 from replicator_target_delta.engine import DIRECT, DirectTable, found_by_spark, merged_by_spark
@@ -35,7 +35,7 @@ from replicator_target_delta.lane.bulk import BulkHits
 from replicator_target_delta.lane.index import KEYS_TOO_LARGE
 from replicator_target_delta.lane.rewrite import FILES_PER_TIER
 from replicator_target_delta.maintenance import UpkeepKind
-from replicator_target_delta.tablelog import read_log
+from replicator_target_delta.tablelog import COLUMNS, read_log
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.alterations import AlteredWorkloads
 from replicator_testbed.present import present
@@ -78,21 +78,24 @@ def direct(new_lake: Callable[..., Lake]) -> Lake:
 
 
 def alternate(lake: Lake, seed: int, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random batches by either engine, with upkeep, claims and other processes between them, against a plain replay."""
+    """Random batches by either engine, with claims and other processes between them, against a plain replay.
+
+    In more than three rounds there is upkeep, too, and rows lack columns.
+    """
     rng, replay, numbers = random.Random(seed), Replay(), itertools.count(lake.next)
     possible = Workloads(seed, range(40), numbers, valid=True)
     arbitrary = Workloads(seed + 1, range(40, 80), numbers, valid=False)
     lakes = {kind: _process(lake, kind) for kind in ("auto", "spark")}
     epoch, kind, seen = 1, "", set()
     for number in range(rounds):
-        is_large = number == 3 or rng.random() < 0.3
-        has_absent = rng.random() < 0.7
+        is_large = number == 2 or (number > 0 and rng.random() < 0.3)
+        has_absent = rounds > 3 and rng.random() < 0.7
         possible._absent = arbitrary._absent = has_absent
         monkeypatch.setattr(lane, "DIRECT_ROWS_MAX", 0 if is_large else 1000)
         changes = possible.round(3) + arbitrary.round(3)
         for change in changes:
             replay.apply(change)
-        forced = {2: "spark", 3: "auto"}
+        forced = {0: "auto", 1: "spark", 2: "auto"}
         before, kind = kind, forced.get(number) or rng.choice(["auto", "auto", "auto", "spark"])
         if kind != before:
             epoch += 1
@@ -101,7 +104,7 @@ def alternate(lake: Lake, seed: int, rounds: int, monkeypatch: pytest.MonkeyPatc
         result = lakes[kind].apply_batch(lake.table, lake.batch_of(change_table(changes), has_absent=has_absent))
         assert not result.was_skipped
         seen.add(present(lakes[kind].engine(lake.table.table)).rung)
-        match rng.choice(["optimize", "purge", "vacuum", "checkpoint", "nothing", "nothing", "nothing"]):
+        match rounds > 3 and rng.choice(["optimize", "purge", "vacuum", "checkpoint", *["nothing"] * 3]):
             case "optimize":
                 lake.spark.sql(f"OPTIMIZE delta.`{lake.path}`")
             case "purge":
@@ -128,10 +131,11 @@ def _process(lake: Lake, kind: str) -> DeltaLakeTarget:
     return lake.process()
 
 
+@pytest.mark.parametrize("rounds", [3, pytest.param(7, marks=pytest.mark.matrix)])
 def test_engines_continue_behind_each_other_s_versions(
-    new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+    new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch, rounds: int
 ) -> None:
-    alternate(new_lake(SCHEMA), 1, 7, monkeypatch)
+    alternate(new_lake(SCHEMA), 1, rounds, monkeypatch)
 
 
 @pytest.mark.soak
@@ -191,6 +195,7 @@ def apply_by_every_rung(
         assert fields_of(lakes[rung]) - fields_of(first) == set()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("deletes", "has_absent"),
     [
@@ -244,6 +249,7 @@ def alter_on_every_rung(
     assert [audit.changed_by_others for audit in audits] == [[]] * 3
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("deletes", "has_absent", "rounds"),
     [
@@ -362,7 +368,8 @@ def shape_of(lake: Lake) -> dict[str, Any]:
     """What version 0 says of a table, without what is drawn by lot."""
     text = (lake.path / "_delta_log" / f"{0:020}.json").read_text()
     actions = {kind: value for line in text.splitlines() for kind, value in json.loads(line).items()}
-    fields = json.loads(actions["metaData"]["schemaString"])["fields"]
+    assert mapping.conflict(actions["metaData"]) is None
+    fields = mapping.fields_of(actions["metaData"])
     for number, field in enumerate(fields):
         text = text.replace(field["metadata"]["delta.columnMapping.physicalName"], f"column {number}")
     actions = {kind: value for line in text.splitlines() for kind, value in json.loads(line).items()}
@@ -370,6 +377,9 @@ def shape_of(lake: Lake) -> dict[str, Any]:
         actions["protocol"][name].sort()
     meta, info, ledger = actions["metaData"], actions["commitInfo"], actions["txn"]
     meta["schemaString"] = json.loads(meta["schemaString"])
+    # The first mark of each column is of its physical name.
+    marks = json.loads(meta["configuration"].pop(COLUMNS))
+    meta["columns"] = {name: mark for name, (_, mark) in marks.items()}
     if "domainMetadata" in actions:
         actions["domainMetadata"]["configuration"] = json.loads(actions["domainMetadata"]["configuration"])
     for part, name in ((meta, "id"), (meta, "createdTime"), (ledger, "lastUpdated")):
@@ -377,6 +387,7 @@ def shape_of(lake: Lake) -> dict[str, Any]:
     return actions | {"commitInfo": {name: info.get(name) for name in ("operation", "isBlindAppend", "isolationLevel")}}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("shape", "retention"), [*((shape, "7d") for shape in SHAPES), ("flag", "1h")])
 def test_a_table_is_created_as_spark_creates_it(new_lake: Callable[..., Lake], shape: str, retention: str) -> None:
     kept = {"vacuum_retention": retention}
@@ -396,6 +407,7 @@ def test_a_table_is_created_as_spark_creates_it(new_lake: Callable[..., Lake], s
     assert detail[0]["description"] == detail[1]["description"]
 
 
+@pytest.mark.matrix
 def test_somebody_who_creates_the_table_first_is_not_overwritten(
     new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -491,6 +503,7 @@ def test_what_others_commit_while_spark_finds_rows_is_found_again(bulk: Lake, mo
     assert bulk.target.audit(bulk.table, since).merged.not_found == 1
 
 
+@pytest.mark.matrix
 def test_what_others_change_while_rows_are_completed_is_what_they_are_completed_with(
     bulk: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -517,6 +530,7 @@ def test_what_others_change_while_rows_are_completed_is_what_they_are_completed_
     assert len(found - live) <= 1  # theirs, whose row is in ours by now
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("module", "limit"), [(fold, "BYTES_MAX"), (parquet, "BYTES_MAX")])
 def test_batches_of_few_but_large_rows_are_large(
     direct: Lake, monkeypatch: pytest.MonkeyPatch, module: Any, limit: str
@@ -530,6 +544,7 @@ def test_batches_of_few_but_large_rows_are_large(
     assert direct.rows() == {(1, "b", "x")}
 
 
+@pytest.mark.matrix
 def test_keys_that_do_not_fit_into_memory_are_found_by_spark(direct: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     direct.apply(*(direct.insert(id=number, name="a", note="x") for number in range(3)))
     monkeypatch.setattr(keys, "_BYTES_PER_INTEGER", 1 << 40)
@@ -570,6 +585,7 @@ def test_an_older_epoch_finds_the_newer_one_s_claim_and_leaves_nothing(
     assert [path for path in {*bulk.path.glob("**/*.parquet")} - before if pq.read_metadata(path).num_rows] == []
 
 
+@pytest.mark.matrix
 def test_large_batches_that_spark_cannot_find_are_merged(bulk: Lake) -> None:
     """A key that stands in the table twice."""
     twice = "SELECT CAST(id AS BIGINT) id, 'c' name, 'x' note, CAST(0 AS BIGINT) _sequence_num FROM VALUES (1) AS v(id)"
@@ -580,6 +596,7 @@ def test_large_batches_that_spark_cannot_find_are_merged(bulk: Lake) -> None:
     assert {row[0] for row in bulk.rows()} == {0, 2, 3, 4, 5}
 
 
+@pytest.mark.matrix
 def test_a_large_append_is_written_by_spark_for_the_lane(bulk: Lake) -> None:
     rows = [bulk.insert(id=number, name="b", note=None) for number in range(10, 13)]
     bulk.apply(*rows, has_absent=False, is_append=True)
@@ -596,6 +613,7 @@ def due_for_a_vacuum(direct: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
     return direct
 
 
+@pytest.mark.matrix
 def test_batches_are_committed_while_a_vacuum_runs(due_for_a_vacuum: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, vacuum = due_for_a_vacuum, maintenance.carry_out
     has_begun, may_end = threading.Event(), threading.Event()
@@ -620,6 +638,7 @@ def test_batches_are_committed_while_a_vacuum_runs(due_for_a_vacuum: Lake, monke
     assert lake.rows("id") == {(1,), (2,)}
 
 
+@pytest.mark.matrix
 def test_a_vacuum_that_fails_in_the_background_is_told_at_the_next_upkeep(
     due_for_a_vacuum: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -634,6 +653,7 @@ def test_a_vacuum_that_fails_in_the_background_is_told_at_the_next_upkeep(
         wait_until(lambda: lake.target.maintain(lake.table) is not None, "it is told")
 
 
+@pytest.mark.matrix
 def test_what_a_user_switches_on_sends_the_table_to_spark_and_back(direct: Lake) -> None:
     direct.apply(direct.insert(id=1, name="a", note="x"))
     alter = f"ALTER TABLE delta.`{direct.path}`"
@@ -643,6 +663,7 @@ def test_what_a_user_switches_on_sends_the_table_to_spark_and_back(direct: Lake)
     assert direct.rows() == {(1, "b", "x")}
 
 
+@pytest.mark.matrix
 def test_files_that_spark_does_not_see_are_not_written(new_lake: Callable[..., Lake], tmp_path: Path) -> None:
     """Spark's default file system shows another folder under the same name, as the host of a driver elsewhere would."""
     lake = new_lake(engine="auto")
@@ -724,6 +745,7 @@ def test_upkeep_that_fails_ends_no_batch_and_is_told_the_host(new_lake: Callable
     assert len(lake.rows()) == 5
 
 
+@pytest.mark.matrix
 def test_a_vacuum_without_retention_does_not_meet_a_rewrite(new_lake: Callable[..., Lake]) -> None:
     lake = new_lake(engine="auto", maintenance={"vacuum_every": "1m", "vacuum_retention": "0s"})
     lake.apply(*[lake.insert(id=i, name="a", note="x") for i in range(10)])

@@ -162,6 +162,7 @@ def files_of(spark: SparkSession, size: int) -> Iterator[None]:
         spark.conf.unset("spark.databricks.delta.optimize.maxFileSize")
 
 
+@pytest.mark.matrix
 def test_small_files_are_joined_although_all_were_clustered_together(new_lake: Callable[..., Lake]) -> None:
     """Delta's OPTIMIZE leaves them alone."""
     lake = new_lake(maintenance={"small_files_max": 2})
@@ -287,6 +288,7 @@ def test_purge_leaves_no_deletion_vector_and_every_row(
     assert len(lake.rows()) == 16
 
 
+@pytest.mark.matrix
 def test_purge_gives_way_to_a_commit_that_changed_its_files(
     new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +310,7 @@ def test_purge_gives_way_to_a_commit_that_changed_its_files(
     assert hidden(lake) == (1, 2)
 
 
+@pytest.mark.matrix
 def test_purge_takes_a_portion_at_a_time_the_worst_files_first(
     new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,6 +329,7 @@ def test_purge_takes_a_portion_at_a_time_the_worst_files_first(
     assert len(lake.rows()) == 26
 
 
+@pytest.mark.matrix
 def test_upkeep_leaves_every_row_where_it_was(new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch) -> None:
     small = {"small_files_max": 2, "vacuum_retention": "0s", "vacuum_every": "1h"}
     lake = new_lake(maintenance=small)

@@ -29,6 +29,7 @@ def row(name: str | None, value: float | None) -> dict[str, Any]:
     return {"name": name, "value": value}
 
 
+@pytest.mark.matrix
 def test_equal_rows_are_counted(new_lake: Callable[..., Lake]) -> None:
     lake = new_lake(SCHEMA)
     one, zero, minus, null = row("a", 1.0), row("z", 0.0), row("z", -0.0), row(None, None)

@@ -178,7 +178,7 @@ def test_what_others_do_without_harm_is_followed(
             engine,
             stopped,
             name,
-            marks=[] if (engine, stopped, name) == ("spark", False, "names exchanged") else pytest.mark.matrix,
+            marks=[] if (engine, stopped, name) == ("auto", False, "names exchanged") else pytest.mark.matrix,
         )
         for engine in ENGINES
         for stopped in (False, True)

@@ -168,6 +168,7 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:
     }.get(type_, type_)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "rung", ["L1", pytest.param("L0", marks=pytest.mark.matrix), pytest.param("L2", marks=pytest.mark.matrix)]

@@ -44,6 +44,7 @@ def test_replayed_batch_changes_nothing(lake: Lake) -> None:
     assert lake.version() == version
 
 
+@pytest.mark.matrix
 def test_claim_of_a_new_epoch_keeps_the_ledger_and_fences_the_old_one(lake: Lake) -> None:
     lake.apply(lake.insert(id=1, name="a", note="x"))
     paused = lake.target
@@ -72,6 +73,7 @@ def test_claim_of_a_new_epoch_keeps_the_ledger_and_fences_the_old_one(lake: Lake
     assert lake.rows() == {(1, "a", "x"), (2, "b", "y")}
 
 
+@pytest.mark.matrix
 def test_old_incarnation_cannot_write_into_its_replacement(lake: Lake) -> None:
     lake.apply(lake.insert(id=1, name="a", note="x"))
     paused = lake.target
@@ -103,6 +105,7 @@ def test_late_creation_by_an_older_incarnation_is_replaced(
     assert successor.claim(table).last_applied > EMPTY_LEDGER
 
 
+@pytest.mark.matrix
 def test_new_incarnation_replaces_columns_key_and_rows_in_one_commit(lake: Lake) -> None:
 
     lake.apply(lake.insert(id=1, name="a", note="x"))
@@ -125,6 +128,7 @@ def test_new_incarnation_replaces_columns_key_and_rows_in_one_commit(lake: Lake)
     assert list(detail["clusteringColumns"]) == []
 
 
+@pytest.mark.matrix
 def test_table_of_somebody_else_is_refused_unless_adopted(lake: Lake) -> None:
     lake.apply(lake.insert(id=1, name="a", note="x"))
     stranger = lake.owned(uuid="u-2")
@@ -162,6 +166,7 @@ def test_truncate_empties_and_its_replay_spares_later_rows(lake: Lake) -> None:
     assert lake.process().claim(lake.table).last_applied == lake.next - 1
 
 
+@pytest.mark.matrix
 def test_dropped_table_keeps_its_ledger_and_can_come_again(lake: Lake) -> None:
     lake.apply(lake.insert(id=1, name="a", note="x"))
     number = lake.event(DDLEvent(operation=DDLOperation.DROP_TABLE, table=lake.schema.table))
@@ -176,6 +181,7 @@ def test_dropped_table_keeps_its_ledger_and_can_come_again(lake: Lake) -> None:
     assert lake.rows() == {(2, "b", "y")}
 
 
+@pytest.mark.matrix
 def test_soft_deletes_mark_rows_and_return(new_lake: Callable[..., Lake]) -> None:
     lake = new_lake(options=SOFT)
     lake.apply(lake.insert(id=1, name="a", note="x"), lake.insert(id=2, name="b", note="y"))
@@ -192,7 +198,7 @@ def test_soft_deletes_mark_rows_and_return(new_lake: Callable[..., Lake]) -> Non
     assert (2, number) in lake.rows("id", "_sequence_num")
 
 
-@pytest.mark.parametrize("deletes", ["hard", "soft"])
+@pytest.mark.parametrize("deletes", ["hard", pytest.param("soft", marks=pytest.mark.matrix)])
 def test_completed_snapshot_removes_what_it_did_not_find(new_lake: Callable[..., Lake], deletes: str) -> None:
     lake = new_lake(options=TableOptions(deletes=deletes))
     lake.apply(lake.insert(id=1, name="gone", note=""), lake.insert(id=2, name="kept", note=""))
@@ -269,6 +275,7 @@ def test_table_made_by_an_older_epoch_behind_the_claim_is_claimed_again(lake: La
     assert lake.rows("id") == {(1,)}
 
 
+@pytest.mark.matrix
 def test_dropped_table_takes_no_changes_until_it_is_recreated(lake: Lake) -> None:
     last = lake.batch([lake.insert(id=1, name="a", note="x")])
     lake.target.apply_batch(lake.table, last)
@@ -287,6 +294,7 @@ def test_dropped_table_takes_no_changes_until_it_is_recreated(lake: Lake) -> Non
     assert lake.rows() == set()
 
 
+@pytest.mark.matrix
 def test_drop_of_an_old_holder_spares_the_files_of_the_next(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.apply(lake.insert(id=1, name="a", note="x"))
     successor, table = lake.process(), lake.owned(epoch=2, incarnation=1)
@@ -330,7 +338,8 @@ def test_changes_go_into_no_table_recreated_since_the_claim(lake: Lake, owner: s
     assert lake.rows() == set()
 
 
-def test_a_damaged_log_fails_its_table_with_hadoops_words(lake: Lake) -> None:
+def test_a_damaged_log_fails_its_table_with_hadoops_words(new_lake: Callable[..., Lake]) -> None:
+    lake = new_lake(engine="spark")
     lake.apply(lake.insert(id=1, name="a", note="x"))
     commit = lake.path / "_delta_log" / f"{lake.version():020}.json"
     assert (commit.parent / f".{commit.name}.crc").exists()
@@ -345,8 +354,9 @@ def test_a_damaged_log_fails_its_table_with_hadoops_words(lake: Lake) -> None:
 
 
 def test_a_statement_that_spark_refuses_fails_its_table_with_sparks_words(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+    new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lake = new_lake(engine="spark")
     statement = "MERGE INTO nothing t USING replicator_batch s ON t.x = s.y WHEN MATCHED THEN DELETE"
     monkeypatch.setattr("replicator_target_delta.merge.merge_statement", lambda *_, **__: statement)
     with pytest.raises(TableError) as caught:

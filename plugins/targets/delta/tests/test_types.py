@@ -71,6 +71,7 @@ SCHEMA = TableSchema(
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "absent"])
 @pytest.mark.parametrize("rung", ["L0", "L1", "L2"])
 def test_every_type_arrives_as_it_left(lake_by: Callable[..., Lake], rung: str, partial: bool) -> None:
@@ -89,7 +90,9 @@ def test_small_numbers_have_no_exponent() -> None:
 
 
 @pytest.mark.parametrize("is_append", [False, True], ids=["merged", "appended"])
-@pytest.mark.parametrize("rung", ["L0", "L1", "L2"])
+@pytest.mark.parametrize(
+    "rung", ["L1", pytest.param("L0", marks=pytest.mark.matrix), pytest.param("L2", marks=pytest.mark.matrix)]
+)
 def test_days_and_moments_before_year_1_and_after_9999_arrive_as_they_left(
     lake_by: Callable[..., Lake], rung: str, is_append: bool
 ) -> None:

@@ -291,6 +291,7 @@ KEYS: Sequence[tuple[pa.DataType, pa.DataType, Callable[[int], Any]]] = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "rung", ["L1", pytest.param("L0", marks=pytest.mark.matrix), pytest.param("L2", marks=pytest.mark.matrix)]
 )
@@ -389,6 +390,7 @@ class Killed(BaseException):
     """As `kill -9`: nothing catches it."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", ["enable", "rewrite"])
 @pytest.mark.parametrize("point", ["target.rows_filled", "target.before_put", "target.after_put"])
 def test_a_table_is_widened_once_wherever_the_process_ends(

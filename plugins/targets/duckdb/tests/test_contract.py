@@ -64,7 +64,8 @@ class Harness(TargetHarness):
 
 
 class TestDuckDBTarget(TargetContract):
-    fuzz_rounds = 2
+    fuzz_rounds = 1
+    alteration_steps = 5
 
     @pytest.fixture
     def harness(self, tmp_path: Path) -> Iterator[TargetHarness]:
@@ -72,3 +73,9 @@ class TestDuckDBTarget(TargetContract):
         yield harness
         for target in harness.targets:
             target.close()
+
+
+@pytest.mark.matrix
+class TestManyHistories(TestDuckDBTarget):
+    fuzz_rounds = 4
+    alteration_steps = TargetContract.alteration_steps
