@@ -135,7 +135,7 @@ def check(pair: Pair, judge: Judge, table: TableId, case: Case) -> None:
             plant(pair, table, column, restored)
 
 
-@pytest.mark.matrix
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", CASES)
 def test_a_difference_is_found_in_every_column_or_the_table_is_equal_in_part(pair: Pair, name: str) -> None:
     case = CASES[name]
