@@ -47,8 +47,9 @@ def assert_refused(copied: Rig) -> None:
 @pytest.mark.parametrize(
     ("shared", "target"),
     [
-        ("nothing", "duckdb"),
-        *(pytest.param(s, "bigquery", marks=pytest.mark.matrix) for s in ("journal.uri", "nothing", "home")),
+        pytest.param(shared, target, marks=pytest.mark.matrix)
+        for target in ("duckdb", "bigquery")
+        for shared in ("journal.uri", "nothing", "home")
     ],
 )
 def test_a_copied_home_is_refused_and_the_original_continues(
@@ -72,8 +73,7 @@ def test_a_copied_home_is_refused_and_the_original_continues(
     assert rig.differences(target_tables) == {}
 
 
-@pytest.mark.matrix
-@pytest.mark.parametrize("target", ["duckdb", "bigquery"])
+@pytest.mark.parametrize("target", ["duckdb", pytest.param("bigquery", marks=pytest.mark.matrix)])
 def test_a_copy_that_is_started_while_the_original_runs_is_refused(
     rig: Rig, writer: ShopWriter, target_tables: TargetTables, tmp_path: Path
 ) -> None:

@@ -68,7 +68,7 @@ DELETE = (
 @pytest.mark.parametrize(
     ("kind", "target", "points"),
     [
-        pytest.param("postgresql", "delta", DIRECT[2:], id="slice"),
+        pytest.param("postgresql", "delta", DIRECT[2:], marks=pytest.mark.matrix, id="slice"),
         *(
             pytest.param(kind, "delta", (*CAPTURE, *APPLY, *PUT, *DIRECT, *more), marks=pytest.mark.matrix, id=kind)
             for kind, more in (("postgresql", POSTGRESQL), ("mariadb", ()), ("mysql", ()), ("sqlserver", ()))

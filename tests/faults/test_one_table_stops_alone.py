@@ -46,6 +46,7 @@ def failure(rig: Rig) -> ErrorStatus | None:
     return rig.table("bad").error
 
 
+@pytest.mark.matrix  # four runs of the command; its parts are tested with capture and with the pumps
 def test_a_revoked_grant_stops_one_table_of_two_and_its_return_brings_it_back(reader: Rig) -> None:
     rig, database, target_tables = reader, reader.database, DuckDBTables(reader.duckdb)
     rig.catch_up()

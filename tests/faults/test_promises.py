@@ -13,15 +13,10 @@ from replicator.testing.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "examples" / "promises").glob("*.py"))
-FAST = {"no_blocking_lock"}
-"""Part of `make test`."""
 
 
-@pytest.mark.parametrize(
-    "script",
-    [s if s.stem in FAST else pytest.param(s, marks=pytest.mark.matrix) for s in SCRIPTS],
-    ids=lambda script: script.stem,
-)
+@pytest.mark.matrix
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_a_promise_is_kept(script: Path) -> None:
     # Without Spark, whose starts would take most of the time; by default the targets are Delta tables.
     done = subprocess.run(

@@ -18,13 +18,8 @@ def described(status: ReplicatorStatus) -> dict[str, tuple[int, object]]:
     }
 
 
-@pytest.mark.parametrize(
-    ("kind", "target"),
-    [
-        ("postgresql", "duckdb"),
-        *(pytest.param(kind, "delta", marks=pytest.mark.matrix) for kind in ("postgresql", "mysql")),
-    ],
-)
+@pytest.mark.matrix
+@pytest.mark.parametrize(("kind", "target"), [("postgresql", "duckdb"), ("postgresql", "delta"), ("mysql", "delta")])
 def test_a_table_that_is_added_starts_and_the_others_continue(
     rig: Rig, writer: ShopWriter, target_tables: TargetTables
 ) -> None:

@@ -59,7 +59,7 @@ def assert_equal(hosts: Hosts, writer: ShopWriter, target_tables: TargetTables) 
 @pytest.mark.parametrize(
     ("target", "failures"),
     [
-        ("duckdb", (Failure.KILLED,)),
+        pytest.param("duckdb", (Failure.KILLED,), marks=pytest.mark.matrix),
         *(pytest.param(target, EVERY, marks=pytest.mark.matrix) for target in ("duckdb", "bigquery", "delta")),
     ],
     ids=["killed", "duckdb", "bigquery", "delta"],

@@ -97,10 +97,16 @@ def test_both_sides_are_equal_while_rows_change(rig: Rig, writer: ShopWriter, ki
 
 @pytest.mark.parametrize(("kind", "target"), PAIRS)
 def test_what_somebody_changed_in_the_target_is_found_and_repaired(
-    rig: Rig, somebody: Somebody, target_tables: TargetTables, tmp_path: Path, kind: str
+    rig: Rig, somebody: Somebody, target_tables: TargetTables, tmp_path: Path, kind: str, target: str
 ) -> None:
     rig.may_alarm = True
-    rig.catch_up()
+    # Otherwise no worker runs: each command is one until it is done.
+    process = rig.start() if target == "duckdb" else None
+    if process:
+        rig.wait_for_status(is_streaming, process)
+        rig.settle(process)
+    else:
+        rig.catch_up()
     names = rig.database.columns("customers")
     text = next(name for name in names if name != "id" and "name" in name)
     somebody.changes("customers", f"UPDATE {{table}} SET {text} = concat({text}, ' ') WHERE id = 7")
@@ -111,7 +117,6 @@ def test_what_somebody_changed_in_the_target_is_found_and_repaired(
     if has_views:
         somebody.changes("page_views", "INSERT INTO {table} SELECT * FROM {table} LIMIT 1")
 
-    # No worker runs: the command is one until it is done.
     report = tmp_path / "report.md"
     found = verified(rig, "--report", str(report), "--show-values", check=3)
     assert found["customers"]["counts"] == {"missing": 1, "extra": 1, "different": 1}
@@ -136,7 +141,7 @@ def test_what_somebody_changed_in_the_target_is_found_and_repaired(
     assert (repaired["extra"], repaired["missing"] <= 1, repaired["different"] <= 1) == (1, True, True)
     assert not has_views or found["page_views"]["repaired"] == {"missing": 0, "extra": 1, "different": 0}
     # Another judge says so, too.
-    process = rig.start()
+    process = process or rig.start()
     rig.settle(process)
     assert rig.stop(process) == 0, rig.output()
     assert rig.differences(target_tables) == {}, kind
