@@ -276,6 +276,7 @@ def test_every_rung_continues_on_a_table_that_is_altered_for_long(new_lake: Call
     alter_on_every_rung(new_lake, options, seed, workloads=200, rounds=12, has_absent=seed % 4 < 2)
 
 
+@pytest.mark.matrix
 def test_rows_are_cleared_by_either_engine(new_lake: Callable[..., Lake]) -> None:
     """A truncation, and the end of a snapshot in place: the same rows stay, and the ledger says the same."""
     lakes = [new_lake(folder=kind, engine=kind) for kind in ("auto", "spark")]
@@ -461,6 +462,7 @@ def test_a_larger_batch_is_found_by_spark_and_the_next_ones_are_of_the_lane_s_si
     assert direct.rows() == {(0, "b", "x"), (1, "b", "x"), (2, "a", "x")}
 
 
+@pytest.mark.matrix
 def test_rows_that_lack_columns_are_put_together_in_smaller_batches(
     direct: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -481,6 +483,7 @@ def bulk(direct: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
     return direct
 
 
+@pytest.mark.matrix
 def test_what_others_commit_while_spark_finds_rows_is_found_again(bulk: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows are in another file afterwards, and two of them are not there any more."""
     find, versions = SparkBulk.find, list[int]()
@@ -757,6 +760,7 @@ def test_a_vacuum_without_retention_does_not_meet_a_rewrite(new_lake: Callable[.
     assert len(lake.rows()) == 5
 
 
+@pytest.mark.matrix
 def test_a_checkpoint_that_is_being_made_holds_no_batch_up(direct: Lake) -> None:
     """Delta keeps the lock of its log for as long as it takes to read the state."""
     direct.create()
@@ -806,6 +810,7 @@ def test_the_lane_of_a_replaced_process_changes_nothing(direct: Lake) -> None:
     assert len(list(direct.path.glob("*.parquet"))) == 2  # what the old one wrote was removed
 
 
+@pytest.mark.matrix
 def test_a_merge_of_a_replaced_process_changes_nothing_behind_the_lane(direct: Lake) -> None:
     direct.config["engine"] = "spark"
     old = direct.process()

@@ -72,6 +72,7 @@ def test_upkeep_takes_no_turn_while_a_merge_has_it() -> None:
         assert not has_turn
 
 
+@pytest.mark.matrix
 def test_vacuum_runs_beside_a_merge_unless_its_retention_is_short(
     new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
