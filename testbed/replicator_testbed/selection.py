@@ -19,7 +19,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped] 
 ROOT: Final = Path(__file__).parents[2]
 
 LAYERS: Final[Mapping[str, Sequence[str]]] = {
-    "walks": ("tests/faults/",),
+    "walks": ("tests/faults/", "plugins/targets/bigquery/tests/test_end_to_end"),
     "lake": (
         "plugins/targets/",
         "tests/integration/test_object_stores",

@@ -47,17 +47,27 @@ def merge(target: DataFrame, reduced: DataFrame, *, partial: bool) -> DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("partial", "moves"),
+    ("partial", "moves", "workloads"),
     [
-        (True, True),
-        *(pytest.param(*case, marks=pytest.mark.matrix) for case in ((True, False), (False, True), (False, False))),
+        (True, True, 150),
+        *(
+            pytest.param(*case, 1500, marks=pytest.mark.matrix)
+            for case in ((True, True), (True, False), (False, True), (False, False))
+        ),
     ],
     ids=str,
 )
-def test_folded_batches_equal_a_plain_replay(spark: SparkSession, tmp_path: Path, partial: bool, moves: bool) -> None:  # noqa: F811
+def test_folded_batches_equal_a_plain_replay(
+    spark: SparkSession,  # noqa: F811
+    tmp_path: Path,
+    partial: bool,
+    moves: bool,
+    workloads: int,
+) -> None:
     numbers = itertools.count()
-    possible = Workloads(7, range(900), numbers, valid=True, absent=partial, moves=moves)
-    arbitrary = Workloads(8, range(900, 1500), numbers, valid=False, absent=partial, moves=moves)
+    are_possible = workloads * 3 // 5
+    possible = Workloads(7, range(are_possible), numbers, valid=True, absent=partial, moves=moves)
+    arbitrary = Workloads(8, range(are_possible, workloads), numbers, valid=False, absent=partial, moves=moves)
     replay = Replay()
     state: dict[tuple[int, str], tuple[Any, ...]] = {}
     for most in (4, 14, 10):
@@ -76,7 +86,7 @@ def test_folded_batches_equal_a_plain_replay(spark: SparkSession, tmp_path: Path
         assert len(state) == len(rows)
         for change in changes:
             replay.apply(change)
-        assert {k: v for k, v in replay.rows.items() if k[0] < 900} == possible.source
+        assert {k: v for k, v in replay.rows.items() if k[0] < are_possible} == possible.source
         wanted = {k: (*v, False) for k, v in replay.rows.items()} | {k: (*v, True) for k, v in replay.graves.items()}
         wrong = [
             (k, state.get(k), wanted.get(k)) for k in state.keys() | wanted.keys() if state.get(k) != wanted.get(k)

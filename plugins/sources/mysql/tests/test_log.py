@@ -72,6 +72,10 @@ def prepare_xa(database: MysqlDatabase, name: str, *statements: str) -> None:
     with closing(database.server.connect(database.name)) as connection, connection.cursor() as cursor:
         for text in (f"XA START '{name}'", *statements, f"XA END '{name}'", f"XA PREPARE '{name}'"):
             cursor.execute(text)
+        session = connection.thread_id()
+    # Nobody else can end the transaction before the server has ended the session that prepared it.
+    here = f"SELECT id FROM information_schema.processlist WHERE id = {session}"
+    wait_until(lambda: not database.execute(here), "the session has ended")
 
 
 @pytest.fixture
@@ -589,11 +593,7 @@ def test_the_oldest_prepared_transaction_and_how_long_the_log_is_kept_are_told(
     log = open_log(each_mysql_database, "t")
     assert log.source.status().retention.oldest_open is None
     for number, name in enumerate(("first", "second")):
-        with closing(each_mysql_database.connect()) as connection, connection.cursor() as cursor:
-            for text in ("START", "END", "PREPARE"):
-                cursor.execute(f"XA {text} '{name}'")
-                if text == "START":
-                    cursor.execute(f"INSERT INTO t VALUES ({number})")
+        prepare_xa(each_mysql_database, name, f"INSERT INTO t VALUES ({number})")
     log.drain()
     oldest = log.source.status().retention.oldest_open
     assert oldest is not None

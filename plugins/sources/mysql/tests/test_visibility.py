@@ -23,7 +23,7 @@ from replicator_source_mysql.xids import xid_of_sql
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 
 READS = 300
-WAITS = 1000
+WAITS = (50, 1000)
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,9 @@ def test_reads_under_writers_of_xa_transactions_say_the_truth(
 
 
 @pytest.mark.condition("D05")
+@pytest.mark.parametrize("count", [WAITS[0], pytest.param(WAITS[1], marks=pytest.mark.matrix)])
 def test_what_stood_in_the_log_is_seen_by_every_read_behind_the_wait(
-    mariadb: MysqlServer, source_of: Callable[..., MysqlSource]
+    mariadb: MysqlServer, source_of: Callable[..., MysqlSource], count: int
 ) -> None:
     """A first snapshot waits so: what the log had before it was first read comes from nowhere else."""
     with mariadb.database() as database, closing(database.connect()) as other, other.cursor() as cursor:
@@ -180,7 +181,7 @@ def test_what_stood_in_the_log_is_seen_by_every_read_behind_the_wait(
         reader = source.open_log(source.prepare([table], is_first=True), {table: schema})
         waits: list[tuple[LogPosition, dict[int, int]]] = []
         with writers_of_xa_transactions(database):
-            for _ in range(WAITS):
+            for _ in range(count):
                 since = source.visibility()
                 assert isinstance(since, MariadbVisibility)
                 while not source.visibility().is_beyond(since):

@@ -74,6 +74,8 @@ class Lake(TargetHarness):
 
 # Those in which Spark publishes, rewrites or drops: one of each kind stays.
 @pytest.mark.matrix_for(
+    "test_equal_rows_without_a_key_are_counted",
+    "test_a_dropped_table_does_not_exist_and_can_be_made_again",
     "test_publishing_that_was_killed_anywhere_is_completed",
     "test_a_table_that_is_dropped_while_it_is_built_is_empty",
     "test_an_incarnation_that_is_given_up_leaves_nothing",
@@ -116,7 +118,6 @@ class TestDeltaLakeTarget(TargetContract):
 # Minutes of Spark: `test_engine` shows that both engines make the same table.
 @pytest.mark.matrix_except(
     "test_a_row_that_comes_back_is_no_longer_marked",
-    "test_a_snapshot_in_place_ends_with_what_it_read_and_what_came_since[hard]",
     "test_a_claim_alone_fences_the_older_epoch",
 )
 @pytest.mark.timeout(1800)

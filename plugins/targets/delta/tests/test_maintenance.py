@@ -261,7 +261,7 @@ def test_purge_leaves_no_deletion_vector_and_every_row(
     new_lake: Callable[..., Lake], schema: TableSchema, clustering: bool
 ) -> None:
     """Also where all files were clustered together, which Delta's REORG leaves as they are."""
-    lake = new_lake(schema, clustering=clustering, maintenance={"small_files_max": 2})
+    lake = new_lake(schema, engine="spark", clustering=clustering, maintenance={"small_files_max": 2})
     names = [c.name for c in schema.columns]
     fields = [schema.fields[name] for name in names]
 
