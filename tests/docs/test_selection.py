@@ -47,7 +47,7 @@ def is_whole_matrix(marks: list[ast.expr]) -> bool:
 
 def default_tests() -> set[str]:
     """Names of test functions of which at least one instance is in `make test`, as far as decorators say."""
-    found = set()
+    found: set[str] = set()
     for path in TESTS:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         marks = [

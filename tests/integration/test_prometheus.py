@@ -23,7 +23,7 @@ from replicator.model.counts import BatchCount
 from replicator.model.schema import TableId
 from replicator.service.metrics import CONTENT_TYPE, exposition
 from replicator.state import holder_id
-from replicator.state.records import AppliedRecord, ErrorRecord, Stage, TableRecord, TargetCopy
+from replicator.state.records import AppliedRecord, ErrorRecord, Segment, Stage, TableRecord, TargetCopy
 from replicator.state.store import StateStore
 from replicator.testing.waiting import wait_until
 from replicator_testbed.present import present
@@ -58,9 +58,13 @@ def store(tmp_path: Path) -> Iterator[StateStore]:
             TableRecord(table=FAILED, incarnation=1, stage=Stage.FAILED, error=error),
         ],
     )
-    record = AppliedRecord(
-        table=ORDERS, incarnation=1, rows=10, source_time=NOW - timedelta(hours=1), copy=TargetCopy.WHOLE
-    )
+    # An idle table is as fresh as the last position that was sealed.
+    hour_ago = NOW - timedelta(hours=1)
+    segment = Segment(
+        id=1, first=0, last=-1, epoch=lease.epoch, offset=None, source_time=hour_ago, ring=(), files=(), events=(), sealed_at=hour_ago,
+    )  # fmt: skip
+    store.seal("shop", lease.epoch, [segment], tables=[])
+    record = AppliedRecord(table=ORDERS, incarnation=1, rows=10, copy=TargetCopy.WHOLE)
     store.put_applied("shop", lease.epoch, [record], batch=BatchCount(rows=10, seconds=0.25))
     yield store
     store.close()

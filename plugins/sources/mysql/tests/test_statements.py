@@ -42,7 +42,7 @@ class Watched:
                 self.rows += [(c[OPERATION], tuple((c[ROW] or {}).values())) for c in changes.rows.to_pylist()]
             self.shapes += [e.schema for e in batch.ddl if e.operation is DDLOperation.ALTER_TABLE]
             self.ddl += [f"{e.operation.value} {e.table.name}" for e in batch.ddl]
-            self.errors |= {table.name: e for table, e in (batch.table_errors | batch.unlogged_errors).items()}
+            self.errors |= {table.name: e for table, e in [*batch.table_errors.items(), *batch.unlogged_errors.items()]}
             if mark in batch.marks:
                 return
         raise AssertionError("the mark did not come")

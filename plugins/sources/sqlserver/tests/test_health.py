@@ -142,7 +142,7 @@ def test_without_a_signal_table_an_attempt_says_from_its_beginning_how_old_the_l
     assert "capture_behind" in line
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.matrix
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("watched", [True], indirect=True)
 def test_an_attempt_that_begins_while_the_job_stands_still_ends_at_once(watched: Watched) -> None:

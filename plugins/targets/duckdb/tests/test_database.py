@@ -49,7 +49,8 @@ def test_a_file_that_another_process_has_open_is_waited_for_and_then_reported(tm
 def test_what_fails_in_a_transaction_leaves_nothing(tmp_path: Path) -> None:
     database = Database(tmp_path / "x.duckdb")
     with pytest.raises(ZeroDivisionError), database.transaction(TableId("shop", "items")) as connection:
-        connection.execute("CREATE TABLE replicated.main.t (a INTEGER)") and 1 / 0
+        connection.execute("CREATE TABLE replicated.main.t (a INTEGER)")
+        _ = 1 / 0
     with database.transaction(None) as connection:
         assert connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
     database.close()
