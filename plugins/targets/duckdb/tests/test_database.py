@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from duckdb import DuckDBPyConnection
 
 from replicator.model.errors import ConfigError, TargetUnavailableError
 from replicator.model.schema import TableId
@@ -48,9 +49,13 @@ def test_a_file_that_another_process_has_open_is_waited_for_and_then_reported(tm
 
 def test_what_fails_in_a_transaction_leaves_nothing(tmp_path: Path) -> None:
     database = Database(tmp_path / "x.duckdb")
-    with pytest.raises(ZeroDivisionError), database.transaction(TableId("shop", "items")) as connection:
+
+    def fail(connection: DuckDBPyConnection) -> None:
         connection.execute("CREATE TABLE replicated.main.t (a INTEGER)")
-        _ = 1 / 0
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), database.transaction(TableId("shop", "items")) as connection:
+        fail(connection)
     with database.transaction(None) as connection:
         assert connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
     database.close()
