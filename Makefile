@@ -1,6 +1,8 @@
 # The commands of a working day; .ci/run calls the same targets.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
+# Tests start hundreds of processes, each of which would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 # More for pytest, for example: make test PYTEST_ARGS="-x tests/unit"
