@@ -29,7 +29,7 @@ FILLING: Final = ("target.before_ddl", "target.rows_filled", "target.after_ddl")
 
 
 def whole(points: tuple[str, ...]) -> list[Any]:
-    """All the points, from two sources, in `make soak`: each costs the start of a Spark."""
+    """All the points, from two sources, in the matrix: each costs the start of a Spark."""
     return [pytest.param(kind, points, marks=pytest.mark.matrix, id=kind) for kind in ("postgresql", "mariadb")]
 
 

@@ -182,10 +182,12 @@ def stops_equal(rig: Rig, process: subprocess.Popen[str], target_tables: TargetT
 def test_a_cluster_replicates_and_looks_after_tables_though_an_executor_is_killed(
     cluster: SparkCluster, rig: Rig, target_tables: TargetTables
 ) -> None:
-    """Two tables, each with as few batches as show it: a writer that never rests makes a merge every few seconds.
+    """One table, with as few batches as show it: a writer that never rests makes a merge every few seconds.
 
     The changes are there before Spark is: upkeep comes when there is nothing to apply for the first time.
     """
+    rig.tables = ("customers",)
+    rig.write_yaml()
     process = rig.start()
     wait_until(lambda: rig.output().count('"snapshot_complete"') == len(rig.tables), rig.output)
     for statement in CHANGES:
@@ -194,12 +196,8 @@ def test_a_cluster_replicates_and_looks_after_tables_though_an_executor_is_kille
     cluster.kill_executor()
     rig.settle(process)
     # Upkeep comes when there is nothing else to do.
-    for table in rig.tables:
-        wait_until(
-            partial(is_purged, rig, table),
-            partial(told_of, rig, table),
-        )
-    assert "MERGE" in history(rig, "page_views")
+    wait_until(partial(is_purged, rig, "customers"), partial(told_of, rig, "customers"))
+    assert "MERGE" in history(rig, "customers")
     stops_equal(rig, process, target_tables)
 
 

@@ -18,6 +18,8 @@ ENDS_WITHIN_S = 60
 
 @pytest.mark.parametrize("target", ["spark"])
 def test_a_merge_in_flight_is_abandoned_and_applied_once(rig: Rig, target_tables: TargetTables) -> None:
+    rig.tables = ("customers",)
+    rig.write_yaml()
     process = rig.start()
     rig.wait_for_status(is_streaming, process)
     rig.settle(process)
