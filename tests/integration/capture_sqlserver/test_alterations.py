@@ -30,6 +30,7 @@ def settled(captured: Captured, running: RunningCapture) -> None:
         captured.wait_for_streaming(running)
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "moment", ["inside", *(pytest.param(m, marks=pytest.mark.matrix) for m in ("before", "behind"))]

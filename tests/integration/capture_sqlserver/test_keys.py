@@ -42,6 +42,7 @@ def plain_rows(captured: Captured, name: str, kind: str) -> Counter[tuple[Any, .
     )
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("kinds", "moment"),

@@ -208,6 +208,7 @@ def test_a_chunk_of_wide_rows_is_cut_and_what_follows_is_read_next(
 READER, PASSWORD = "reader", "Only.Reads-1"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "is_tracked", [False, pytest.param(True, marks=pytest.mark.matrix)], ids=["cdc", "change_tracking"]
 )

@@ -27,6 +27,7 @@ def late() -> Iterator[tuple[SqlServerDatabase, LateStandby]]:
         yield database, standby
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("isolation", "has_rule"),

@@ -84,6 +84,7 @@ def test_what_cascades_do_is_in_the_log(each_database: SqlServerDatabase, make: 
     assert_equal(captured, database, "child", "parent")
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D25")
 def test_what_was_changed_while_nobody_captured_is_read_again(each_database: SqlServerDatabase, make: Make) -> None:
     database = each_database

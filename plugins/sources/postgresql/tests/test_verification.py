@@ -306,6 +306,7 @@ def test_every_type_that_can_be_a_key_has_its_key_text(types: ScratchDatabase, s
         assert len(verify(source, name)) >= 1
 
 
+@pytest.mark.matrix
 def test_random_floats_have_their_shortest_digits(any_database: ScratchDatabase, source: PostgresqlSource) -> None:
     """Python's `repr` is the other side: bit patterns, decimals, integers beyond 2^53, all powers of two."""
     rng = random.Random(17)
@@ -332,6 +333,7 @@ def test_random_floats_have_their_shortest_digits(any_database: ScratchDatabase,
     assert len(rows) == len(floats) >= 150_000
 
 
+@pytest.mark.matrix
 def test_random_decimals_and_moments(any_database: ScratchDatabase, source: PostgresqlSource) -> None:
     rng = random.Random(18)
     any_database.execute(

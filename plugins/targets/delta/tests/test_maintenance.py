@@ -248,6 +248,7 @@ def hidden(lake: Lake) -> tuple[int, int]:
     return found.vectors, found.deleted_rows
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("schema", "clustering"),
     [

@@ -276,6 +276,7 @@ def test_what_others_changed_behind_the_barrier_is_in_the_state(lake_by: Callabl
         assert_state(state, plain((1, "a", None), (2, "z", None)), PLAIN)
 
 
+@pytest.mark.matrix
 def test_a_decimal_in_text_that_is_none_is_equal_to_nothing(lake_by: Callable[..., Lake]) -> None:
     """Also an empty one: NULL has no text."""
     schema = schema_of({"id": pa.int64(), "wide": D65, "whole": pa.decimal256(60, 0)})
@@ -383,6 +384,7 @@ def test_an_empty_table(lake_by: Callable[..., Lake]) -> None:
         assert state.texts([]) == {}
 
 
+@pytest.mark.matrix
 def test_a_table_without_a_key_is_a_multiset(lake_by: Callable[..., Lake]) -> None:
     schema = replace(PLAIN, key=(), columns=tuple(replace(column, nullable=True) for column in PLAIN.columns))
     lake = lake_by("L0", schema)

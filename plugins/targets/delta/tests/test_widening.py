@@ -209,6 +209,7 @@ def test_the_log_says_what_spark_s_own_statement_says(new_lake: Callable[..., La
     assert ours.properties["delta.enableTypeWidening"] == spark_s.properties["delta.enableTypeWidening"]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.matrix)])
 def test_rows_of_before_and_behind_are_read_in_the_wider_type(new_lake: Callable[..., Lake], engine: str) -> None:
     lake = new_lake(NARROW, engine=engine)
@@ -245,6 +246,7 @@ def test_rows_of_before_and_behind_are_read_in_the_wider_type(new_lake: Callable
     assert lake.target.audit(lake.table, None).changed_by_others == []
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.matrix)])
 def test_with_rewrite_every_reader_continues(new_lake: Callable[..., Lake], engine: str) -> None:
     lake = new_lake(NARROW, TableOptions(deletes="soft"), engine=engine, type_widening="rewrite")
