@@ -231,7 +231,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     ends = time.monotonic() + chosen.seconds if chosen.seconds is not None else None
     total = Outcome.read(chosen.after.read_text(errors="replace")) if chosen.after else Outcome()
-    commit, red, unreached = git("rev-parse", "HEAD"), [], []
+    # CI writes no record, and its copy may be no repository.
+    commit = "" if chosen.recorded else git("rev-parse", "HEAD")
+    red: list[str] = []
+    unreached: list[str] = []
     for part in left:
         remaining = None if ends is None else ends - time.monotonic()
         outcome, is_green = (
