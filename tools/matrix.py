@@ -197,7 +197,11 @@ def run(part: str, *, within_s: float | None) -> tuple[Outcome, bool | None]:
         except subprocess.TimeoutExpired:
             # Its servers and workers end with it; pytest's own handling of an interrupt removes them.
             os.killpg(process.pid, signal.SIGINT)
-            process.wait(60)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
             return Outcome(), None
     return Outcome.read(log.read_text(errors="replace")), code in {0, NO_TESTS}
 

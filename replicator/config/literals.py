@@ -26,14 +26,20 @@ _CAPABILITY: Final = re.compile(
     re.IGNORECASE,
 )
 _ASSIGNED: Final = re.compile(r"(?:^|[\s?&;,])-{0,2}D?([\w.-]+)=([^\s&;,]+)")
-_HEADER: Final = re.compile(r"(?:authorization|cookie|[\w-]*(?:api-?key|-key|token|secret))\s*:\s*\S", re.IGNORECASE)
+_HEADER: Final = re.compile(
+    r"(?:^(?:-H)?|[\s\"'=])(?:[\w-]*authorization|cookie|x-[\w-]*key|[\w-]*(?:(?:api|access|private)-?key|token|secret))\s*:\s*\S",
+    re.IGNORECASE,
+)
 _MEMBER: Final = re.compile(r"""["']([\w.-]+)["']\s*:\s*["']([^"']+)["']""")
 _FLAG: Final = re.compile(r"--?([\w.-]+)")
 # curl's and wget's way to say who calls.
 _USER_FLAG: Final = re.compile(r"-u|--(?:proxy-)?user")
-_PAIR: Final = re.compile(r"[^\s:]*:\S+")
+# Not the numbers of a user and a group.
+_PAIR: Final = re.compile(r"(?!\d+:\d+$)[^\s:]*:\S+")
 # Keys of Spark's file systems, and signatures in place of keys.
 _KEY_OF_STORAGE: Final = re.compile(r"encryption[.-]key$|\.azure\.sas\.", re.IGNORECASE)
+# Names a key that the cloud keeps, and is none.
+_KEY_ID: Final = re.compile(r"(?:arn:|alias/)\S+")
 # What is named after a secret, and is none: classes, paths, numbers, switches.
 _ABOUT: Final = re.compile(
     r"(?:providers?|types?|class|factory|files?|paths?|alias|aliases|location|dir|enabled|required|length|bits|bitlength|url|uri|"
@@ -94,7 +100,8 @@ def _of_command(path: Path, words: Sequence[Any]) -> Iterator[tuple[Path, str]]:
 
 def _is_secret(name: str, value: str) -> bool:
     is_about = _ABOUT.search(name) is not None or _NO_SECRET.fullmatch(value.strip()) is not None
-    is_named_so = is_sensitive_name(name) or _KEY_OF_STORAGE.search(name) is not None
+    is_key = _KEY_OF_STORAGE.search(name) is not None and _KEY_ID.fullmatch(value) is None
+    is_named_so = is_sensitive_name(name) or is_key
     return bool(value.strip()) and not value.startswith(("-", "/")) and is_named_so and not is_about
 
 

@@ -98,6 +98,8 @@ def test_a_secret_that_is_written_out_is_refused_with_its_path(block: dict[str, 
         argv(
             "-u", "me", "-p", "-plain", "Content-Type: application/json", '{"team": "data"}', "https://h/?team=x&zip=1"
         ),
+        spark(spark__hadoop__fs__s3a__encryption__key="arn:aws:kms:us-west-2:360379543683:key/071a86ff"),
+        argv("docker", "run", "-u", "1000:1000", "Idempotency-Key: 7", "http://auth-token:5000/"),
         argv("--team", "data", "--token-file", "/etc/token", "me@example.org", "--password", "-v"),
     ],
 )
