@@ -161,11 +161,12 @@ class Guard:
     async def _admit(self, scope: Scope) -> str:
         """Who asks; raises RequestError if it may not."""
         headers = Headers(scope=scope)
-        address = origin(str(scope["client"][0])) if scope.get("client") else "local"
+        address = str(scope["client"][0]) if scope.get("client") else "local"
+        client = origin(address)
         check_head(scope)
         if scope["path"] in PUBLIC:
             # A bucket of its own: a caller that asks too often at the same address must not fail the probes.
-            self._count(f"probe:{address}")
+            self._count(f"probe:{client}")
             return address
         check_host(headers.get("host", ""), self._listening.allowed_hosts)
         check_origin(scope["method"], scope["path"], headers)
@@ -173,7 +174,7 @@ class Guard:
         is_cookie = given is None and is_page(scope["path"])
         if is_cookie:
             given = _cookie(headers)
-        caller = await self._identified(given, address)
+        caller = await self._identified(given, client)
         name = caller.name if caller else address
         if has_no_token(scope["path"]):
             return name
@@ -186,20 +187,20 @@ class Guard:
             grant(scope, Rights(allowed=None if self._listening.needs_token else LOCAL))
         return name
 
-    async def _identified(self, given: str | None, address: str) -> Caller | None:
+    async def _identified(self, given: str | None, client: str) -> Caller | None:
         """Whose token that is. The request is counted before the state store is asked, so that guessing tokens costs it little.
 
         It counts for its token if that was valid when it was last used, else for the address. So a caller that guesses uses up the
         requests of its address, not those of the callers that a proxy has given the same address.
         """
         if given is None:
-            self._count(address)
+            self._count(client)
             return None
         key = digest(given)
         known = self._known.pop(key, None)
         if known is not None:
             self._known[key] = known
-        self._count(address if known is None else f"token:{known}")
+        self._count(client if known is None else f"token:{known}")
         caller = await self._identify(given)
         if caller is None:
             self._known.pop(key, None)
