@@ -235,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     ends = time.monotonic() + chosen.seconds if chosen.seconds is not None else None
     total = Outcome.read(chosen.after.read_text(errors="replace")) if chosen.after else Outcome()
-    # CI writes no record, and its copy may be no repository.
+    # CI writes no record, and may run outside of a repository.
     commit = "" if chosen.recorded else git("rev-parse", "HEAD")
     red: list[str] = []
     unreached: list[str] = []
