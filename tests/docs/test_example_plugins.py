@@ -29,6 +29,7 @@ def test_an_example_is_read_in_one_sitting(folder: Path) -> None:
     assert sum(lines.values()) < LINES_MAX, lines
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("folder", examples(), ids=lambda folder: folder.name)
 def test_an_installed_example_is_found_by_its_entry_point(folder: Path, tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target"]

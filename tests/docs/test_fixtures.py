@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("tests", "plugins/*/*/tests", "examples/plugins/*/tests", "testbed/replicator_testbed", "replicator/testing")
 
 
-def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+@functools.cache
+def functions() -> Sequence[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Every function of tests and of what they are made of, with its location."""
+    return tuple(_functions())
+
+
+def _functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     for folder in (folder for pattern in FOLDERS for folder in sorted(ROOT.glob(pattern))):
         for path in sorted(folder.rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                    yield f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}", node
+            for node in _defined(ast.parse(path.read_text(encoding="utf-8"))):
+                yield f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}", node
+
+
+def _defined(outer: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Functions at any depth; expressions have none."""
+    for node in ast.iter_child_nodes(outer):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+        if isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from _defined(node)
 
 
 def is_fixture(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any("fixture" in ast.unparse(decorator) for decorator in function.decorator_list)
+    named = [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
+    return any("fixture" in ast.unparse(decorator) for decorator in named)
 
 
 def is_any(annotation: ast.expr | None) -> bool:
@@ -40,7 +55,7 @@ def test_no_fixture_is_typed_any() -> None:
 
 
 def test_nobody_asks_for_a_fixture_as_any() -> None:
-    found = list(functions())
+    found = functions()
     fixtures = {function.name for _, function in found if is_fixture(function)}
     askers = [(where, f) for where, f in found if is_fixture(f) or f.name.startswith("test_")]
     assert [

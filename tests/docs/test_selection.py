@@ -94,6 +94,7 @@ def test_a_sample_is_spread_and_always_the_same() -> None:
     assert len(chosen(462, 40)) == 40
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("marks", "wanted"),
     [("not matrix", ["test_one[0]", "test_one[9]", "test_two"]), ("matrix", [f"test_one[{n}]" for n in range(1, 9)])],

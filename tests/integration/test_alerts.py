@@ -84,6 +84,7 @@ def nothing_more(receiver: Receiver) -> None:
         receiver.received.get_nowait()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("point", ["alerts.stored", "alerts.delivered"])
 def test_a_sender_that_is_killed_loses_no_alert_and_sends_none_under_another_id(
     point: str, tmp_path: Path, store: StateStore, receiver: Receiver
@@ -102,6 +103,7 @@ def test_a_sender_that_is_killed_loses_no_alert_and_sends_none_under_another_id(
     nothing_more(receiver)
 
 
+@pytest.mark.matrix
 def test_serve_sends_alerts_and_starts_their_process_again(
     tmp_path: Path, store: StateStore, receiver: Receiver
 ) -> None:
@@ -135,6 +137,7 @@ def test_serve_sends_alerts_and_starts_their_process_again(
     nothing_more(receiver)
 
 
+@pytest.mark.matrix
 def test_a_watcher_on_its_own_notices_that_no_worker_runs(
     tmp_path: Path, store: StateStore, receiver: Receiver
 ) -> None:

@@ -90,6 +90,7 @@ def bench(postgres: PostgresServer, database: ScratchDatabase, tmp_path: Path) -
     database.execute(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("spoil", "fix", "codes"),
@@ -178,6 +179,7 @@ def test_a_publication_that_leaves_out_deletes_stops_the_capture(bench: Bench) -
     assert "SET (publish = " in (stopped.value.action or "")
 
 
+@pytest.mark.matrix
 def test_its_own_slot_and_connections_stop_no_capture(bench: Bench) -> None:
     """Every connection for a reader of the log is taken, and every slot."""
     free = bench.database.execute(

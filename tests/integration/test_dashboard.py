@@ -230,6 +230,7 @@ def is_stale(page: WebElement) -> bool:
     return False
 
 
+@pytest.mark.matrix
 def test_the_fleet_shows_the_worst_first_with_its_reason(browser: Chrome, server: RestServer) -> None:
     browser.get(url(server, "/"))
     assert heading(browser) == "1 of 3 needs attention"
@@ -324,6 +325,7 @@ def test_a_page_is_refreshed_where_it_stands(browser: Chrome, server: RestServer
     store.set_desired("billing", Desired.RUNNING)
 
 
+@pytest.mark.matrix
 def test_pausing_and_resuming_with_the_keyboard(browser: Chrome, server: RestServer, store: StateStore) -> None:
     browser.get(url(server, "/replicators/billing"))
     with leaving(browser):

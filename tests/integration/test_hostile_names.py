@@ -227,6 +227,7 @@ SOME = [
 ]
 
 
+@pytest.mark.matrix
 def test_postgresql_tells_hostile_names_as_they_are(
     database: ScratchDatabase, postgres_of: Callable[[Sequence[TableId]], Captured]
 ) -> None:

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.runtime.watch_process import LOOK_VARIABLE
@@ -44,6 +45,7 @@ def watching(home: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command("alert", "watch"), env=environ, text=True)
 
 
+@pytest.mark.matrix
 def test_a_process_that_is_killed_says_nothing_twice(tmp_path: Path) -> None:
     file = tmp_path / "lineage.ndjson"
     store = StateStore(f"sqlite:///{tmp_path}/state.db")

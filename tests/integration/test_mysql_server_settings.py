@@ -61,6 +61,7 @@ def write(database: MysqlDatabase, stop: threading.Event, seed: int) -> None:
                     raise
 
 
+@pytest.mark.matrix
 def test_names_in_any_case_are_those_that_the_server_stores(lower_case: MysqlDatabase, make_mysql: Make) -> None:
     database = lower_case
     for table in ("Orders", "ITEMS"):

@@ -134,6 +134,7 @@ def test_an_upload_that_is_killed_half_way_is_not_there(uri: str) -> None:
     assert JournalFolder(uri).sizes() == {}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("point", "is_sealed"),
     [

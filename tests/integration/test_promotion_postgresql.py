@@ -278,6 +278,7 @@ def give_the_standby_the_slot(pair: Pair, captured: Captured, running: RunningCa
     captured.catch_up(running)
 
 
+@pytest.mark.matrix
 def test_a_promoted_standby_that_has_the_slot_is_followed(make: Make) -> None:
     with with_a_failover_slot() as pair:
         captured = make(pair, slot="ours", publication="ours")

@@ -88,6 +88,7 @@ def still(document: object) -> object:
     return document
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("path", "arguments"),
@@ -439,6 +440,7 @@ def test_another_address_needs_tls_and_a_token_that_is_valid_until_it_is_revoked
         assert token not in "".join(server.lines)
 
 
+@pytest.mark.matrix
 def test_behind_a_proxy_every_request_needs_a_token(home: Path) -> None:
     token = token_of(home, "proxied", "--scope", "operate", "--expires", "90d")
     with serving(home, "--behind-proxy") as server:
@@ -465,6 +467,7 @@ def replicator(home: Path, *arguments: str) -> str:
     )
 
 
+@pytest.mark.matrix
 def test_a_certificate_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     (tmp_path / "none.pem").write_text("no certificate", encoding="utf-8")
     file = str(tmp_path / "none.pem")
@@ -495,6 +498,7 @@ def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
         assert refusal(tmp_path, f"127.0.0.1:{taken.getsockname()[1]}") == (2, "cannot_listen")
 
 
+@pytest.mark.matrix
 def test_without_the_extra_it_is_refused(tmp_path: Path) -> None:
     hidden = tmp_path / "sitecustomize.py"
     hidden.write_text("import sys\nsys.modules['fastapi'] = None\n", encoding="utf-8")

@@ -114,6 +114,7 @@ def shop(database: ScratchDatabase, tmp_path: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("media_type", [YAML, JSON])
 def test_everything_that_is_wrong_with_a_file_is_answered_with_its_line_and_setting(api: Api, media_type: str) -> None:
     document = {"name": "Shop!", "source": {"type": "postgresql", "hots": "x"}, "target": {"type": "none"}}
@@ -135,6 +136,7 @@ def test_everything_that_is_wrong_with_a_file_is_answered_with_its_line_and_sett
     )
 
 
+@pytest.mark.matrix
 def test_what_source_and_target_say_is_found_and_nothing_is_stored(api: Api, tmp_path: Path) -> None:
     answer = api.validate(written(away(tmp_path)))
     assert answer.status_code == 200
@@ -147,6 +149,7 @@ def test_what_source_and_target_say_is_found_and_nothing_is_stored(api: Api, tmp
     assert api.stored() is None
 
 
+@pytest.mark.matrix
 def test_a_new_file_starts_the_same_changes_nothing_and_a_changed_one_is_reloaded(
     api: Api, shop: dict[str, Any]
 ) -> None:
@@ -179,6 +182,7 @@ def test_a_new_file_starts_the_same_changes_nothing_and_a_changed_one_is_reloade
     assert api.put(written(shop)).status_code == 409
 
 
+@pytest.mark.matrix
 def test_json_is_stored_as_yaml_and_is_the_same_file_again(api: Api, shop: dict[str, Any]) -> None:
     body = json.dumps({**shop, "name": "shop"}, indent="\t")
     assert api.put(body, media_type=JSON).status_code == 201
@@ -188,6 +192,7 @@ def test_json_is_stored_as_yaml_and_is_the_same_file_again(api: Api, shop: dict[
     assert api.put(body, media_type=JSON).json()["changed"] == []
 
 
+@pytest.mark.matrix
 def test_a_name_in_the_path_that_is_not_that_of_the_file_is_refused(api: Api, shop: dict[str, Any]) -> None:
     answer = api.put(written(shop), name="other")
     assert (answer.status_code, answer.json()["code"]) == (422, "name_differs")
@@ -195,6 +200,7 @@ def test_a_name_in_the_path_that_is_not_that_of_the_file_is_refused(api: Api, sh
     assert (api.stored(), api.stored("other")) == (None, None)
 
 
+@pytest.mark.matrix
 def test_of_two_callers_at_the_same_time_one_starts_it_and_both_are_answered(api: Api, shop: dict[str, Any]) -> None:
     async def both() -> list[httpx.Response]:
         return await asyncio.gather(*(api.one("PUT", "/replicators/shop", written(shop)) for _ in range(2)))
@@ -240,6 +246,7 @@ def test_a_page_of_another_site_is_refused(
         assert answer.json()["action"] == "Send the header Content-Type: application/json or application/yaml."
 
 
+@pytest.mark.matrix
 def test_an_alias_bomb_and_ten_megabytes_are_refused(api: Api) -> None:
     levels = [f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join([f'*{chr(97 + i)}'] * 10)}]" for i in range(8)]
     bomb = api.put("\n".join(["a: &a [x, x, x, x, x, x, x, x, x, x]", *levels]))
@@ -264,6 +271,7 @@ def post_form(api: Api, scope: Scope | None, fields: Mapping[str, str], **header
     return asyncio.run(one())
 
 
+@pytest.mark.matrix
 def test_the_page_starts_a_new_replicator_and_changes_none_that_is_there(api: Api, shop: dict[str, Any]) -> None:
     fields = {"plugin.source": "postgresql", "plugin.target": "delta", "name": "shop", "do": "start"}
     for block in ("source", "target"):

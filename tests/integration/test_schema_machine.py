@@ -197,6 +197,7 @@ def _in_digits(value: Any) -> Any:
     return value.normalize() if isinstance(value, Decimal) else value
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("seed", "steps"), [(0, STEPS // 2), *(pytest.param(seed, STEPS, marks=pytest.mark.matrix) for seed in range(FEW))]
 )

@@ -161,6 +161,7 @@ def test_a_server_that_cannot_be_reached_is_a_finding(database: ScratchDatabase,
     assert (found["totals"], found["tables"], found["sample"]) == (None, [], None)
 
 
+@pytest.mark.matrix
 def test_a_limit_of_the_log_is_compared_with_its_growth(plan: Plan) -> None:
     settings = {"max_slot_wal_keep_size": "64MB"}
     with PostgresServer.distribution(settings=settings) as server, server.database() as database:

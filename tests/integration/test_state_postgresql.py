@@ -241,6 +241,7 @@ def test_the_clock_is_the_servers(store: StateStore, database: ScratchDatabase) 
     assert before <= found <= after
 
 
+@pytest.mark.matrix
 def test_processes_that_come_at_once_make_one_store_and_one_holder(url: str) -> None:
     children = [
         subprocess.Popen(

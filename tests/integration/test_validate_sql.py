@@ -79,6 +79,7 @@ def run_as_superuser(database: ScratchDatabase, script: str) -> None:
     assert done.returncode == 0, f"{done.stderr}\n{script}"
 
 
+@pytest.mark.matrix
 def test_a_role_that_may_nothing_may_everything_after_the_script(
     database: ScratchDatabase, role: str, open_rig: Open
 ) -> None:
@@ -108,6 +109,7 @@ def test_a_role_that_may_nothing_may_everything_after_the_script(
     )
 
 
+@pytest.mark.matrix
 def test_a_publication_and_a_slot_of_the_users_are_made_and_completed_by_the_script(
     database: ScratchDatabase, role: str, open_rig: Open
 ) -> None:

@@ -246,6 +246,7 @@ def test_what_happens_amid_a_verification_is_no_difference(tracked: Tracked, ste
     assert tracked.captured.store.barriers(NAME) == []
 
 
+@pytest.mark.matrix
 def test_a_snapshot_that_begins_and_ends_amid_a_comparison_is_no_difference(tracked: Tracked) -> None:
     """What the log had lost comes by the snapshot, behind the barrier that tells which rows had moved."""
     with tracked.running() as (capture, judge):

@@ -176,7 +176,7 @@ def _plant_faults(world: World, target: MemoryTarget, monkeypatch: pytest.Monkey
             target.faults.script(f"{action}{call}", *actions)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(15))
 def test_killed_anywhere_every_copy_ends_equal(
     make_world: Callable[[int], World], monkeypatch: pytest.MonkeyPatch, seed: int
@@ -199,7 +199,7 @@ def test_killed_anywhere_every_copy_ends_equal(
     assert all(p.last_applied == p.highest and p.is_complete for p in apply.progress().values())
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(300, 304))
 def test_threads_next_to_each_other_end_equal_too(
     make_world: Callable[[int], World], monkeypatch: pytest.MonkeyPatch, seed: int

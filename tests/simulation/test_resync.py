@@ -206,6 +206,7 @@ def test_what_differs_is_found_in_every_range_before_the_first_key_and_behind_th
     assert progress(pair, KEYED).rows == len(updated) + len(deleted) + len(inserted) + 2 * len(moved)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("table", "rows_max"), [(KEYLESS, 100), (KEYED, 6)], ids=["keyless", "too_many"])
 def test_tables_without_a_key_and_those_that_differ_too_much_get_a_snapshot(
     filled: Pair, table: TableId, rows_max: int
@@ -293,6 +294,7 @@ class Away(MemorySource):
         raise SourceUnavailableError("it is away", code="source_unavailable", table=str(schema.table))
 
 
+@pytest.mark.matrix
 def test_a_table_that_cannot_be_compared_is_tried_again_and_read_as_a_whole_in_the_end(filled: Pair) -> None:
     pair = filled
     change_in_the_gap(pair, KEYED)

@@ -241,7 +241,7 @@ def exchange(stored: StoredTable) -> None:
     first.values, second.values = {**first.values, "a": "1"}, {**second.values, "a": "1"}
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("table", [KEYED, KEYLESS], ids=["keyed", "keyless"])
 @pytest.mark.parametrize(
     ("act", "keyed", "keyless"),
@@ -286,6 +286,7 @@ def test_a_row_that_is_there_three_times_is_described_once(pair: Pair, table: Ta
         assert not verdict.is_truncated
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("table", [KEYED, KEYLESS], ids=["keyed", "keyless"])
 def test_rows_are_repaired_while_both_sides_move(pair: Pair, table: TableId) -> None:
     stop = threading.Event()

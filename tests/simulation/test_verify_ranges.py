@@ -91,6 +91,7 @@ def double(id_: int) -> Callable[[StoredTable], None]:
 
 
 # Ranges of ten rows end at 100, 200, … 900; the last has those up to 990.
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("act", "counts"),
     [
@@ -138,6 +139,7 @@ def test_a_table_without_a_key_is_compared_in_one(pair: Pair) -> None:
         assert (found.result, found.ranges, found.rows_source) == (Result.EQUAL, 1, 99)
 
 
+@pytest.mark.matrix
 def test_rows_that_move_between_ranges_are_never_told_to_differ(pair: Pair) -> None:
     stop, draw, pair.inserted = threading.Event(), random.Random(7), 100_000
 
@@ -256,6 +258,7 @@ def keep_all(_: RangeRecord) -> bool:
     return True
 
 
+@pytest.mark.matrix
 def test_a_command_leaves_out_what_another_one_has_proven_only_if_asked(pair: Pair) -> None:
     with pair.running() as (capture, judge):
         fill(pair, capture, judge)
@@ -329,6 +332,7 @@ def test_a_row_that_cannot_be_found_by_its_key_is_not_told_to_be_repaired(pair: 
         assert "--recreate" in (found.action or "")
 
 
+@pytest.mark.matrix
 def test_alarms_of_apply_are_disproved_by_ranges_that_were_compared_since(pair: Pair) -> None:
     """A commit of others is one that no range which was compared before it has seen."""
     store = pair.captured.store
@@ -344,6 +348,7 @@ def test_alarms_of_apply_are_disproved_by_ranges_that_were_compared_since(pair: 
         capture.wait_until(lambda: not store.applied(NAME)[KEYED].alarms, "apply has cleared it")
 
 
+@pytest.mark.matrix
 def test_a_source_that_gives_way_in_the_middle_is_asked_for_the_rest(pair: Pair) -> None:
     with pair.running() as (capture, judge):
         fill(pair, capture, judge)
@@ -380,6 +385,7 @@ def paced(watch: Watch, rows_per_second: int, check: Callable[[], None] = lambda
     return Pace(rows_per_second=rows_per_second, check=check, wait=watch.wait, clock=lambda: watch.now)
 
 
+@pytest.mark.matrix
 def test_between_ranges_there_are_pauses_in_which_no_state_is_open(pair: Pair) -> None:
     with pair.running() as (capture, judge):
         fill(pair, capture, judge)
@@ -426,6 +432,7 @@ def test_a_slow_read_earns_no_faster_one() -> None:
     assert watch.now == 62
 
 
+@pytest.mark.matrix
 def test_the_schedule_is_slow_within_a_table_too(pair: Pair) -> None:
     slow = VerifySchedule(every=timedelta(days=7), rows_per_second=1000)
     with pair.running() as (capture, judge):

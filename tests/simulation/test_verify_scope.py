@@ -106,6 +106,7 @@ def test_keys_that_are_none_are_refused(pair: Pair) -> None:
 # -- samples
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("percent", ["0.5", "20", "50", "99.9", "100"])
 def test_a_sample_has_the_same_rows_on_both_sides(pair: Pair, percent: str) -> None:
     fill(pair, 400)
@@ -226,6 +227,7 @@ def is_whole(judge: Judge) -> bool:
 # -- since
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("table", [KEYED, KEYLESS], ids=["keyed", "keyless"])
 def test_only_rows_that_were_changed_since_then_are_compared(pair: Pair, table: TableId) -> None:
     fill(pair, 30)
@@ -256,6 +258,7 @@ def test_only_rows_that_were_changed_since_then_are_compared(pair: Pair, table: 
         assert (deleted.result, deleted.keys, deleted.rows_source) == (Result.EQUAL, 1, 0)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", ["truncated", "altered", "many", "beginning"])
 def test_a_table_of_which_all_was_changed_is_compared_as_a_whole(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, what: str
@@ -318,6 +321,7 @@ def drop(pair: Pair, capture: RunningCapture, before: datetime) -> None:
     store.drop_segments(NAME, capture.lease.epoch, old[:-1])
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("of", ["sample", "since", "keys"])
 def test_some_rows_are_equal_however_much_both_sides_move(pair: Pair, of: str) -> None:
     stop = threading.Event()

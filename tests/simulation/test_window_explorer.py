@@ -794,6 +794,7 @@ def test_random_longer_schedules_end_with_target_equal_to_source(scope: Scope) -
     assert wrong is None, wrong
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", FAULTS)
 def test_planted_fault_is_found(name: str) -> None:
     faults, scope = FAULTS[name]

@@ -49,6 +49,7 @@ def freshness(captured: Captured) -> timedelta:
     return datetime.now(UTC) - segment.source_time
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("failure", "code"), [(None, "capture_stalled"), (FAILURE, "capture_failing")])
 def test_a_capture_job_that_captures_nothing_is_never_green(

@@ -136,6 +136,7 @@ def _has_come(bench: Bench, counts: Any, call: str, after: int) -> bool:
     return counts[call] > after or (call != "pull" and counts["pull"] > 60)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(s, marks=pytest.mark.matrix) for s in range(4, 600))])
 def test_what_is_sealed_folds_to_the_altered_source(bench: Bench, seed: int) -> None:
     rng = random.Random(seed)

@@ -220,6 +220,7 @@ def policies(rng: random.Random) -> DDLConfig:
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(s, marks=pytest.mark.matrix) for s in range(3, 520))])
 def test_what_is_sealed_and_applied_is_the_source_as_it_was_redefined(bench: Bench, seed: int) -> None:
     rng = random.Random(seed)

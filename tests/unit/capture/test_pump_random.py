@@ -87,6 +87,7 @@ def _has_come(counts: Mapping[str, int], call: str, after: int) -> bool:
     return counts[call] > after or (call != "pull" and counts["pull"] > 60)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(s, marks=pytest.mark.matrix) for s in range(4, 200))])
 def test_what_is_sealed_folds_to_the_source(bench: Bench, seed: int) -> None:
     rng = random.Random(seed)

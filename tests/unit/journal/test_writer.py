@@ -431,6 +431,7 @@ def test_sweep_takes_only_orphans_of_older_epochs(journal: Journal) -> None:
         old.sweep()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("point", "is_sealed"),
     [

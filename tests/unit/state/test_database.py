@@ -368,6 +368,7 @@ def test_a_failed_migration_leaves_the_old_format(url: str, state_file: Path, mo
     assert "extra" not in {row[1] for row in _execute(state_file, "PRAGMA table_info(runs)")}
 
 
+@pytest.mark.matrix
 def test_many_processes_may_open_a_new_store_at_once(url: str) -> None:
     names = ["a", "b", "c"]
     children = [

@@ -202,7 +202,7 @@ def source(each_mysql_database: MysqlDatabase, source_of: Callable[..., MysqlSou
     return source_of(each_mysql_database.server, unrepresentable="null")
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("group", [*GROUPS, "own"])
 @pytest.mark.condition("D07", "D10", "D12", "M33")
 def test_log_and_snapshot_agree(each_mysql_database: MysqlDatabase, source: MysqlSource, group: str) -> None:

@@ -511,6 +511,7 @@ def test_rows_that_are_read_by_too_many_keys_are_left_to_fewer(mysql_database: M
     assert (one.rows.column("id").to_pylist(), one.is_cut) == ([1], False)
 
 
+@pytest.mark.matrix
 def test_rows_of_every_type_of_key_are_found_by_their_values(mysql_database: MysqlDatabase, source_of: Make) -> None:
     tables = list(tables_of_keys(mysql_database))
     make_tables(mysql_database, tables)

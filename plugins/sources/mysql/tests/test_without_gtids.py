@@ -546,6 +546,7 @@ def test_a_table_without_a_key_that_is_written_all_the_time_fails(
     log.close()
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["plain", "xa", "compressed"])
 def test_reads_under_writers_say_the_truth(database: MysqlDatabase, source_of: Make, kind: str) -> None:

@@ -617,6 +617,7 @@ class Counting(LogCatalogue):
         return super().table(*arguments)
 
 
+@pytest.mark.matrix
 def test_a_backlog_of_many_tables_asks_once_about_all(
     database: ScratchDatabase, make_source: MakeSource, monkeypatch: pytest.MonkeyPatch, replicate: Replicate
 ) -> None:
@@ -666,6 +667,7 @@ def _statement(chance: random.Random, names: list[str], made: list[int]) -> str:
     return statement
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(12))
 def test_rows_that_are_altered_by_the_events_are_those_of_the_table(
     database: ScratchDatabase, make_source: MakeSource, seed: int, replicate: Replicate

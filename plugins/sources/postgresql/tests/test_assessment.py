@@ -436,6 +436,7 @@ def test_a_wrong_password_a_wrong_database_and_a_dead_server_are_told_apart(sour
             assert f"{server.host}:" in str(caught.value)
 
 
+@pytest.mark.matrix
 def test_tls_proves_the_server_by_its_certificate(source_of: MakeSource) -> None:
     with PostgresServer(find_distribution(), tls=True) as server:
         proven = source_of(server, tls="verify-full", tls_ca=server.certificate_file)

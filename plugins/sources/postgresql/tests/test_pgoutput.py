@@ -774,6 +774,7 @@ def test_wrong_rows_of_a_table_fail_it_and_the_others_continue(case: str, caplog
     assert "Traceback" in caplog.text
 
 
+@pytest.mark.matrix
 def test_no_mutant_of_a_stream_gets_through_as_another_error() -> None:
     """One byte changed, cut, doubled or a message lost: it decodes, or a table or the stream is corrupt. Never a crash or a loop."""
     other = TableSchema(table=TableId("public", "other"), columns=SCHEMA.columns)

@@ -130,7 +130,7 @@ def types(any_database: ScratchDatabase) -> ScratchDatabase:
     return any_database
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", list(KEYS))
 def test_paging_by_any_kind_of_key_reads_every_row_once(
     types: ScratchDatabase, source: PostgresqlSource, kind: str
@@ -151,6 +151,7 @@ def test_paging_by_any_kind_of_key_reads_every_row_once(
     assert column(paged, "note") == [note for (note,) in types.execute("SELECT note FROM t ORDER BY k")]
 
 
+@pytest.mark.matrix
 def test_composite_keys_are_compared_as_rows(any_database: ScratchDatabase, source: PostgresqlSource) -> None:
     any_database.execute(
         "CREATE TABLE t (c int, b text, a int, x int, PRIMARY KEY (a, b, c))",
@@ -751,6 +752,7 @@ def test_a_whole_read_behind_a_change_of_the_table_is_of_use(
 # -- rows by their keys, as the host spells them
 
 
+@pytest.mark.matrix
 def test_rows_of_every_type_of_key_are_found_by_their_values(
     database: ScratchDatabase, make_source: MakeSource
 ) -> None:

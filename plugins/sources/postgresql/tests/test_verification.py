@@ -288,6 +288,7 @@ def test_every_type_has_its_canonical_form(types: ScratchDatabase, source: Postg
     verify(source)
 
 
+@pytest.mark.matrix
 def test_every_type_that_can_be_a_key_has_its_key_text(types: ScratchDatabase, source: PostgresqlSource) -> None:
     for number, (type_, values) in enumerate(types_of(types).items()):
         name = TableId("public", f"k{number}")
@@ -366,7 +367,7 @@ QUESTIONS: Final[Sequence[Callable[[TableState], object]]] = (
 )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sql_type", UNHELD)
 def test_a_value_that_cannot_be_held_is_refused_or_null_as_in_a_snapshot(
     types: ScratchDatabase, make_source: MakeSource, sql_type: str
@@ -451,6 +452,7 @@ def test_composite_keys_collations_and_odd_names(any_database: ScratchDatabase, 
     assert len(verify(source, table, ["id", "K 1", "x0", "s", "%%"])) == 40
 
 
+@pytest.mark.matrix
 def test_many_columns(any_database: ScratchDatabase, source: PostgresqlSource) -> None:
     kinds = ["int", "text", "float8", "numeric(10,2)", "jsonb"]
     columns = ", ".join(f"c{n} {kinds[n % len(kinds)]}" for n in range(1000))

@@ -133,6 +133,7 @@ def table(admin: Run, columns: str, *, of: str = "t", behind: str = "") -> Table
 # -- database and table ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 def test_the_statements_of_the_findings_make_everything_that_is_needed(bare: Checked) -> None:
     assert bare.codes(ORDERS) == ["cdc_disabled", "signal_table", "table_not_captured"]
     assert bare.fixed_by_its_sql("cdc_disabled", ORDERS).severity is Severity.BLOCKING
@@ -142,6 +143,7 @@ def test_the_statements_of_the_findings_make_everything_that_is_needed(bare: Che
     assert bare.codes(ORDERS) == []
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("has_signal", [False, True])
 def test_one_script_puts_a_bare_database_in_order(bare: Checked, admin: Run, *, has_signal: bool) -> None:
@@ -207,6 +209,7 @@ def test_with_manage_capture_what_is_not_captured_is_no_finding(check: Checked, 
     assert "table_not_captured" not in check.codes(TableId("dbo", "t"), **settings)
 
 
+@pytest.mark.matrix
 def test_manage_capture_needs_the_owner(check: Checked) -> None:
     check.fixed_by_its_sql("privilege_missing", ORDERS, manage_capture=True)
 
@@ -229,6 +232,7 @@ def test_a_table_that_the_account_may_not_see_looks_like_none(check: Checked, ad
     assert "GRANT SELECT ON [dbo].[orders]" in str(problem.action)
 
 
+@pytest.mark.matrix
 def test_select_is_missing(check: Checked, admin: Run) -> None:
     # An account that has some other permission still sees the table.
     admin(f"GRANT INSERT ON dbo.orders TO {READER}")
@@ -241,6 +245,7 @@ def test_select_is_missing(check: Checked, admin: Run) -> None:
     assert problem.sql == ("GRANT SELECT ON [cdc].[dbo_orders_CT] TO [reader];",)
 
 
+@pytest.mark.matrix
 def test_a_column_that_no_instance_captures(check: Checked, admin: Run) -> None:
     admin("ALTER TABLE dbo.orders ADD tax int")
     problem = check.fixed_by_its_sql("column_not_captured", ORDERS)
@@ -443,6 +448,7 @@ def test_a_key_of_another_code_page_is_left_to_a_person(check: Checked, admin: R
     assert problem.action is not None
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["varchar(max)", "nvarchar(max)", "varbinary(max)", "text", "ntext", "image", "xml"])
 def test_large_values_that_the_server_would_refuse(check: Checked, admin: Run, kind: str) -> None:
@@ -492,6 +498,7 @@ def test_a_server_that_has_no_view_of_its_configuration(check: Checked, model: S
     assert check.facts.text_size_max is None
 
 
+@pytest.mark.matrix
 def test_a_table_without_a_key(check: Checked, admin: Run) -> None:
     named = table(admin, "id int NOT NULL, v nvarchar(20)")
     assert check.fixed_by_its_sql("snapshot_isolation_off", named).severity is Severity.BLOCKING
@@ -507,6 +514,7 @@ def test_a_table_without_a_key(check: Checked, admin: Run) -> None:
     assert check.codes(table(admin, "id int NOT NULL, v bit NULL", of="w")) == ["no_key"]
 
 
+@pytest.mark.matrix
 def test_computed_columns_and_the_seventh_digit_are_said(check: Checked, admin: Run) -> None:
     named = table(admin, "id int NOT NULL PRIMARY KEY, twice AS (id * 2), at datetime2(7), six datetime2(6)")
     notices = {p.code: p.message for p in check(named) if p.table and p.severity is Severity.NOTICE}
@@ -624,6 +632,7 @@ def test_what_the_account_may_not_know_is_no_finding(check: Checked, model: SqlS
     assert (check.facts.jobs, check.facts.is_agent_running, check.facts.retention) == (None, None, None)
 
 
+@pytest.mark.matrix
 def test_after_a_failover_the_jobs_are_missing(seeing: Checked, model: SqlServerModel) -> None:
     model.capture.fail_over()
     assert seeing.codes(ORDERS) == ["capture_job_missing", "cleanup_job_missing"]
@@ -632,6 +641,7 @@ def test_after_a_failover_the_jobs_are_missing(seeing: Checked, model: SqlServer
     assert seeing.codes(ORDERS) == []
 
 
+@pytest.mark.matrix
 def test_a_capture_job_that_was_stopped(seeing: Checked, admin: Run) -> None:
     admin("EXEC sys.sp_cdc_stop_job @job_type = N'capture'")
     problem = seeing.fixed_by_its_sql("capture_job_stopped", ORDERS)
@@ -737,6 +747,7 @@ def test_agent_that_does_not_run(seeing: Checked, model: SqlServerModel) -> None
     assert seeing.codes(ORDERS) == []
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("number", "named"),
@@ -893,6 +904,7 @@ def test_a_database_may_have_any_name(postgres: PostgresServer, name: str) -> No
         assert (check.facts.account.sees_masked, check.facts.account.sees_sessions) == (True, True)
 
 
+@pytest.mark.matrix
 def test_a_replica_without_a_signal_table_is_weaker_and_no_more(check: Checked, model: SqlServerModel) -> None:
     model.change(is_read_only=True)
     assert check.codes(ORDERS, signal_table=None) == ["source_is_replica"]

@@ -62,6 +62,7 @@ keys = st.lists(
 )
 
 
+@pytest.mark.matrix
 @settings(max_examples=60, deadline=None)
 @given(rows=keys, width=st.integers(1, 3), limit=st.integers(1, 4), data=st.data())
 def test_chunks_are_the_rows_in_order(

@@ -164,6 +164,11 @@ class SqlServerHarness(SourceHarness):
         )
 
 
+@pytest.mark.matrix_for(
+    "test_keep_alive_may_be_called_while_the_log_is_read",
+    "test_chunks_joined_are_the_whole_table[1]",
+    "test_chunks_joined_are_the_whole_table[2]",
+)
 @pytest.mark.sampled(2)
 class TestSqlServerSource(SourceContract):
     has_truncate: ClassVar[bool] = False

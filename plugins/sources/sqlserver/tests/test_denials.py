@@ -47,6 +47,7 @@ def two(postgres: PostgresServer) -> Iterator[World]:
         connector.close()
 
 
+@pytest.mark.matrix
 def test_a_change_table_that_may_not_be_read_fails_its_table_alone(two: World) -> None:
     reader = two.open(two.position())
     two.execute("INSERT INTO dbo.t (id) VALUES (1)", "INSERT INTO dbo.u (id) VALUES (1)")
@@ -118,6 +119,7 @@ def test_a_privilege_that_all_tables_lack_fails_none_of_them(two: World, *, is_o
     reader.close()
 
 
+@pytest.mark.matrix
 def test_a_table_that_is_hidden_was_not_dropped(two: World) -> None:
     reader = two.open(two.position())
     assert labels(drained(reader)) == []

@@ -196,6 +196,7 @@ def test_a_job_that_was_behind_is_behind_for_the_next_attempt(
         assert watched.waiting_for == []
 
 
+@pytest.mark.matrix
 def test_a_job_that_fails_is_told_with_its_error(watched: Watched) -> None:
     watched.at(1.0)
     watched.database.server.capture.failure = FAILURE
@@ -230,6 +231,7 @@ def test_an_error_that_was_mended_is_not_blamed(watched: Watched) -> None:
     assert "2628" not in raised.value.message
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("watched", [True], indirect=True)
 def test_a_job_that_moves_but_is_behind_is_told_and_no_failure(watched: Watched) -> None:
@@ -297,6 +299,7 @@ def two(postgres: PostgresServer) -> Iterator[World]:
         yield two
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("has_victims", [False, True], ids=["1222", "1205"])
 def test_while_a_scan_locks_the_positions_there_is_nothing_new(two: World, *, has_victims: bool) -> None:

@@ -76,6 +76,7 @@ def world(postgres: PostgresServer, request: pytest.FixtureRequest) -> Iterator[
         world.sql.close()
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 def test_a_position_in_another_history_is_refused(world: World) -> None:
     """Also where the database has counted past the position since: its numbers do not show it."""

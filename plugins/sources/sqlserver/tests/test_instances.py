@@ -35,6 +35,7 @@ def two(postgres: PostgresServer) -> Iterator[World]:
         yield two
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_one_transaction", [False, True])
 def test_a_column_with_the_name_of_a_dropped_one_is_not_captured(two: World, *, is_one_transaction: bool) -> None:
     """Its values would be NULL from then on, whatever they are."""
@@ -54,6 +55,7 @@ def test_a_column_with_the_name_of_a_dropped_one_is_not_captured(two: World, *, 
     reader.close()
 
 
+@pytest.mark.matrix
 def test_a_column_that_the_newer_instance_lacks_fails_its_table(two: World) -> None:
     """It is not a column that was dropped."""
     reader = two.open(two.position())
@@ -66,6 +68,7 @@ def test_a_column_that_the_newer_instance_lacks_fails_its_table(two: World) -> N
     reader.close()
 
 
+@pytest.mark.matrix
 def test_a_second_instance_that_has_not_begun_brings_its_columns_when_it_begins(two: World) -> None:
     reader = two.open(two.position())
     two.execute(
@@ -83,6 +86,7 @@ def test_a_second_instance_that_has_not_begun_brings_its_columns_when_it_begins(
     reader.close()
 
 
+@pytest.mark.matrix
 def test_a_column_that_is_altered_in_front_of_a_second_instance_is_altered_there(two: World) -> None:
     """Otherwise what comes between would have to be in the type before."""
     reader = two.open(two.position())
@@ -99,6 +103,7 @@ def test_a_column_that_is_altered_in_front_of_a_second_instance_is_altered_there
     reader.close()
 
 
+@pytest.mark.matrix
 def test_a_second_instance_brings_its_columns_though_the_first_was_disabled(two: World) -> None:
     """With the first goes what it said of altered tables."""
     reader = two.open(two.position())
@@ -111,6 +116,7 @@ def test_a_second_instance_brings_its_columns_though_the_first_was_disabled(two:
     reader.close()
 
 
+@pytest.mark.matrix
 def test_a_table_that_is_accepted_in_front_of_its_second_instance_is_read_from_there(two: World) -> None:
     """It is read again, and that read sees what only the first instance has."""
     reader = two.open(two.position())
@@ -132,6 +138,7 @@ def test_a_table_that_is_accepted_in_front_of_its_second_instance_is_read_from_t
     reader.close()
 
 
+@pytest.mark.matrix
 def test_a_column_that_came_since_the_table_was_described_is_told_by_the_log(two: World) -> None:
     """The host accepted the table as it was described; rows with one column more would contradict that."""
     context = SourceContext(replicator="shop", uuid="u1", epoch=1)
@@ -150,6 +157,7 @@ def test_a_column_that_came_since_the_table_was_described_is_told_by_the_log(two
         reader.close()
 
 
+@pytest.mark.matrix
 def test_a_column_that_came_while_its_table_had_failed_is_told_when_the_table_is_accepted(two: World) -> None:
     """The log has passed the beginning of the instance that brought it."""
     context = SourceContext(replicator="shop", uuid="u1", epoch=1)
@@ -172,6 +180,7 @@ def test_a_column_that_came_while_its_table_had_failed_is_told_when_the_table_is
         reader.close()
 
 
+@pytest.mark.matrix
 def test_a_change_table_that_was_altered_far_behind_the_page_is_read_as_it_is(
     two: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +196,7 @@ def test_a_change_table_that_was_altered_far_behind_the_page_is_read_as_it_is(
     reader.close()
 
 
+@pytest.mark.matrix
 def test_a_transaction_that_alters_a_table_and_changes_rows_is_two(two: World) -> None:
     reader = two.open(two.position())
     two.execute(
@@ -200,6 +210,7 @@ def test_a_transaction_that_alters_a_table_and_changes_rows_is_two(two: World) -
     reader.close()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("key", ["", ", PRIMARY KEY (flag, id)"])
 def test_a_deleted_row_without_its_bit_fails_a_table_that_needs_it_to_find_the_row(two: World, key: str) -> None:
     two.execute(
@@ -233,6 +244,7 @@ def test_a_deleted_row_without_its_bit_fails_a_table_that_needs_it_to_find_the_r
     again.close()
 
 
+@pytest.mark.matrix
 def test_a_table_whose_changes_cannot_be_decoded_fails_alone_though_more_rows_are_on_their_way(
     two: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,6 +315,7 @@ def after_counting(monkeypatch: pytest.MonkeyPatch, do: Any) -> None:
     monkeypatch.setattr(capturelog, "counts", count_then_do)
 
 
+@pytest.mark.matrix
 def test_a_change_table_that_is_altered_while_it_is_read_is_read_again(
     two: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,6 +339,7 @@ def test_a_change_table_that_is_altered_while_it_is_read_is_read_again(
     again.close()
 
 
+@pytest.mark.matrix
 def test_an_instance_that_is_disabled_before_its_changes_are_counted_is_noticed(
     two: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def two(postgres: PostgresServer) -> Iterator[World]:
         yield two
 
 
+@pytest.mark.matrix
 def test_changes_of_several_tables_come_in_the_order_of_the_log(two: World) -> None:
     reader = two.open(two.position())
     two.execute(
@@ -49,6 +50,7 @@ def test_changes_of_several_tables_come_in_the_order_of_the_log(two: World) -> N
     reader.close()
 
 
+@pytest.mark.matrix
 def test_a_large_value_that_an_update_leaves_alone_is_absent(two: World) -> None:
     reader = two.open(two.position())
     two.execute(
@@ -66,6 +68,7 @@ def test_a_large_value_that_an_update_leaves_alone_is_absent(two: World) -> None
     reader.close()
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("rows", [1, 7, 1000, 10_000])
 def test_a_large_transaction_is_read_in_parts_and_stays_open_until_its_end(
@@ -93,6 +96,7 @@ def test_a_large_transaction_is_read_in_parts_and_stays_open_until_its_end(
     reader.close()
 
 
+@pytest.mark.matrix
 def test_resuming_behind_any_offset_gives_the_rest(two: World) -> None:
     start = two.position()
     for n in range(6):
@@ -109,6 +113,7 @@ def test_resuming_behind_any_offset_gives_the_rest(two: World) -> None:
     reader.close()
 
 
+@pytest.mark.matrix
 def test_what_cleanup_has_deleted_is_noticed(two: World) -> None:
     start = two.position()
     two.execute("INSERT INTO dbo.t (id) VALUES (1)")
@@ -157,6 +162,7 @@ def test_a_low_watermark_behind_the_next_commit_has_lost_it(two: World, *, is_de
     reader.close()
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("is_counted", [False, True])
 def test_what_cleanup_deletes_while_it_is_read_is_noticed(
@@ -186,6 +192,7 @@ def test_what_cleanup_deletes_while_it_is_read_is_noticed(
     reader.close()
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D27")
 def test_a_page_of_wide_rows_ends_where_a_pull_is_full(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits of two tables, one of them larger than a page."""
@@ -242,6 +249,7 @@ def test_rows_of_a_large_transaction_that_vanish_between_two_parts_are_noticed(
     reader.close()
 
 
+@pytest.mark.matrix
 def test_an_idle_table_is_not_lost_by_cleanup(two: World) -> None:
     reader = two.open(two.position(), [T])
     for n in range(3):
@@ -257,6 +265,7 @@ def test_an_idle_table_is_not_lost_by_cleanup(two: World) -> None:
     reader.close()
 
 
+@pytest.mark.matrix
 def test_a_second_instance_takes_over_where_it_begins(two: World) -> None:
     reader = two.open(two.position())
     two.execute("INSERT INTO dbo.t (id) VALUES (1)")
@@ -273,6 +282,7 @@ def test_a_second_instance_takes_over_where_it_begins(two: World) -> None:
     reader.close()
 
 
+@pytest.mark.matrix
 def test_an_added_column_that_is_not_captured_fails_its_table_alone(two: World) -> None:
     reader = two.open(two.position())
     two.execute(
@@ -324,6 +334,7 @@ def test_a_change_table_without_command_id_fails_its_table_alone(two: World) -> 
     reader.close()
 
 
+@pytest.mark.matrix
 def test_a_second_instance_with_a_new_column_is_an_event_where_it_begins(two: World) -> None:
     reader = two.open(two.position())
     two.execute("INSERT INTO dbo.t (id) VALUES (1)", "ALTER TABLE dbo.t ADD more int NULL")
@@ -339,6 +350,7 @@ def test_a_second_instance_with_a_new_column_is_an_event_where_it_begins(two: Wo
     reader.close()
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("statement", "types"),
@@ -495,6 +507,7 @@ def test_a_table_that_was_gone_when_the_log_was_opened_is_missing(two: World) ->
     assert {str(t): e.code for t, e in tables.take_errors().items()} == {"dbo.t": "table_missing"}
 
 
+@pytest.mark.matrix
 def test_a_capture_job_that_stands_still_is_told(two: World) -> None:
     now = [0.0]
     reader = two.open(two.position())

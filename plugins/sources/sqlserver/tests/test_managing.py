@@ -44,6 +44,7 @@ def instances(database: SqlServerDatabase) -> list[str]:
     return [row[0] for row in rows if row[0] != SIGNAL.replace(".", "_")]
 
 
+@pytest.mark.matrix
 def test_a_table_without_an_instance_gets_one_and_a_new_column_another_one(
     database: SqlServerDatabase, source: SqlServerSource
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_name_that_is_taken_anywhere_in_the_database_is_left_alone(
     assert instances(database) == [taken.upper(), f"replicator_u1_{number}_2"]
 
 
+@pytest.mark.matrix
 def test_only_our_instances_are_dropped(database: SqlServerDatabase, source: SqlServerSource) -> None:
     """Another replicator's are not: its UUID is in their names."""
     database.execute("CREATE TABLE dbo.other (id int NOT NULL PRIMARY KEY)", enable("other", "replicator_u2_7_1"))

@@ -70,6 +70,7 @@ def shape(request: pytest.FixtureRequest) -> tuple[list[str], list[str]]:
     return SHAPES[request.param]
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 def test_chunks_and_keys(
     database: SqlServerDatabase, source: SqlServerSource, shape: tuple[list[str], list[str]]
@@ -85,6 +86,7 @@ def test_chunks_and_keys(
     assert chunk.rows.to_pylist() == rows[::2]
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 def test_states(database: SqlServerDatabase, source: SqlServerSource, shape: tuple[list[str], list[str]]) -> None:
     key, names = shape
@@ -96,6 +98,7 @@ def test_states(database: SqlServerDatabase, source: SqlServerSource, shape: tup
         assert_ranges(state, rows, schema, columns=len(key))
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 def test_tracked_changes(
     model: SqlServerModel, open_session: Callable[..., Session], shape: tuple[list[str], list[str]]

@@ -31,6 +31,7 @@ def test_rows_and_size_are_estimated_by_the_catalogue(database: SqlServerDatabas
     assert "cleanup job" in found.log_kept_how
 
 
+@pytest.mark.matrix
 def test_a_sample_is_some_rows_in_the_order_of_the_key(database: SqlServerDatabase, source: SqlServerSource) -> None:
     database.execute(
         "CREATE TABLE dbo.t (id int NOT NULL PRIMARY KEY, note nvarchar(20))",

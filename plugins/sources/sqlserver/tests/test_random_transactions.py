@@ -101,6 +101,7 @@ class Replay:
                 rows[new["id"]] = new
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("seed", "count"), [(1, 150), *(pytest.param(seed, 1000, marks=pytest.mark.matrix) for seed in (2, 3))]
 )

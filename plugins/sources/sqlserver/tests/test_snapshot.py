@@ -122,6 +122,7 @@ def fill(writer: pyodbc.Connection, count: int, note: str = "N'x'") -> None:
 # -- rows ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 def test_every_row_comes_once_in_the_order_of_the_key(
     make: Callable[..., TableReader], writer: pyodbc.Connection
 ) -> None:
@@ -196,6 +197,7 @@ def test_a_chunk_that_does_not_get_past_its_beginning_is_told(
     assert caught.value.code == "cursor_stuck"
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D27")
 def test_a_chunk_ends_where_it_grows_too_large(make: Callable[..., TableReader], writer: pyodbc.Connection) -> None:
     fill(writer, 120, "REPLICATE(N'ż', 20000)")

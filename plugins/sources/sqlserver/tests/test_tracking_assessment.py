@@ -78,6 +78,7 @@ def codes(problems: list[Problem]) -> list[str]:
     return [p.code for p in problems if p.severity is not Severity.NOTICE]
 
 
+@pytest.mark.matrix
 def test_one_script_makes_a_bare_database_ready(check: Check, admin: Run) -> None:
     found = check(ORDERS)
     assert codes(found) == ["snapshot_isolation_off", "change_tracking_off", "table_not_tracked"]
@@ -98,6 +99,7 @@ def ready(admin: Run) -> None:
     )
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("ready")
 def test_a_missing_permission_and_a_missing_table(check: Check, admin: Run) -> None:
     # An account that has some other permission still sees the table.
@@ -109,6 +111,7 @@ def test_a_missing_permission_and_a_missing_table(check: Check, admin: Run) -> N
     assert codes(check(ORDERS)) == []
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D09", "D13", "D14")
 @pytest.mark.usefixtures("ready")
 def test_tables_whose_keys_or_values_change_tracking_does_not_serve(check: Check, admin: Run) -> None:
@@ -153,6 +156,7 @@ def test_a_security_policy_that_filters_rows(check: Check, admin: Run, model: Sq
     assert "deleted in the target" in problem.message
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("ready")
 def test_the_retention_and_the_cleanup(check: Check, admin: Run, source_of: Callable[..., SqlServerSource]) -> None:
     assert [p.code for p in check(ORDERS)] == ["log_retention"]

@@ -165,6 +165,7 @@ def write(connection: pyodbc.Connection, draw: random.Random) -> None:
     (connection.commit if draw.random() < 0.9 else connection.rollback)()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("seed", "count"), [(1, 30), *(pytest.param(seed, 400, marks=pytest.mark.matrix) for seed in (2, 3, 4))]
 )
@@ -199,6 +200,7 @@ def test_random_transactions_and_readers_that_die_at_any_page(world: World, seed
     writer.close()
 
 
+@pytest.mark.matrix
 def test_a_reader_that_dies_at_each_page_of_a_round_loses_and_doubles_nothing(world: World) -> None:
     world(*(f"INSERT INTO {table} (id, n) VALUES (1, 1), (2, 2), (3, 3)" for table in TABLES))
     pages, start = 6, world.start
@@ -241,6 +243,7 @@ def test_a_page_is_bounded_by_bytes(world: World) -> None:
     assert max(sizes) <= 16
 
 
+@pytest.mark.matrix
 def test_version_zero_is_a_position(world: World) -> None:
     assert world.start.value["version"] == 0
     world(f"INSERT INTO {A} (id) VALUES (1)")
@@ -262,6 +265,7 @@ def test_snapshots_that_are_not_allowed_any_more_are_waited_for(world: World) ->
 # -- what is lost ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 def test_what_cleanup_has_removed_is_read_again(world: World) -> None:
     """Of the table that lost changes, and of no other; and the position moves on."""
     world(f"INSERT INTO {A} (id) VALUES (1)", f"INSERT INTO {B} (id) VALUES (1)", f"INSERT INTO {A} (id) VALUES (2)")
@@ -286,6 +290,7 @@ def test_cleanup_amid_a_round_is_noticed_behind_it(world: World) -> None:
     assert set(batch.unlogged) == {A}
 
 
+@pytest.mark.matrix
 def test_an_idle_table_is_not_lost_by_cleanup(world: World) -> None:
     world(f"INSERT INTO {A} (id) VALUES (1)")
     for number in range(2, 5):
@@ -297,6 +302,7 @@ def test_an_idle_table_is_not_lost_by_cleanup(world: World) -> None:
         assert not world.until(lambda batch: batch.offset is not None).unlogged
 
 
+@pytest.mark.matrix
 def test_a_truncated_table_is_read_again(world: World) -> None:
     world(f"INSERT INTO {A} (id) VALUES (1)")
     world.round()
@@ -347,6 +353,7 @@ def test_it_is_noticed_too_where_no_version_passed_in_between(world: World) -> N
     assert before.is_redefined_in(world.source.describe([A])[A].identity)
 
 
+@pytest.mark.matrix
 def test_tracking_that_was_switched_off_fails_the_table_alone_and_a_snapshot_takes_it_up_again(world: World) -> None:
     world(f"ALTER TABLE {A} DISABLE CHANGE_TRACKING", f"INSERT INTO {B} (id) VALUES (1)")
     batch = world.until(lambda batch: bool(batch.table_errors))
@@ -475,6 +482,7 @@ def test_a_table_that_is_dropped_while_the_catalogue_is_read_is_dropped(
     assert [(e.operation, e.table) for e in batch.ddl] == [(DDLOperation.DROP_TABLE, A)]
 
 
+@pytest.mark.matrix
 def test_a_dropped_table_is_an_event_also_where_another_has_its_name(world: World) -> None:
     world(f"DROP TABLE {A}")
     world.create(A)

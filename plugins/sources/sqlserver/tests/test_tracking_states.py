@@ -48,6 +48,7 @@ def id_of(key: object) -> str:
 # -- what is asked -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 def test_a_state_has_the_rows_of_the_round_that_ends_at_its_version(world: World) -> None:
     """And stays as it is while rows change; nobody waits for it."""
     world(f"INSERT INTO {A} (id, n, name, note) VALUES (1, -5, N'ż ', NULL), (2, NULL, N'', N'x'), (30, 7, NULL, N'y')")
@@ -83,6 +84,7 @@ def test_a_round_that_a_state_saw_in_part_may_have_been_seen(world: World) -> No
         assert {row["id"] for row in state.rows([""]).to_pylist()} == {id_of(1), id_of(2)}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("seed", "count"), [(1, 6), *(pytest.param(seed, 150, marks=pytest.mark.matrix) for seed in (2, 3))]
 )
@@ -166,6 +168,7 @@ def tracked_again(world: World) -> None:
     world(f"ALTER TABLE {A} ENABLE CHANGE_TRACKING")
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("act", [truncated, altered, dropped, made_again, untracked, tracked_again])
 @pytest.mark.parametrize("is_open", [True, False], ids=["amid", "before"])

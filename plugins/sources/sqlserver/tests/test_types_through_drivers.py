@@ -115,6 +115,7 @@ def declared(connection: pyodbc.Connection, table: str) -> Mapping[str, ColumnSp
     return found.specs
 
 
+@pytest.mark.matrix
 def test_a_value_is_one_through_both_drivers(model: SqlServerModel, open_: Open) -> None:
     by_driver = {driver: open_(model, driver) for driver in Driver}
     writer = by_driver[Driver.FREETDS]
@@ -142,6 +143,7 @@ def test_a_value_is_one_through_both_drivers(model: SqlServerModel, open_: Open)
         assert columns_of(none) == []
 
 
+@pytest.mark.matrix
 @pytest.mark.condition("D07", "D29")
 def test_a_value_is_the_same_from_a_chunk_and_from_the_log(postgres: PostgresServer) -> None:
     """Of every type at once, with sparse and computed columns next to them, through both drivers."""
@@ -196,6 +198,7 @@ def test_a_value_is_the_same_from_a_chunk_and_from_the_log(postgres: PostgresSer
             assert {key: tuple(row.values()) for key, row in replay.items()} == chunk, driver
 
 
+@pytest.mark.matrix
 def test_json_is_read_as_text_from_a_chunk_and_from_the_log(postgres: PostgresServer) -> None:
     table, document = TableId("dbo", "documents"), '{"ż": [1, 2]}'
     with world(postgres) as here:
@@ -243,6 +246,7 @@ IDENTITIES: dict[str, tuple[int, pa.DataType]] = {
 }
 
 
+@pytest.mark.matrix
 def test_an_identity_keeps_its_type_in_the_log(postgres: PostgresServer) -> None:
     """Change tables have it as an int or a bigint."""
     with world(postgres) as here:

@@ -69,6 +69,7 @@ def different(
     ]
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("key", "floats"),

@@ -68,6 +68,7 @@ def test_a_range_is_stretches_of_the_index() -> None:
     assert list(pieces_of(("1", "5"), ("1", "5"))) == []
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "type_", [pytest.param(name, marks=() if name == "datetimeoffset(3)" else pytest.mark.matrix) for name in KEYS]
 )
@@ -87,6 +88,7 @@ def test_a_range_has_the_rows_that_it_has_for_everybody(
 # -- what is asked -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 def test_a_state_stays_as_it_is_while_rows_change(database: SqlServerDatabase, source: SqlServerSource) -> None:
     make_orders(database, 1, 2)
     schema = schema_of(source)
@@ -259,6 +261,7 @@ def test_without_a_key_the_minute_is_waited_for_or_the_table_locked(
 # -- what cannot be read -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 def test_a_table_that_was_altered_or_replaced_is_void(database: SqlServerDatabase, source: SqlServerSource) -> None:
     make_orders(database, 1)
     schema = schema_of(source)

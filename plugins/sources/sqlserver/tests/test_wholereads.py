@@ -234,6 +234,7 @@ def silent(model: SqlServerModel) -> Iterator[Callable[[], None]]:
     change(to=None)
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("is_silent", [False, True])
 @pytest.mark.condition("D14")
@@ -294,6 +295,7 @@ def test_a_read_of_a_quiet_table_is_exact_while_others_are_written(
     assert visibility.classify(ids).to_pylist() == [Seen.SEEN] * 3 + [Seen.UNSEEN]
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("when", ["before the snapshot", "behind the snapshot"])
 def test_a_table_that_is_written_to_meanwhile_is_not_read_without_locks(
@@ -428,6 +430,7 @@ def test_a_database_without_snapshots_is_told(make: Callable[..., TableReader], 
     assert "ALLOW_SNAPSHOT_ISOLATION ON" in str(caught.value)
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("is_cut_short", [False, True])
 def test_neither_transaction_nor_isolation_is_left_behind(
@@ -454,6 +457,7 @@ def test_neither_transaction_nor_isolation_is_left_behind(
         connection.execute("ROLLBACK TRANSACTION")
 
 
+@pytest.mark.matrix
 def test_a_read_gives_way_to_a_session_that_alters_the_table(
     make: Callable[..., TableReader], database: Database
 ) -> None:

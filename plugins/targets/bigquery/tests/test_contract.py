@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     "test_every_way_to_cut_a_history_into_batches_gives_the_same_rows[absent_then_reused]",
     "test_random_histories_equal_a_plain_replay[hard]",
     "test_random_histories_without_a_key_equal_a_plain_replay",
-    "test_rows_that_are_missing_are_counted_and_the_changes_applied",
     "test_a_snapshot_in_place_ends_with_what_it_read_and_what_came_since[soft]",
 )
 class TestBigQueryTarget(TargetContract):

@@ -190,6 +190,7 @@ def test_a_publication_between_the_drop_and_its_replacement_is_completed(copy: C
     assert read(warehouse) == NEW
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("key", [("id",), ("amount",)])
 def test_a_new_incarnation_that_was_killed_anywhere_is_completed(

@@ -240,6 +240,7 @@ def expected(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "wide": wide, "tags": tags}
 
 
+@pytest.mark.matrix
 def test_every_type_comes_back_as_it_went(warehouse: Warehouse, tmp_path: Path) -> None:
     schema = schema_of(*ALL)
     copy = copy_of(warehouse, tmp_path, schema)

@@ -75,6 +75,8 @@ class Lake(TargetHarness):
 # Those in which Spark publishes, rewrites or drops: one of each kind stays.
 @pytest.mark.matrix_for(
     "test_equal_rows_without_a_key_are_counted",
+    "test_a_soft_truncate_marks_every_row",
+    "test_readers_see_the_old_incarnation_or_the_new_one_as_a_whole",
     "test_a_dropped_table_does_not_exist_and_can_be_made_again",
     "test_publishing_that_was_killed_anywhere_is_completed",
     "test_a_table_that_is_dropped_while_it_is_built_is_empty",

@@ -294,6 +294,7 @@ def test_rows_are_cleared_by_either_engine(new_lake: Callable[..., Lake]) -> Non
     assert fields_of(lakes[0]) - fields_of(lakes[1]) == set()
 
 
+@pytest.mark.matrix
 def test_rows_that_are_kept_are_cleared_by_spark(new_lake: Callable[..., Lake]) -> None:
     lake = new_lake(options=TableOptions(deletes="soft"), engine="auto")
     lake.apply(lake.insert(id=1, name="a", note="x"))
@@ -388,7 +389,7 @@ def shape_of(lake: Lake) -> dict[str, Any]:
     return actions | {"commitInfo": {name: info.get(name) for name in ("operation", "isBlindAppend", "isolationLevel")}}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("shape", "retention"), [*((shape, "7d") for shape in SHAPES), ("flag", "1h")])
 def test_a_table_is_created_as_spark_creates_it(new_lake: Callable[..., Lake], shape: str, retention: str) -> None:
     kept = {"vacuum_retention": retention}
@@ -431,6 +432,7 @@ def test_somebody_who_creates_the_table_first_is_not_overwritten(
 # -- who does it ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 def test_spark_merges_all_batches_if_it_is_told_to(new_lake: Callable[..., Lake]) -> None:
     lake = new_lake(engine="spark")
     assert used(lake) is None
@@ -448,6 +450,7 @@ def test_a_table_without_a_key_is_spark_s(new_lake: Callable[..., Lake]) -> None
     assert lake.target.rows_max(lake.table.table) is None
 
 
+@pytest.mark.matrix
 def test_a_larger_batch_is_found_by_spark_and_the_next_ones_are_of_the_lane_s_size(
     direct: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -569,6 +572,7 @@ def test_keys_that_do_not_fit_into_memory_are_found_by_spark(direct: Lake, monke
     assert direct.rows() == {(0, "a", "x"), (1, "c", "x")}
 
 
+@pytest.mark.matrix
 def test_an_older_epoch_finds_the_newer_one_s_claim_and_leaves_nothing(
     bulk: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -705,6 +709,7 @@ def rewritten(lake: Lake) -> None:
     wait_until(present(lane_of(lake)._rewriting).done, "the files are rewritten")
 
 
+@pytest.mark.matrix
 def test_small_files_are_joined_behind_a_later_batch(new_lake: Callable[..., Lake]) -> None:
     lake = new_lake(engine="auto")
     for i in range(FILES_PER_TIER):

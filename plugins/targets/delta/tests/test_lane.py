@@ -379,6 +379,7 @@ def rewriting(bare: Bare, world: World, batches: int) -> int:
     return done
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shape", ["bigint", "texts", "moment"])
 def test_rewrites_beside_batches_change_no_row(tmp_path: Path, shape: str) -> None:
     world = World(7, shape)
@@ -557,6 +558,7 @@ def test_files_that_could_not_be_rewritten_are_not_read_again_behind_each_batch(
     assert len(bare.rows()) == rewrite.FILES_PER_TIER + 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_random_batches_equal_a_dictionary(tmp_path: Path, shape: str) -> None:
     world = World(3, shape)
@@ -653,6 +655,7 @@ def altered_beside_batches(
     assert all(done.values())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("deletes", "absent"), [("hard", False), ("hard", True), ("soft", False), ("soft", True)])
 def test_batches_on_a_table_that_is_altered_equal_a_plain_replay(
     tmp_path: Path, deletes: Literal["hard", "soft"], absent: bool

@@ -82,6 +82,7 @@ def test_a_claim_and_an_advance_are_put_and_change_nothing_else(lake: Lake) -> N
     assert lake.rows() == {(1, "a", "x"), (2, "b", "y")}
 
 
+@pytest.mark.matrix
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("statement", "rows"),

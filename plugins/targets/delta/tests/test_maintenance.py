@@ -134,6 +134,7 @@ def busy_cores(session: SparkSession) -> Iterator[StatusTracker]:
         thread.join()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("upkeep", [UpkeepKind.PURGE, pytest.param(UpkeepKind.COMPACT, marks=pytest.mark.matrix)])
 def test_merge_does_not_wait_for_upkeep(new_lake: Callable[..., Lake], upkeep: UpkeepKind) -> None:
     """Upkeep whose job waits for a core is cancelled by a merge, and the table is as it was."""

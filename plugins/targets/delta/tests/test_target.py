@@ -353,6 +353,7 @@ def test_a_damaged_log_fails_its_table_with_hadoops_words(new_lake: Callable[...
     assert commit.name in caught.value.message
 
 
+@pytest.mark.matrix
 def test_a_statement_that_spark_refuses_fails_its_table_with_sparks_words(
     new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -234,6 +234,7 @@ def test_rows_that_are_deleted_are_not_there(lake_by: Callable[..., Lake], rung:
         assert_state(state, plain(*left), PLAIN)
 
 
+@pytest.mark.matrix
 def test_each_state_between_two_movements_of_the_ledger(lake_by: Callable[..., Lake]) -> None:
     lake = lake_by("L1", PLAIN)
     created = lake.next - 1
@@ -267,6 +268,7 @@ def test_each_state_between_two_movements_of_the_ledger(lake_by: Callable[..., L
         pass
 
 
+@pytest.mark.matrix
 def test_what_others_changed_behind_the_barrier_is_in_the_state(lake_by: Callable[..., Lake]) -> None:
     lake = lake_by("L1", PLAIN)
     lake.apply(lake.insert(id=1, name="a"), lake.insert(id=2, name="b"))
@@ -292,6 +294,7 @@ def test_a_decimal_in_text_that_is_none_is_equal_to_nothing(lake_by: Callable[..
     assert found[canonical.digest_of("3,")] == {"id": "3", "wide": None, "whole": None}
 
 
+@pytest.mark.matrix
 def test_a_checkpoint_is_read(lake_by: Callable[..., Lake]) -> None:
     lake = lake_by("L1", PLAIN)
     for n in range(12):
@@ -401,6 +404,7 @@ def test_a_table_without_a_key_is_a_multiset(lake_by: Callable[..., Lake]) -> No
         }
 
 
+@pytest.mark.matrix
 def test_a_hundred_and_twenty_columns(lake_by: Callable[..., Lake]) -> None:
     schema = schema_of({"id": pa.int64(), **{f"c {n}": pa.string() if n % 2 else pa.float64() for n in range(120)}})
     lake = lake_by("L1", schema)

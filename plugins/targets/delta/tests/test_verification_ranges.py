@@ -24,6 +24,7 @@ RANGED = [name for name in KEY_TYPES if is_ordered(VALUES[name][0]) and name != 
 UUIDS = [f"{d * 8}-{d * 4}-4{d * 3}-8{d * 3}-{d * 12}" for d in "019abf"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [*sorted(RANGED), "uuid"])
 @pytest.mark.parametrize("rung", [pytest.param("L0", marks=pytest.mark.matrix), "L1"])
 def test_a_range_has_the_rows_that_it_has_for_everybody(lake_by: Callable[..., Lake], rung: str, name: str) -> None:

@@ -264,6 +264,7 @@ def test_with_rewrite_every_reader_continues(new_lake: Callable[..., Lake], engi
     assert lake.version() == version + 1
 
 
+@pytest.mark.matrix
 def test_values_in_a_new_column_write_all_rows_in_the_wider_type(new_lake: Callable[..., Lake]) -> None:
     lake = new_lake(table_of({"id": pa.int64(), "v": pa.int32()}), engine="auto")
     lake.apply(lake.insert(id=1, v=1))
@@ -272,6 +273,7 @@ def test_values_in_a_new_column_write_all_rows_in_the_wider_type(new_lake: Calla
     assert read(lake) == {(1, 1, 5)}
 
 
+@pytest.mark.matrix
 def test_a_column_may_be_widened_again_and_again(new_lake: Callable[..., Lake]) -> None:
     chain = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.decimal128(20, 0), pa.decimal128(24, 3)]
     lake = new_lake(table_of({"id": pa.int64(), "v": chain[0]}), engine="auto")
@@ -293,7 +295,7 @@ KEYS: Sequence[tuple[pa.DataType, pa.DataType, Callable[[int], Any]]] = (
 )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "rung", ["L1", pytest.param("L0", marks=pytest.mark.matrix), pytest.param("L2", marks=pytest.mark.matrix)]
 )
@@ -343,6 +345,7 @@ def test_a_key_does_not_become_a_float(new_lake: Callable[..., Lake]) -> None:
         lake.alter(table_of({"id": pa.float64()}))
 
 
+@pytest.mark.matrix
 def test_small_files_of_both_types_are_joined(new_lake: Callable[..., Lake]) -> None:
     lake = new_lake(table_of({"id": pa.int32(), "v": pa.date32()}), engine="auto")
     lake.rung = "L1"
@@ -392,7 +395,7 @@ class Killed(BaseException):
     """As `kill -9`: nothing catches it."""
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mode", ["enable", "rewrite"])
 @pytest.mark.parametrize("point", ["target.rows_filled", "target.before_put", "target.after_put"])
 def test_a_table_is_widened_once_wherever_the_process_ends(

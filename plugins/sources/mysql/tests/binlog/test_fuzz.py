@@ -192,6 +192,7 @@ def _fuzz(seeds: Seeds, seed: int, count: int) -> Counter[str]:
     return outcomes
 
 
+@pytest.mark.matrix
 def test_mutants_are_decoded_or_refused(binlog: Binlog) -> None:
     outcomes = _fuzz(_seeds(binlog), 1, 2_000)
     assert outcomes.keys() <= {"corrupt_binlog_event", "corrupt_rows", "decoded", "row_image_not_full"}
