@@ -16,10 +16,13 @@ SOURCE ?= postgresql
 TARGET ?= delta
 # What `make test-matrix` runs; nothing stands for all that is not known to be green.
 PARTS ?=
+# What `make test-threads` runs, and when its threads yield.
+THREADED ?= tests/simulation tests/unit/apply tests/unit/capture tests/unit/journal tests/unit/runtime tests/unit/state tests/unit/verify
+SEED ?= 1
 # How long each part of `make bench-long` measures.
 MINUTES ?= 60
 
-.PHONY: help setup demo test test-fast test-servers test-lake test-walks test-matrix durations check format bench bench-long docs lock clean
+.PHONY: help setup demo test test-fast test-servers test-lake test-walks test-matrix test-threads test-certain durations check format bench bench-long docs lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -70,6 +73,12 @@ durations: setup  ## Measure what the tests of make test cost, for tests/duratio
 
 test-matrix: setup  ## Run everything that make test leaves out: hours; continues where it ended (PARTS='tests/faults/* versions/*' chooses)
 	@$(BIN)/python tools/matrix.py $(PARTS)
+
+test-threads: setup  ## Run tests of threads with threads that yield at random (SEED=7 chooses when)
+	@$(PYTEST_DEFAULT) --yield-at-random $(SEED) $(THREADED) $(PYTEST_ARGS)
+
+test-certain: setup  ## Run make test until ten runs in a row had no failure, five of them beside a load; adds to tests/certain.jsonl
+	@$(BIN)/python tools/certain.py
 
 docs: setup  ## Write the generated pages, then check that the docs agree with the code and that their examples run
 	@$(BIN)/python -m replicator.plugins.reference docs/configuration.md

@@ -179,6 +179,23 @@ def stops_equal(rig: Rig, process: subprocess.Popen[str], target_tables: TargetT
     assert "internal_error" not in rig.output()
 
 
+def test_a_cluster_replicates(opened: tuple[Shop, Rig]) -> None:
+    """One worker, one table; the matrix kills executors and looks for upkeep."""
+    with SparkCluster(workers=1) as cluster:
+        rig = on(cluster, opened[1])
+        rig.extra = rig.extra.replace("chunk_rows: 1000", "chunk_rows: 10000")
+        rig.tables = ("customers",)
+        rig.write_yaml()
+        process = rig.start()
+        wait_until(lambda: rig.output().count('"snapshot_complete"') == len(rig.tables), rig.output)
+        for statement in CHANGES:
+            rig.database.execute(statement)
+        rig.settle(process)
+        assert "MERGE" in history(rig, "customers")
+        stops_equal(rig, process, DeltaLakeTables(rig.lake))
+
+
+@pytest.mark.matrix
 def test_a_cluster_replicates_and_looks_after_tables_though_an_executor_is_killed(
     cluster: SparkCluster, rig: Rig, target_tables: TargetTables
 ) -> None:

@@ -19,6 +19,9 @@ ENDS_WITHIN_S = 60
 @pytest.mark.parametrize("target", ["spark"])
 def test_a_merge_in_flight_is_abandoned_and_applied_once(rig: Rig, target_tables: TargetTables) -> None:
     rig.tables = ("customers",)
+    rig.extra = rig.extra.replace(
+        "chunk_rows: 1000", "chunk_rows: 10000"
+    )  # each chunk would be a merge of some seconds
     rig.write_yaml()
     process = rig.start()
     rig.wait_for_status(is_streaming, process)

@@ -48,11 +48,11 @@ def merge(target: DataFrame, reduced: DataFrame, *, partial: bool) -> DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("partial", "moves", "rounds"),
+    ("partial", "moves", "workloads", "rounds"),
     [
-        (True, True, (14,)),
+        (True, True, 300, (14,)),
         *(
-            pytest.param(*case, (4, 14, 10), marks=pytest.mark.matrix)
+            pytest.param(*case, 1500, (4, 14, 10), marks=pytest.mark.matrix)
             for case in ((True, True), (True, False), (False, True), (False, False))
         ),
     ],
@@ -63,11 +63,13 @@ def test_folded_batches_equal_a_plain_replay(
     tmp_path: Path,
     partial: bool,
     moves: bool,
+    workloads: int,
     rounds: Sequence[int],
 ) -> None:
     numbers = itertools.count()
-    possible = Workloads(7, range(900), numbers, valid=True, absent=partial, moves=moves)
-    arbitrary = Workloads(8, range(900, 1500), numbers, valid=False, absent=partial, moves=moves)
+    possible_ones = workloads * 3 // 5
+    possible = Workloads(7, range(possible_ones), numbers, valid=True, absent=partial, moves=moves)
+    arbitrary = Workloads(8, range(possible_ones, workloads), numbers, valid=False, absent=partial, moves=moves)
     replay = Replay()
     state: dict[tuple[int, str], tuple[Any, ...]] = {}
     for most in rounds:
@@ -86,7 +88,7 @@ def test_folded_batches_equal_a_plain_replay(
         assert len(state) == len(rows)
         for change in changes:
             replay.apply(change)
-        assert {k: v for k, v in replay.rows.items() if k[0] < 900} == possible.source
+        assert {k: v for k, v in replay.rows.items() if k[0] < possible_ones} == possible.source
         wanted = {k: (*v, False) for k, v in replay.rows.items()} | {k: (*v, True) for k, v in replay.graves.items()}
         wrong = [
             (k, state.get(k), wanted.get(k)) for k in state.keys() | wanted.keys() if state.get(k) != wanted.get(k)

@@ -26,6 +26,7 @@ from replicator.state.store import StateStore
 from replicator.testing.defaults import apply_settings, target_context
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 from replicator_testbed.scripted_journals import START, ScriptedJournal
+from replicator_testbed.yielding import yields_at_random
 
 NAME = "random"
 ACTIONS = ("claim", "apply_batch", "apply_ddl", "complete_snapshot", "advance", "audit")
@@ -209,7 +210,7 @@ def test_threads_next_to_each_other_end_equal_too(
         world.next_epoch()
         apply, target = world.apply()
         _plant_faults(world, target, monkeypatch, rate=0.1 if life < 5 else 0)
-        with suppress(Killed, TargetUnavailableError):
+        with suppress(Killed, TargetUnavailableError), yields_at_random(seed):
             apply.run(Control(world, commits=4))
         world.check_history()
     world.journal.finish()

@@ -737,12 +737,12 @@ BOUNDED = {
     "one change, two reads, a crash": ONE_CRASH,
     "the same in place": ONE_IN_PLACE,
     "in place, asked for again": ONE_RECREATED,
-    "two changes": TWO,
     "more keys than may be listed": TOO_MANY_KEYS,
     "rows are read again": REPAIR,
-    "some rows are read again": REPAIR_OF_SOME,
 }
 THOROUGH = {
+    "two changes": TWO,
+    "some rows are read again": REPAIR_OF_SOME,
     "two changes, rows are read again": replace(REPAIR, ops=2),
     "three changes, some rows are read again": replace(REPAIR_OF_SOME, ops=3),
     "two changes, two reads": Scope(ops=2, reads=2, crashes=0),

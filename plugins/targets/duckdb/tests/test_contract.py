@@ -63,6 +63,7 @@ class Harness(TargetHarness):
         return found is not None and found[0] > 0
 
 
+@pytest.mark.sampled(2)
 class TestDuckDBTarget(TargetContract):
     fuzz_rounds = 1
     alteration_steps = 5

@@ -1,0 +1,86 @@
+"""`make test-certain` runs what is left of ten runs in a row, half of them beside a load, and threads yield where they are told to."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from replicator.model.schema import TableId
+from replicator_testbed import yielding
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def certain() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("certain_tool", ROOT / "tools" / "certain.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def line(commit: str = "a", load: int = 0, failures: Sequence[str] = ()) -> dict[str, Any]:
+    return {"commit": commit, "load": load, "failures": list(failures)}
+
+
+@pytest.mark.parametrize(
+    ("lines", "count"),
+    [
+        ([], 0),
+        ([line(), line(load=6)], 2),
+        ([line(), line("b")], 0),
+        ([line(), line(failures=["test_one"]), line()], 1),
+        ([line(), line(), line(failures=["test_one"])], 0),
+    ],
+)
+def test_runs_in_a_row_are_the_newest_of_the_commit_without_a_failure(
+    certain: ModuleType, lines: list[dict[str, Any]], count: int
+) -> None:
+    assert len(certain.runs_in_a_row(lines, "a")) == count
+
+
+def test_ten_runs_are_done_five_of_them_beside_a_load(certain: ModuleType) -> None:
+    row: list[dict[str, Any]] = []
+    while (load := certain.next_load(row, runs=10, loaded=5, load=6)) is not None:
+        row.append(line(load=load))
+    assert len(row) == 10
+    assert [one["load"] for one in row].count(6) == 5
+    assert {certain.next_load(row[:n], runs=10, loaded=5, load=6) for n in range(10)} == {0, 6}
+
+
+def test_a_run_that_fails_without_a_test_that_failed_is_a_failure(certain: ModuleType, tmp_path: Path) -> None:
+    found = certain.run([sys.executable, "-c", "raise SystemExit(3)"], 1, tmp_path / "log")
+    assert (found["load"], found["failures"]) == (1, ["exit code 3"])
+    printed = "print('FAILED tests/a.py::test_one - no'); raise SystemExit(1)"
+    assert certain.run([sys.executable, "-c", printed], 0, tmp_path / "log")["failures"] == ["tests/a.py::test_one"]
+    assert certain.run([sys.executable, "-c", ""], 0, tmp_path / "log")["failures"] == []
+
+
+def test_threads_yield_in_code_of_the_host_and_no_longer_than_they_should(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[int] = []
+    monkeypatch.setattr(yielding.time, "sleep", lambda _: slept.append(threading.get_ident()))
+
+    def work() -> None:
+        for n in range(100):
+            str(TableId("shop", f"t{n}"))
+
+    before = sys.getswitchinterval()
+    with yielding.yields_at_random(1, every=5):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        work()
+    assert len(set(slept)) == 2
+    count = len(slept)
+    work()
+    assert (len(slept), sys.getswitchinterval()) == (count, before)
+    assert sys.getprofile() is None
