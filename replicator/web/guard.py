@@ -18,7 +18,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.requests import cookie_parser
+from starlette.requests import ClientDisconnect, cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from replicator.model.access import Scope as TokenScope
@@ -41,6 +41,8 @@ PUBLIC: Final = frozenset({"/healthz", "/readyz"})
 COOKIE: Final = "replicator_token"
 """Has the token of somebody who uses the dashboard. The API does not read it: another site's page could make a browser send it."""
 _CLIENTS_MAX: Final = 4096
+_CLIENT_GONE: Final = 499
+"""Stands in the log, as in that of nginx; HTTP has no status for it."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """A regular expression's `$` also matches before a last newline. A router, a log or a proxy may read such a path in another way."""
 _HEADERS: Final = (
@@ -99,7 +101,7 @@ class Guard:
         self._known: OrderedDict[str, str] = OrderedDict()
         """The tokens that were valid when they were last used: their names by their digests."""
         self._under_way: Counter[str] = Counter()
-        self._refusals = Sparing()
+        self._refusals, self._failures = Sparing(), Sparing()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -131,8 +133,14 @@ class Guard:
             if is_begun:
                 raise
             await self._refuse(scope, error)(scope, receive, answered)
+        except ClientDisconnect:
+            # Nobody is there to be answered. Anybody can go as often as it likes, so it is a line of the log as a refusal is.
+            status = _CLIENT_GONE
         except Exception:  # noqa: BLE001 - a bug must not end the server; its traceback is in the log
-            _log.exception("request_failed", method=short(scope["method"]), path=short(scope["path"]))
+            left_out = self._failures.take()
+            if left_out is not None:
+                more = {"left_out": left_out} if left_out else {}
+                _log.exception("request_failed", method=short(scope["method"]), path=short(scope["path"]), **more)
             # Starlette raises again what it has answered; of an answer that is not whole uvicorn closes the connection.
             if not is_begun:
                 await self._refuse(scope, internal_error())(scope, receive, answered)

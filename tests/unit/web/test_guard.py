@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import structlog
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Request
@@ -116,6 +117,7 @@ class Asked:
         self.looked_up = 0
         self.valid: set[str] = set()
         self.gate: asyncio.Event | None = None
+        self.error: Exception | None = None
         settings = Listening.model_validate({"host": "127.0.0.1", "port": 0, "needs_token": True, **options})
         self._guard = Guard(self._answer, settings, self._identify, lambda _, error: refusal(error))
 
@@ -126,6 +128,8 @@ class Asked:
     async def _answer(self, scope: Request, receive: Receive, send: Send) -> None:
         if self.gate is not None:
             await self.gate.wait()
+        if self.error is not None:
+            raise self.error
         await PlainTextResponse("made")(scope, receive, send)
 
     async def ask(
@@ -148,7 +152,7 @@ class Asked:
             told.append(message)
 
         await self._guard(scope, receive, send)
-        return int(told[0]["status"])
+        return int(told[0]["status"]) if told else 0
 
 
 def test_who_guesses_tokens_costs_the_store_little_and_the_callers_of_a_proxy_nothing() -> None:
@@ -202,6 +206,23 @@ def test_a_stranger_writes_few_and_short_lines_into_the_log(token: str | None, p
                 await asked.ask(token, path, "POST")
         assert len(lines) == PER_MINUTE
         assert all(len(str(line)) < 500 for line in lines)
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("error", [ClientDisconnect(), RuntimeError("a bug")], ids=["gone", "a bug"])
+def test_a_request_that_fails_again_and_again_is_in_the_log_a_few_times(error: Exception) -> None:
+    asked = Asked(requests_per_second=100)
+    asked.error = error
+
+    async def work() -> None:
+        with structlog.testing.capture_logs() as lines:
+            for _ in range(100):
+                await asked.ask(None, "/login", "POST")
+        failed = [line for line in lines if line["event"] == "request_failed"]
+        assert len(failed) == (0 if isinstance(error, ClientDisconnect) else PER_MINUTE)
+        assert len(lines) - len(failed) == PER_MINUTE
+        assert {line["status"] for line in lines if line not in failed} == {499 if not failed else 500}
 
     asyncio.run(work())
 
