@@ -115,13 +115,7 @@ class Guard:
             if message["type"] == "http.response.start":
                 is_begun, status = True, message["status"]
                 names = {name for name, _ in message["headers"]}
-                added = [*_HEADERS, (b"cache-control", b"no-store")]
-                if self._listening.tls_cert is not None:
-                    added.append(_HSTS)
-                if status == HTTPStatus.BAD_REQUEST:
-                    # Where the next request begins is not known for sure.
-                    added.append((b"connection", b"close"))
-                message["headers"] = [*message["headers"], *(h for h in added if h[0] not in names)]
+                message["headers"] = [*message["headers"], *(h for h in self._added(status) if h[0] not in names)]
             await send(message)
 
         caller = ""
@@ -137,14 +131,26 @@ class Guard:
             # Nobody is there to be answered. Anybody can go as often as it likes, so it is a line of the log as a refusal is.
             status = _CLIENT_GONE
         except Exception:  # noqa: BLE001 - a bug must not end the server; its traceback is in the log
-            left_out = self._failures.take()
-            if left_out is not None:
-                more = {"left_out": left_out} if left_out else {}
-                _log.exception("request_failed", method=short(scope["method"]), path=short(scope["path"]), **more)
+            self._log_failure(scope)
             # Starlette raises again what it has answered; of an answer that is not whole uvicorn closes the connection.
             if not is_begun:
                 await self._refuse(scope, internal_error())(scope, receive, answered)
         self._log_request(scope, status, caller, time.monotonic() - began)
+
+    def _added(self, status: int) -> Iterator[tuple[bytes, bytes]]:
+        """The headers of every answer."""
+        yield from (*_HEADERS, (b"cache-control", b"no-store"))
+        if self._listening.tls_cert is not None:
+            yield _HSTS
+        if status == HTTPStatus.BAD_REQUEST:
+            # Where the next request begins is not known for sure.
+            yield (b"connection", b"close")
+
+    def _log_failure(self, scope: Scope) -> None:
+        left_out = self._failures.take()
+        if left_out is not None:
+            more = {"left_out": left_out} if left_out else {}
+            _log.exception("request_failed", method=short(scope["method"]), path=short(scope["path"]), **more)
 
     def _log_request(self, scope: Scope, status: int, caller: str, took_s: float) -> None:
         if scope["method"] in SAFE:
