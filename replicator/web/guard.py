@@ -41,7 +41,7 @@ PUBLIC: Final = frozenset({"/healthz", "/readyz"})
 COOKIE: Final = "replicator_token"
 """Has the token of somebody who uses the dashboard. The API does not read it: another site's page could make a browser send it."""
 _CLIENTS_MAX: Final = 4096
-_CLIENT_GONE: Final = 499
+_CLIENT_LEFT: Final = 499
 """Stands in the log, as in that of nginx; HTTP has no status for it."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """A regular expression's `$` also matches before a last newline. A router, a log or a proxy may read such a path in another way."""
@@ -129,7 +129,7 @@ class Guard:
             await self._refuse(scope, error)(scope, receive, answered)
         except ClientDisconnect:
             # Nobody is there to be answered. Anybody can go as often as it likes, so it is a line of the log as a refusal is.
-            status = _CLIENT_GONE
+            status = _CLIENT_LEFT
         except Exception:  # noqa: BLE001 - a bug must not end the server; its traceback is in the log
             self._log_failure(scope)
             # Starlette raises again what it has answered; of an answer that is not whole uvicorn closes the connection.
