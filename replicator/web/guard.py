@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import ReplicatorError, RequestError
+from replicator.model.hosts import is_loopback
 from replicator.observability import get_logger
 from replicator.service.listening import Listening
 from replicator.service.tokens import digest
@@ -107,6 +108,9 @@ class Guard:
         """Handle one request."""
         if scope["type"] != "http":
             return
+        if self._listening.is_behind_proxy:
+            # The proxy adds TLS, and it is what browsers see.
+            scope["scheme"] = "https"
         began, status = time.monotonic(), 0
         is_begun = False
 
@@ -183,7 +187,7 @@ class Guard:
             self._count(f"probe:{client}")
             return address
         check_host(headers.get("host", ""), self._listening.allowed_hosts)
-        check_origin(scope["method"], scope["path"], headers)
+        check_origin(scope["method"], scope["path"], headers, is_tls=scope["scheme"] == "https")
         given = _token(headers)
         is_cookie = given is None and is_page(scope["path"])
         if is_cookie:
@@ -302,13 +306,16 @@ def check_host(host: str, allowed: tuple[str, ...]) -> None:
         )
 
 
-def check_origin(method: str, path: str, headers: Mapping[str, str]) -> None:
-    """Refuse what a page of another site has sent."""
+def check_origin(method: str, path: str, headers: Mapping[str, str], *, is_tls: bool = False) -> None:
+    """Refuse what a page of another site has sent. Of a page without TLS nobody knows who has written it, whatever its host is called."""
     site, origin, host = headers.get("sec-fetch-site"), headers.get("origin"), headers.get("host", "")
     is_safe = method in SAFE
     allowed = ("same-origin",) if not is_safe else ("same-origin", "none")
     is_foreign = site is not None and site not in allowed and (not is_safe or path.startswith(API))
-    if origin is not None and urlsplit_netloc(origin) != host.lower():
+    # Browsers trust a page of the host itself without it, too.
+    is_open = is_tls and origin is not None and not origin.lower().startswith("https:")
+    is_open = is_open and not is_loopback(_host_name(host) or "")
+    if is_open or (origin is not None and urlsplit_netloc(origin) != host.lower()):
         is_foreign = True
     if is_foreign:
         raise RequestError(

@@ -111,13 +111,19 @@ def test_only_a_plain_read_is_answered_again_without_the_application() -> None:
 
 
 class Asked:
-    """A guard with nothing after it. `looked_up`: how often the state store was asked whose token one is."""
+    """A guard with nothing after it.
+
+    Attributes:
+        looked_up: How often the state store was asked whose token one is.
+        scheme: What the last request that passed has after the guard.
+    """
 
     def __init__(self, **options: Any) -> None:
         self.looked_up = 0
         self.valid: set[str] = set()
         self.gate: asyncio.Event | None = None
         self.error: Exception | None = None
+        self.scheme = ""
         settings = Listening.model_validate({"host": "127.0.0.1", "port": 0, "needs_token": True, **options})
         self._guard = Guard(self._answer, settings, self._identify, lambda _, error: refusal(error))
 
@@ -126,6 +132,7 @@ class Asked:
         return Caller(text, Scope.READ) if text in self.valid else None
 
     async def _answer(self, scope: Request, receive: Receive, send: Send) -> None:
+        self.scheme = scope["scheme"]
         if self.gate is not None:
             await self.gate.wait()
         if self.error is not None:
@@ -133,10 +140,16 @@ class Asked:
         await PlainTextResponse("made")(scope, receive, send)
 
     async def ask(
-        self, token: str | None, path: str = "/metrics", method: str = "GET", address: str = "10.0.0.1"
+        self,
+        token: str | None,
+        path: str = "/metrics",
+        method: str = "GET",
+        address: str = "10.0.0.1",
+        origin: str = "",
+        host: str = "127.0.0.1",
     ) -> int:
         """The status of an answer."""
-        headers = [(b"host", b"127.0.0.1")]
+        headers = [(b"host", host.encode()), *([(b"origin", origin.encode())] if origin else [])]
         if token is not None:
             headers.append((b"authorization", b"Bearer " + token.encode()))
         scope = {
@@ -173,6 +186,24 @@ def test_who_guesses_tokens_costs_the_store_little_and_the_callers_of_a_proxy_no
         asked.valid.clear()
         assert await asked.ask("good") == 401
         assert await asked.ask("good") == 429
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("is_behind_proxy", "host", "status"),
+    [(True, "10.0.0.9", 403), (True, "127.0.0.1:1", 200), (False, "10.0.0.9", 200)],
+)
+def test_where_browsers_use_tls_a_page_without_it_is_another_site(
+    is_behind_proxy: bool, host: str, status: int
+) -> None:
+    asked = Asked(is_behind_proxy=is_behind_proxy)
+    asked.valid.add("good")
+
+    async def work() -> None:
+        assert await asked.ask("good", origin=f"http://{host}", host=host) == status
+        assert await asked.ask("good", origin=f"https://{host}", host=host) == 200
+        assert asked.scheme == ("https" if is_behind_proxy else "http")
 
     asyncio.run(work())
 
