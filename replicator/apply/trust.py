@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from replicator.apply import restored
@@ -73,7 +74,7 @@ def check_kept(context: ApplyContext, table: TableId, incarnation: int, ledger: 
             f"The journal no longer has every change after number {ledger}, the last one that the target applied.",
             code="journal_gap",
             table=str(table),
-            action=f"Run `replicator snapshot {context.name} {table}`.",
+            action=f"Run `replicator snapshot {context.name} {shlex.quote(str(table))}`.",
         )
 
 
@@ -88,7 +89,7 @@ def check_beginning(context: ApplyContext, table: TableId, items: Sequence[Item]
             "The journal no longer has the beginning of the table's newest snapshot.",
             code="journal_gap",
             table=str(table),
-            action=f"Run `replicator snapshot {context.name} {table} --recreate`.",
+            action=f"Run `replicator snapshot {context.name} {shlex.quote(str(table))} --recreate`.",
         )
 
 
@@ -101,14 +102,14 @@ def check_file(context: ApplyContext, table: TableId, file: SegmentFile) -> None
             error.message,
             code=error.code,
             table=str(table),
-            action=f"Run `replicator snapshot {context.name} {table}`.",
+            action=f"Run `replicator snapshot {context.name} {shlex.quote(str(table))}`.",
         ) from error
     if file.has_absent and (count := context.reader.partial_inserts(file)):
         raise TableError(
             f"The log has {count} INSERT{'s' if count > 1 else ''} with missing column values. Only a new snapshot can read them.",
             code="insert_lacks_columns",
             table=str(table),
-            action=f"Run `replicator snapshot {context.name} {table}`.",
+            action=f"Run `replicator snapshot {context.name} {shlex.quote(str(table))}`.",
         )
 
 

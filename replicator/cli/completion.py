@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -13,6 +15,9 @@ from replicator.model.errors import ReplicatorError
 from replicator.runtime.home import Home
 from replicator.state import table_life
 from replicator.state.store import StateStore
+
+_PLAIN: Final = re.compile(r"[\w.,:@%+-]+")
+"""What a shell takes as it is. It puts what is offered into the line, unquoted, and others choose how tables are called."""
 
 
 def names(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[CompletionItem]:
@@ -30,6 +35,7 @@ def tables(ctx: click.Context, param: click.Parameter, incomplete: str) -> Seque
     with _store() as store:
         found = () if store is None else store.outlines(str(ctx.params.get("name")))
         known = [one.record.table for one in found if table_life.is_replicated(one.record)]
+    known = [table for table in known if _PLAIN.fullmatch(str(table))]
     fitting = [str(t) for t in known if str(t).startswith(incomplete) or t.name.startswith(incomplete)]
     return [CompletionItem(text) for text in sorted(fitting, key=ordering.natural) if text not in taken]
 

@@ -15,8 +15,8 @@ from typing import Any, Final, TextIO
 
 from replicator.model.terminal import cleaned
 
-_LABEL: Final = re.compile(r"^(\x1b\[\d+m[a-z]+\x1b\[0m)", re.MULTILINE)
-"""How `click.style` colours the word before a message: one word at the beginning of a line, which in others' texts does no harm."""
+_LABEL: Final = re.compile(r"^(\x1b\[3[134]m(?:error|check|blocking|warning|notice)\x1b\[0m)", re.MULTILINE)
+"""How `click.style` colours the word before a message: one of these words at the beginning of a line, in a colour that can be read."""
 
 
 class CleanStream:

@@ -19,7 +19,10 @@ _USER_IN_ADDRESS: Final = re.compile(r"://[^/?#\s]*@")
 _USER_ON_THE_WEB: Final = re.compile(r"https?://[^/?#\s@]+@", re.IGNORECASE)
 _QUERY: Final = re.compile(r"[?&]([\w.-]+)=([^\s&#]+)")
 # Of signed addresses, and of functions for which the address is enough; too short for names of settings.
-_QUERY_SECRETS: Final = frozenset({"sig", "signature", "key", "code", "sas"})
+_QUERY_SECRETS: Final = frozenset({"sig", "signature", "sas"})
+# Often something else: the name of a key, a status.
+_QUERY_KEYS: Final = frozenset({"key", "code"})
+_LOOKS_MADE: Final = re.compile(r"(?=\D*\d)\S{16,}")
 # What is secret of these is their path.
 _CAPABILITY: Final = re.compile(
     r"https://(?:hooks\.slack\.com/\w+/|discord(?:app)?\.com/api/webhooks/|[\w.-]*webhook\.office\.com/|api\.telegram\.org/bot)\w",
@@ -34,8 +37,11 @@ _MEMBER: Final = re.compile(r"""["']([\w.-]+)["']\s*:\s*["']([^"']+)["']""")
 _FLAG: Final = re.compile(r"--?([\w.-]+)")
 # curl's and wget's way to say who calls.
 _USER_FLAG: Final = re.compile(r"-u|--(?:proxy-)?user")
-# Not the numbers of a user and a group.
-_PAIR: Final = re.compile(r"(?!\d+:\d+$)[^\s:]*:\S+")
+# Not the numbers of a user and a group, nor a group that is called as its user.
+_PAIR: Final = re.compile(r"(?!\d+:\d+$|([\w-]+):\1$)[^\s:]*:\S+")
+# Their `-u` is a user of the host, whatever follows it.
+_CALLER: Final = re.compile(r"(?:.*/)?(?:curl|wget|https?|xh)")
+_AS_USER: Final = re.compile(r"(?:.*/)?(?:docker|podman|nerdctl|sudo|systemd-run)(?:-compose)?")
 # Keys of Spark's file systems, and signatures in place of keys.
 _KEY_OF_STORAGE: Final = re.compile(r"encryption[.-]key$|\.azure\.sas\.", re.IGNORECASE)
 # Names a key that the cloud keeps, and is none.
@@ -83,17 +89,27 @@ def _is_signed(text: str) -> bool:
     """Whether an address has a secret among its parameters."""
     if "://" not in text:
         return False
-    return any(name.lower() in _QUERY_SECRETS or _is_secret(name, value) for name, value in _QUERY.findall(text))
+    return any(
+        name.lower() in _QUERY_SECRETS
+        or (name.lower() in _QUERY_KEYS and _LOOKS_MADE.fullmatch(value) is not None)
+        or _is_secret(name, value)
+        for name, value in _QUERY.findall(text)
+    )
 
 
 def _of_command(path: Path, words: Sequence[Any]) -> Iterator[tuple[Path, str]]:
     """Arguments that follow `--token` or `-password`, and user and password that follow `-u`."""
+    if not words:
+        return
+    is_as_user = isinstance(words[0], str) and _AS_USER.fullmatch(words[0]) is not None
     for at, word in enumerate(words[1:], start=1):
         if not isinstance(word, str) or isinstance(word, Resolved):
             continue
+        # What such a program starts may be one of those.
+        is_as_user = is_as_user and _CALLER.fullmatch(word) is None
         before = words[at - 1] if isinstance(words[at - 1], str) else ""
         flag = _FLAG.fullmatch(before)
-        is_pair = _USER_FLAG.fullmatch(before) is not None and _PAIR.fullmatch(word) is not None
+        is_pair = not is_as_user and _USER_FLAG.fullmatch(before) is not None and _PAIR.fullmatch(word) is not None
         if is_pair or (flag is not None and _is_secret(flag[1], word)):
             yield (*path, at), word
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, NoReturn, Self, final
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -11,7 +12,17 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from replicator.observability import MASK, register_secret
 
 SECRET_REFERENCE_PATTERN: Final = r"\$\{(env|file):[^}]+\}"  # noqa: S105 a pattern of references
+_REFERENCE: Final = re.compile(SECRET_REFERENCE_PATTERN)
+_PASSWORD_IN_ADDRESS: Final = re.compile(r"://[^/?#\s@]*:[^/?#\s]+@")
 LITERAL_SECRET: Final = "literal_secret"  # noqa: S105 the code of an error
+
+
+def is_literal(written: str) -> bool:
+    """Whether a secret, or a part of it, is written out. An address is not all secret, but its password is."""
+    left = _REFERENCE.sub("", written).strip()
+    return (
+        left == written.strip() or (bool(left) and "://" not in left) or _PASSWORD_IN_ADDRESS.search(left) is not None
+    )
 
 
 class Resolved(str):
@@ -88,7 +99,7 @@ class Secret:
     def _from_setting(cls, value: Any) -> Secret:
         if isinstance(value, Secret):
             return value
-        if not isinstance(value, Resolved):
+        if not isinstance(value, Resolved) or is_literal(value.written):
             raise PydanticCustomError(LITERAL_SECRET, "is a secret and must not be written in the file")
         if not value:
             raise PydanticCustomError("empty_secret", "is empty")

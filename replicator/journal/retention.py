@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -165,7 +166,7 @@ class Retention:
         return table_life.journal_lost(
             record,
             f"The journal reached its limit of {self._bytes_max} bytes, so changes of this failed table were deleted.",
-            action=f"Run `replicator snapshot {self._name} {record.table}`.",
+            action=f"Run `replicator snapshot {self._name} {shlex.quote(str(record.table))}`.",
             at=now,
         )
 

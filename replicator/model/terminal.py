@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# Control characters but line breaks and tabs, and those that turn the direction of what follows.
-_ACTED_ON: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# Control characters but line breaks and tabs, separators of lines, and those that turn the direction of what follows.
+_ACTED_ON: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def cleaned(text: str) -> str:

@@ -29,7 +29,12 @@ class Message:
 
 def child(module: str) -> list[str]:
     """The command of a process whose `main` is in a module; its arguments follow. SIGTERM ends it cleanly from its first line on."""
-    return [sys.executable, "-m", "replicator.runtime.child", module]
+    return [*python("replicator.runtime.child"), module]
+
+
+def python(module: str) -> list[str]:
+    """The command of a module of ours. Without `-P` a file of the current folder, which anybody may own, would stand in for any module."""
+    return [sys.executable, "-P", "-m", module]
 
 
 class WorkerProcess:

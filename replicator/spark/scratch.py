@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 from typing import IO, Final
@@ -17,10 +20,15 @@ class ScratchFolder:
 
     Args:
         parent: Where; made if missing. Folders in it that no living process holds are removed.
+
+    Raises:
+        OSError: It cannot be made, or stands where everybody may make folders, and another user made it.
     """
 
     def __init__(self, parent: Path) -> None:
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if parent.parent.stat().st_mode & stat.S_IWOTH:
+            _make_ours(parent)
         for left in parent.glob(f"{_PREFIX}*"):
             _remove_unless_held(left)
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
@@ -31,6 +39,17 @@ class ScratchFolder:
         """Remove the folder with everything in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
+
+
+def _make_ours(folder: Path) -> None:
+    """Keep others out. Who made the folder first could exchange what is written into it, and Spark starts what its settings name."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "It belongs to another user", str(folder))
+        os.fchmod(descriptor, stat.S_IRWXU)
+    finally:
+        os.close(descriptor)
 
 
 def _remove_unless_held(folder: Path) -> None:

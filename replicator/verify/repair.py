@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -62,7 +63,7 @@ class Repair:
             return replace(
                 first,
                 reason=f"{first.counts.total} rows differ, more than verify.repair_rows_max ({self.rows_max}): nothing was repaired",
-                action=f"Run `replicator snapshot {self.judge.name} {first.table}`, or raise verify.repair_rows_max.",
+                action=f"Run `replicator snapshot {self.judge.name} {shlex.quote(str(first.table))}`, or raise verify.repair_rows_max.",
             )
         try:
             return self.attempt(first)
@@ -106,7 +107,7 @@ class Repair:
             reason="rows have a key that is NULL, or no value of its type: they cannot be repaired"
             if () in found.row_keys.values()
             else "rows still differ after they were read again",
-            action=f"Run `replicator snapshot {self.judge.name} {first.table} --recreate`.",
+            action=f"Run `replicator snapshot {self.judge.name} {shlex.quote(str(first.table))} --recreate`.",
         )
 
     def _read_again(self, table: TableId, keys: Sequence[Cursor]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
@@ -17,6 +16,7 @@ from pydantic import ValidationError
 from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import RequestError
 from replicator.observability import get_logger
+from replicator.runtime.process import python
 from replicator.service.configuring_document import ConfiguredDocument, Findings, ValidationDocument
 from replicator.service.configuring_process import Asked, Deed, Outcome
 from replicator.web.access import Access
@@ -69,9 +69,7 @@ class Configurations:
     async def _in_process(self, asked: Asked) -> Outcome:
         home = self._access.home
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "replicator.service.configuring_process",
+            *python("replicator.service.configuring_process"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "REPLICATOR_HOME": str(home.folder), "REPLICATOR_STATE_URL": home.state_url},

@@ -18,11 +18,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.requests import cookie_parser
+from starlette.requests import ClientDisconnect, cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import ReplicatorError, RequestError
+from replicator.model.hosts import is_loopback
 from replicator.observability import get_logger
 from replicator.service.listening import Listening
 from replicator.service.tokens import digest
@@ -41,6 +42,8 @@ PUBLIC: Final = frozenset({"/healthz", "/readyz"})
 COOKIE: Final = "replicator_token"
 """Has the token of somebody who uses the dashboard. The API does not read it: another site's page could make a browser send it."""
 _CLIENTS_MAX: Final = 4096
+_CLIENT_LEFT: Final = 499
+"""Stands in the log, as in that of nginx; HTTP has no status for it."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """A regular expression's `$` also matches before a last newline. A router, a log or a proxy may read such a path in another way."""
 _HEADERS: Final = (
@@ -99,12 +102,15 @@ class Guard:
         self._known: OrderedDict[str, str] = OrderedDict()
         """The tokens that were valid when they were last used: their names by their digests."""
         self._under_way: Counter[str] = Counter()
-        self._refusals = Sparing()
+        self._refusals, self._failures = Sparing(), Sparing()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":
             return
+        if self._listening.is_behind_proxy:
+            # The proxy adds TLS, and it is what browsers see.
+            scope["scheme"] = "https"
         began, status = time.monotonic(), 0
         is_begun = False
 
@@ -113,13 +119,7 @@ class Guard:
             if message["type"] == "http.response.start":
                 is_begun, status = True, message["status"]
                 names = {name for name, _ in message["headers"]}
-                added = [*_HEADERS, (b"cache-control", b"no-store")]
-                if self._listening.tls_cert is not None:
-                    added.append(_HSTS)
-                if status == HTTPStatus.BAD_REQUEST:
-                    # Where the next request begins is not known for sure.
-                    added.append((b"connection", b"close"))
-                message["headers"] = [*message["headers"], *(h for h in added if h[0] not in names)]
+                message["headers"] = [*message["headers"], *(h for h in self._added(status) if h[0] not in names)]
             await send(message)
 
         caller = ""
@@ -131,12 +131,30 @@ class Guard:
             if is_begun:
                 raise
             await self._refuse(scope, error)(scope, receive, answered)
+        except ClientDisconnect:
+            # Nobody is there to be answered. Anybody can go as often as it likes, so it is a line of the log as a refusal is.
+            status = _CLIENT_LEFT
         except Exception:  # noqa: BLE001 - a bug must not end the server; its traceback is in the log
-            _log.exception("request_failed", method=short(scope["method"]), path=short(scope["path"]))
+            self._log_failure(scope)
             # Starlette raises again what it has answered; of an answer that is not whole uvicorn closes the connection.
             if not is_begun:
                 await self._refuse(scope, internal_error())(scope, receive, answered)
         self._log_request(scope, status, caller, time.monotonic() - began)
+
+    def _added(self, status: int) -> Iterator[tuple[bytes, bytes]]:
+        """The headers of every answer."""
+        yield from (*_HEADERS, (b"cache-control", b"no-store"))
+        if self._listening.tls_cert is not None:
+            yield _HSTS
+        if status == HTTPStatus.BAD_REQUEST:
+            # Where the next request begins is not known for sure.
+            yield (b"connection", b"close")
+
+    def _log_failure(self, scope: Scope) -> None:
+        left_out = self._failures.take()
+        if left_out is not None:
+            more = {"left_out": left_out} if left_out else {}
+            _log.exception("request_failed", method=short(scope["method"]), path=short(scope["path"]), **more)
 
     def _log_request(self, scope: Scope, status: int, caller: str, took_s: float) -> None:
         if scope["method"] in SAFE:
@@ -169,7 +187,7 @@ class Guard:
             self._count(f"probe:{client}")
             return address
         check_host(headers.get("host", ""), self._listening.allowed_hosts)
-        check_origin(scope["method"], scope["path"], headers)
+        check_origin(scope["method"], scope["path"], headers, is_tls=scope["scheme"] == "https")
         given = _token(headers)
         is_cookie = given is None and is_page(scope["path"])
         if is_cookie:
@@ -288,13 +306,16 @@ def check_host(host: str, allowed: tuple[str, ...]) -> None:
         )
 
 
-def check_origin(method: str, path: str, headers: Mapping[str, str]) -> None:
-    """Refuse what a page of another site has sent."""
+def check_origin(method: str, path: str, headers: Mapping[str, str], *, is_tls: bool = False) -> None:
+    """Refuse what a page of another site has sent. Of a page without TLS nobody knows who has written it, whatever its host is called."""
     site, origin, host = headers.get("sec-fetch-site"), headers.get("origin"), headers.get("host", "")
     is_safe = method in SAFE
     allowed = ("same-origin",) if not is_safe else ("same-origin", "none")
     is_foreign = site is not None and site not in allowed and (not is_safe or path.startswith(API))
-    if origin is not None and urlsplit_netloc(origin) != host.lower():
+    # Browsers trust a page of the host itself without it, too.
+    is_open = is_tls and origin is not None and not origin.lower().startswith("https:")
+    is_open = is_open and not is_loopback(_host_name(host) or "")
+    if is_open or (origin is not None and urlsplit_netloc(origin) != host.lower()):
         is_foreign = True
     if is_foreign:
         raise RequestError(

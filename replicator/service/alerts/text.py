@@ -12,7 +12,7 @@ _TITLE_CHARACTERS: Final = 120
 
 def title(message: AlertMessage) -> str:
     """One line."""
-    line = f"[replicator] {message.summary}"
+    line = " ".join(f"[replicator] {message.summary}".split())
     return line if len(line) <= _TITLE_CHARACTERS else f"{line[: _TITLE_CHARACTERS - 1]}…"
 
 

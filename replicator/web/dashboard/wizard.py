@@ -12,12 +12,11 @@ import yaml
 from pydantic import BaseModel
 
 from replicator.config import ReplicatorConfig
-from replicator.config.secrets import SECRET_REFERENCE_PATTERN
+from replicator.config.secrets import is_literal
 from replicator.config.shape import Field, fields_of
 from replicator.service.configuring_document import Finding
 
 KINDS: Final = ("source", "target")
-_REFERENCE: Final = re.compile(SECRET_REFERENCE_PATTERN)
 _INDEX: Final = re.compile(r"(\[\d+\])+$")
 _FIRST: Final = "name"
 _OPEN: Final = ("tables",)
@@ -136,7 +135,7 @@ def without_secrets(models: Models, values: Mapping[str, str], mask: str) -> Map
     """The fields with `mask` for secrets that were written out instead of referred to: nothing shows or keeps those."""
     secrets = {path for key, _, model in models.blocks() for path, one in _fields_in(key, model) if one.shape.is_secret}
     return {
-        path: mask if path in secrets and value.strip() and not _REFERENCE.search(value) else value
+        path: mask if path in secrets and value.strip() and is_literal(value) else value
         for path, value in values.items()
     }
 

@@ -210,7 +210,7 @@ class _Demo:
     def _start(self) -> subprocess.Popen[bytes]:
         with (self._folder / "run.log").open("ab") as log:
             self._log_begins = log.tell()
-            command = [sys.executable, "-m", "replicator.cli", "run", str(self._file)]
+            command = [sys.executable, "-P", "-m", "replicator.cli", "run", str(self._file)]
             return subprocess.Popen(command, env=self._environ, stdout=log, stderr=log, start_new_session=True)
 
     def _status(self) -> ReplicatorStatus | None:
@@ -264,7 +264,7 @@ class _Demo:
 
     def _command(self, command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "replicator.cli", command, NAME],
+            [sys.executable, "-P", "-m", "replicator.cli", command, NAME],
             env={**self._environ, "COLUMNS": "140"},
             capture_output=True,
             text=True,

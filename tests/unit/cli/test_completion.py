@@ -84,3 +84,14 @@ def test_where_there_is_no_store_nothing_is_offered_and_nothing_is_made(
 def test_a_store_that_is_damaged_is_no_error_for_the_shell(home: Path) -> None:
     (home / "state.db").write_bytes(b"no database" * 1000)
     assert offered("status", "") == []
+
+
+@pytest.mark.parametrize(
+    "name", ["a;id", "a b", "$(id)", "`id`", "a\nplain,b", "a'b", "a|b", "!x", "{a,b}", "~", "a\u202eb", "a\x1b[8mb"]
+)
+def test_a_name_that_the_shell_would_act_on_is_not_offered(home: Path, name: str) -> None:
+    store = StateStore(f"sqlite:///{home / 'state.db'}")
+    lease = present(store.acquire_lease("crm", holder_id(), 60))
+    store.put_tables("crm", lease.epoch, [table_life.added(TableId("public", one)) for one in (name, "café_1")])
+    store.close()
+    assert offered("snapshot", "crm", "") == ["public.café_1"]

@@ -34,6 +34,14 @@ def test_what_is_echoed_keeps_our_labels_only() -> None:
     assert raw.getvalue() == f"{label} [x] {SHOWN}\n{label} ?[31merror?[0m"
 
 
+@pytest.mark.parametrize("code", [1, 5, 7, 8, 30, 40, 90])
+@pytest.mark.parametrize("word", ["error", "all"])
+def test_others_hide_or_colour_no_word_at_the_beginning_of_a_line(code: int, word: str) -> None:
+    raw = io.StringIO()
+    CleanStream(raw).write(f"a\n\x1b[{code}m{word}\x1b[0m\n\x1b[31mall\x1b[0m\u061c\u2028\u2029")
+    assert raw.getvalue() == f"a\n?[{code}m{word}?[0m\n?[31mall?[0m???"
+
+
 def test_tables_and_texts_of_rich_are_cleaned_before_they_are_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = io.StringIO()
     console = show.terminal()

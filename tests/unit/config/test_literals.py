@@ -71,6 +71,11 @@ def argv(*words: str) -> dict[str, Any]:
         ),
         (spark(spark__jars__repositories=f"https://{CANARY}@repo/x"), 'spark.settings["spark.jars.repositories"]'),
         (argv(f"https://h/alert?code={CANARY}"), "alerts.commands.pager.argv[1]"),
+        (argv(f"https://h/alert?key={CANARY}"), "alerts.commands.pager.argv[1]"),
+        (
+            {"alerts": {"commands": {"pager": {"argv": ["docker", "run", "-u", "a:b", "curl", "-u", f"me:{CANARY}"]}}}},
+            "alerts.commands.pager.argv[6]",
+        ),
         (argv(f"https://hooks.slack.com/services/T0/B0/{CANARY}"), "alerts.commands.pager.argv[1]"),
         (argv("-u", f"me:{CANARY}"), "alerts.commands.pager.argv[2]"),
         (argv("--user", f"me:{CANARY}"), "alerts.commands.pager.argv[2]"),
@@ -100,11 +105,37 @@ def test_a_secret_that_is_written_out_is_refused_with_its_path(block: dict[str, 
         ),
         spark(spark__hadoop__fs__s3a__encryption__key="arn:aws:kms:us-west-2:360379543683:key/071a86ff"),
         argv("docker", "run", "-u", "1000:1000", "Idempotency-Key: 7", "http://auth-token:5000/"),
+        argv("-u", "app:app", "https://h/?code=200&key=order_lines_of_today"),
+        {"alerts": {"commands": {"pager": {"argv": ["/usr/bin/docker", "exec", "-u", "app:staff", "pager", "page"]}}}},
+        {"lineage": {"url": "https://marquez/?key=orders&code=A1"}},
         argv("--team", "data", "--token-file", "/etc/token", "me@example.org", "--password", "-v"),
     ],
 )
 def test_what_is_no_secret_and_what_comes_from_elsewhere_is_taken(block: dict[str, Any]) -> None:
     assert found(block) == []
+
+
+@pytest.mark.parametrize(
+    "written",
+    [f"{CANARY}${{env:S}}", f"${{env:S}}{CANARY}", f"x${{env:S}}{CANARY}${{env:S}}", f"$${{env:S}}{CANARY}${{env:S}}"],
+)
+def test_a_secret_of_which_a_part_is_written_out_is_refused(written: str) -> None:
+    source = {"type": "postgresql", "host": "h", "password": written}
+    assert found({"source": source}) == ["literal_secret source.password"]
+
+
+def test_of_an_address_that_is_a_secret_only_the_password_may_not_be_written_out() -> None:
+    def ops(url: str) -> list[str]:
+        return found({"alerts": {"apprise": {"ops": {"url": url}}}})
+
+    for taken in (
+        "https://hooks/${env:S}",
+        "mailtos://me:${env:S}@example.org?to=ops@example.org",
+        "${env:S}",
+        " ${env:S} ",
+    ):
+        assert ops(taken) == []
+    assert ops(f"mailtos://me:{CANARY}@example.org?to=${{env:S}}") == ["literal_secret alerts.apprise.ops.url"]
 
 
 def of_source(settings: str) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from replicator.spark.scratch import ScratchFolder
 
@@ -37,3 +41,35 @@ def test_only_what_nobody_holds_is_removed(tmp_path: Path) -> None:
     mine.remove()
     last.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("made", ["a folder of another user", "a link"])
+def test_where_everybody_may_make_folders_one_of_another_user_is_refused(
+    made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everybodys, others = tmp_path / "everybodys", tmp_path / "others"
+    everybodys.mkdir()
+    everybodys.chmod(0o1777)
+    others.mkdir()
+    parent = everybodys / "replicator-1000"
+    if made == "a link":
+        parent.symlink_to(others)
+    else:
+        parent.mkdir()
+        mine = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    with pytest.raises(OSError, match=str(parent)):
+        ScratchFolder(parent)
+    assert list(parent.iterdir()) == []
+
+
+def test_where_everybody_may_make_folders_ours_is_closed_to_them(tmp_path: Path) -> None:
+    everybodys = tmp_path / "everybodys"
+    everybodys.mkdir()
+    everybodys.chmod(0o1777)
+    parent = everybodys / "replicator-1000"
+    parent.mkdir()
+    parent.chmod(0o777)
+    folder = ScratchFolder(parent)
+    assert stat.S_IMODE(parent.stat().st_mode) == 0o700
+    folder.remove()

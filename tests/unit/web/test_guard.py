@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import structlog
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Request
@@ -110,12 +111,19 @@ def test_only_a_plain_read_is_answered_again_without_the_application() -> None:
 
 
 class Asked:
-    """A guard with nothing after it. `looked_up`: how often the state store was asked whose token one is."""
+    """A guard with nothing after it.
+
+    Attributes:
+        looked_up: How often the state store was asked whose token one is.
+        scheme: What the last request that passed has after the guard.
+    """
 
     def __init__(self, **options: Any) -> None:
         self.looked_up = 0
         self.valid: set[str] = set()
         self.gate: asyncio.Event | None = None
+        self.error: Exception | None = None
+        self.scheme = ""
         settings = Listening.model_validate({"host": "127.0.0.1", "port": 0, "needs_token": True, **options})
         self._guard = Guard(self._answer, settings, self._identify, lambda _, error: refusal(error))
 
@@ -124,15 +132,24 @@ class Asked:
         return Caller(text, Scope.READ) if text in self.valid else None
 
     async def _answer(self, scope: Request, receive: Receive, send: Send) -> None:
+        self.scheme = scope["scheme"]
         if self.gate is not None:
             await self.gate.wait()
+        if self.error is not None:
+            raise self.error
         await PlainTextResponse("made")(scope, receive, send)
 
     async def ask(
-        self, token: str | None, path: str = "/metrics", method: str = "GET", address: str = "10.0.0.1"
+        self,
+        token: str | None,
+        path: str = "/metrics",
+        method: str = "GET",
+        address: str = "10.0.0.1",
+        origin: str = "",
+        host: str = "127.0.0.1",
     ) -> int:
         """The status of an answer."""
-        headers = [(b"host", b"127.0.0.1")]
+        headers = [(b"host", host.encode()), *([(b"origin", origin.encode())] if origin else [])]
         if token is not None:
             headers.append((b"authorization", b"Bearer " + token.encode()))
         scope = {
@@ -148,7 +165,7 @@ class Asked:
             told.append(message)
 
         await self._guard(scope, receive, send)
-        return int(told[0]["status"])
+        return int(told[0]["status"]) if told else 0
 
 
 def test_who_guesses_tokens_costs_the_store_little_and_the_callers_of_a_proxy_nothing() -> None:
@@ -169,6 +186,24 @@ def test_who_guesses_tokens_costs_the_store_little_and_the_callers_of_a_proxy_no
         asked.valid.clear()
         assert await asked.ask("good") == 401
         assert await asked.ask("good") == 429
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("is_behind_proxy", "host", "status"),
+    [(True, "10.0.0.9", 403), (True, "127.0.0.1:1", 200), (False, "10.0.0.9", 200)],
+)
+def test_where_browsers_use_tls_a_page_without_it_is_another_site(
+    is_behind_proxy: bool, host: str, status: int
+) -> None:
+    asked = Asked(is_behind_proxy=is_behind_proxy)
+    asked.valid.add("good")
+
+    async def work() -> None:
+        assert await asked.ask("good", origin=f"http://{host}", host=host) == status
+        assert await asked.ask("good", origin=f"https://{host}", host=host) == 200
+        assert asked.scheme == ("https" if is_behind_proxy else "http")
 
     asyncio.run(work())
 
@@ -202,6 +237,23 @@ def test_a_stranger_writes_few_and_short_lines_into_the_log(token: str | None, p
                 await asked.ask(token, path, "POST")
         assert len(lines) == PER_MINUTE
         assert all(len(str(line)) < 500 for line in lines)
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("error", [ClientDisconnect(), RuntimeError("a bug")], ids=["gone", "a bug"])
+def test_a_request_that_fails_again_and_again_is_in_the_log_a_few_times(error: Exception) -> None:
+    asked = Asked(requests_per_second=100)
+    asked.error = error
+
+    async def work() -> None:
+        with structlog.testing.capture_logs() as lines:
+            for _ in range(100):
+                await asked.ask(None, "/login", "POST")
+        failed = [line for line in lines if line["event"] == "request_failed"]
+        assert len(failed) == (0 if isinstance(error, ClientDisconnect) else PER_MINUTE)
+        assert len(lines) - len(failed) == PER_MINUTE
+        assert {line["status"] for line in lines if line not in failed} == {499 if not failed else 500}
 
     asyncio.run(work())
 

@@ -7,7 +7,7 @@ from replicator.model.schema import TableId
 from replicator_source_mysql.assessment import account_of, granted_by_column
 from replicator_source_mysql.catalogue import CatalogTable, virtual_column
 from replicator_source_mysql.config import MysqlConfig
-from replicator_source_mysql.connection import quoted_table
+from replicator_source_mysql.connection import quoted, quoted_table
 from replicator_source_mysql.server import ServerFacts
 
 _CASCADE_POLICIES = {
@@ -159,7 +159,7 @@ def _cascades(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -> l
             code="unlogged_cascade",
             message=f"its foreign key {key.name} to {key.parent} changes it by {key.rules}, which {facts.name} does not log{then}",
             table=str(table.table),
-            action=f"ALTER TABLE {quoted_table(table.table)} DROP FOREIGN KEY `{key.name}`; -- or exclude the table, or set"
+            action=f"ALTER TABLE {quoted_table(table.table)} DROP FOREIGN KEY {quoted(key.name)}; -- or exclude the table, or set"
             " source.foreign_keys: resnapshot (or warn)",
             severity=severity,
         )

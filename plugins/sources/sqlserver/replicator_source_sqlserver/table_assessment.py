@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Final
 
 from replicator.model.errors import Problem, Severity
@@ -385,7 +386,7 @@ def _switchable(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig
             code="partition_switch",
             table=str(table.table),
             message=f"{message}: the target keeps rows that were switched out, and lacks those that were switched in",
-            action=f"After each SWITCH run `replicator snapshot NAME {table.table}`.",
+            action=f"After each SWITCH run `replicator snapshot NAME {shlex.quote(str(table.table))}`.",
             severity=Severity.WARNING,
         )
     accepting = "If partitions have to be switched: set `source.partition_switch: accept`."

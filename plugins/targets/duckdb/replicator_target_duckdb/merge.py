@@ -6,6 +6,7 @@ transaction around them makes them one.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -50,7 +51,7 @@ def merge(connection: duckdb.DuckDBPyConnection, table: TargetTable, batch: Batc
             f"The batch cannot be merged: {error}.",
             code="schema_conflict",
             table=str(table.table),
-            action=f"Recreate the table: replicator snapshot NAME {table.table} --recreate.",
+            action=f"Recreate the table: replicator snapshot NAME {shlex.quote(str(table.table))} --recreate.",
         ) from error
     return merged
 

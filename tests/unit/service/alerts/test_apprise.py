@@ -82,6 +82,25 @@ def test_a_mail_has_all_alerts_with_their_next_steps() -> None:
     assert found.get_content().replace("\r\n", "\n").strip() == text.body(message(FAILED, OVER)).strip()
 
 
+def test_a_table_s_name_is_text_in_a_mail_of_html_and_no_header() -> None:
+    name = 'public.<a href="http://evil.example">x</a>'
+    failed = FAILED.model_copy(update={"message": f"shop: {name} has failed."})
+    evil = message(failed, summary="shop: a\r\nBcc: other@example.org\r\n\r\nb has failed.")
+    with mail_server() as (mailbox, to):
+        html = AppriseConfig.model_validate(
+            {"url": Secret(to.url.reveal().replace("&format=text", "")), "timeout": "30s"}
+        )
+        assert deliver(html, evil, "u-1", NOW) is None
+        mail = mailbox.mails.get(timeout=30 * PATIENCE)
+    assert mail["subject"] == "[replicator] shop: a Bcc: other@example.org b has failed."
+    assert mail["bcc"] is None
+    # Which of both it is, is up to apprise.
+    found = mail.get_body(("html", "plain"))
+    assert found is not None
+    assert found.get_content_subtype() == "plain" or "<a" not in found.get_content()
+    assert "evil.example" in found.get_content()
+
+
 def test_a_mail_that_the_server_refuses_is_a_failure() -> None:
     with mail_server("550 no such user") as (_, to):
         assert "550" in str(deliver(to, message(FAILED), "u-1", NOW))
