@@ -77,7 +77,7 @@ test-matrix: setup  ## Run everything that make test leaves out: hours; continue
 test-threads: setup  ## Run tests of threads with threads that yield at random (SEED=7 chooses when)
 	@$(PYTEST_DEFAULT) --yield-at-random $(SEED) $(THREADED) $(PYTEST_ARGS)
 
-test-certain: setup  ## Run make test until ten runs in a row had no failure, five of them beside a load; adds to tests/certain.jsonl
+test-certain: setup  ## Run make test until ten runs in a row had no failure, five of them next to a load; adds to tests/certain.jsonl
 	@$(BIN)/python tools/certain.py
 
 docs: setup  ## Write the generated pages, then check that the docs agree with the code and that their examples run

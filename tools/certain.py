@@ -1,7 +1,7 @@
 """Run `make test` again and again, to see whether it ever fails by chance: `make test-certain`.
 
-Each run adds a line to `tests/certain.jsonl`: when, at which commit, beside how many busy processes, for how many seconds, and
-what failed. Every second run is beside a load, until enough runs in a row, at this commit, had no failure. A run that was
+Each run adds a line to `tests/certain.jsonl`: when, at which commit, next to how many busy processes, for how many seconds, and
+what failed. Every second run is next to a load, until enough runs in a row, at this commit, had no failure. A run that was
 interrupted leaves no line; the next call continues with what is left.
 """
 
@@ -35,7 +35,7 @@ def runs_in_a_row(lines: Sequence[dict[str, Any]], commit: str) -> list[dict[str
 
 
 def next_load(row: Sequence[dict[str, Any]], *, runs: int, loaded: int, load: int) -> int | None:
-    """How many busy processes the next run is beside; None if there were runs enough."""
+    """How many busy processes run next to the next run; None if there were runs enough."""
     with_load = sum(1 for line in row if line["load"] >= load)
     if len(row) >= runs and with_load >= loaded:
         return None
@@ -61,7 +61,7 @@ def failures(text: str) -> list[str]:
 
 
 def run(command: Sequence[str], load: int, log: Path) -> dict[str, Any]:
-    """Run the tests once beside a load; return the line of the record, without the commit."""
+    """Run the tests once next to a load; return the line of the record, without the commit."""
     began = time.monotonic()
     with busy(load), log.open("wb") as output:
         code = subprocess.run(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, check=False).returncode
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is left; return the exit code: 1 after a run with a failure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=10, help="so many runs in a row")
-    parser.add_argument("--loaded", type=int, default=5, help="so many of them beside a load")
+    parser.add_argument("--loaded", type=int, default=5, help="so many of them next to a load")
     parser.add_argument("--load", type=int, default=6, help="so many busy processes")
     parser.add_argument("command", nargs="*", default=["make", "test"], help="what is run")
     chosen = parser.parse_args(arguments)
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         row = runs_in_a_row(lines, commit)
         load = next_load(row, runs=chosen.runs, loaded=chosen.loaded, load=chosen.load)
         if load is None:
-            print(f"{len(row)} runs in a row without a failure, {sum(1 for r in row if r['load'])} beside a load")
+            print(f"{len(row)} runs in a row without a failure, {sum(1 for r in row if r['load'])} next to a load")
             return 0
         line = {"commit": commit, **run(chosen.command, load, LOGS / f"{len(lines) + 1}.log")}
         with RECORD.open("a", encoding="utf-8") as record:

@@ -1,10 +1,11 @@
-"""`make test-certain` runs what is left of ten runs in a row, half of them beside a load, and threads yield where they are told to."""
+"""`make test-certain` runs what is left of ten runs in a row, half of them next to a load, and threads yield where they are told to."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -48,7 +49,7 @@ def test_runs_in_a_row_are_the_newest_of_the_commit_without_a_failure(
     assert len(certain.runs_in_a_row(lines, "a")) == count
 
 
-def test_ten_runs_are_done_five_of_them_beside_a_load(certain: ModuleType) -> None:
+def test_ten_runs_are_done_five_of_them_next_to_a_load(certain: ModuleType) -> None:
     row: list[dict[str, Any]] = []
     while (load := certain.next_load(row, runs=10, loaded=5, load=6)) is not None:
         row.append(line(load=load))
@@ -67,7 +68,7 @@ def test_a_run_that_fails_without_a_test_that_failed_is_a_failure(certain: Modul
 
 def test_threads_yield_in_code_of_the_host_and_no_longer_than_they_should(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[int] = []
-    monkeypatch.setattr(yielding.time, "sleep", lambda _: slept.append(threading.get_ident()))
+    monkeypatch.setattr(time, "sleep", lambda _: slept.append(threading.get_ident()))
 
     def work() -> None:
         for n in range(100):
