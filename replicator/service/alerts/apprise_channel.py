@@ -45,6 +45,7 @@ def send(settings: Mapping[str, Any]) -> str | None:
     logger.addHandler(last)
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
+    refuse_redirects()
     sender = apprise.Apprise()
     if not sender.add(settings["url"]):
         return "apprise does not understand the address"
@@ -61,6 +62,13 @@ def send(settings: Mapping[str, Any]) -> str | None:
         body_format=apprise.NotifyFormat.TEXT,
     )
     return None if is_sent else _refusal(settings["url"], " ".join(last.lines))
+
+
+def refuse_redirects() -> None:
+    """Have no later request of this process follow a redirect, which would take headers, with tokens in them, to another host."""
+    from requests import sessions
+
+    sessions.DEFAULT_REDIRECT_LIMIT = 0  # type: ignore[attr-defined]  # it is not among what requests exports
 
 
 def _refusal(url: str, said: str) -> str:

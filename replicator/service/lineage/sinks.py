@@ -88,9 +88,13 @@ def _file(path: Path) -> Sink:
 
 def _http(config: LineageConfig) -> Sink:
     from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport
+    from requests import Session
 
     assert config.url is not None, "asked with an address only"
-    settings: dict[str, Any] = {"url": config.url, "timeout": config.timeout.total_seconds()}
+    session = Session()
+    # Events and key go to the address that is configured, and to no other: the first redirect is an error.
+    session.max_redirects = 0
+    settings: dict[str, Any] = {"url": config.url, "timeout": config.timeout.total_seconds(), "session": session}
     if config.api_key is not None:
         settings["auth"] = ApiKeyTokenProvider({"apiKey": config.api_key.reveal()})
     transport = HttpTransport(HttpConfig(**settings))
