@@ -20,6 +20,7 @@ from replicator.capture.seen import Alterations
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.tables import TrackedTable, TrackedTables
+from replicator.config.model import DDLConfig
 from replicator.model.alteration import Change
 from replicator.model.errors import TableError
 from replicator.model.events import DDLEvent, DDLOperation
@@ -53,12 +54,28 @@ def fate_of(record: TableRecord, new: TableId, tables: TrackedTables, settings: 
         return Fate.CONTINUES
     if other is not None and table_life.is_replicated(other.record) and not is_unknown(other.record):
         return Fate.TAKEN
-    policy = settings.ddl(record.table).rename_table
-    if policy == "stop":
+    policies = settings.ddl(record.table)
+    if policies.rename_table == "stop":
         return Fate.STOPPED
-    if policy == "ignore" or settings.follow_rename(record.table) or not settings.selects(new):
-        return Fate.LOST
-    return Fate.CONTINUES
+    follows_name = settings.follow_rename(record.table)
+    return Fate.LOST if why_lost(policies, selects=settings.selects(new), follows_name=follows_name) else Fate.CONTINUES
+
+
+def why_lost(policies: DDLConfig, *, selects: bool, follows_name: bool) -> str | None:
+    """Return why a table is not followed to its new name, in a sentence; None if it is.
+
+    Args:
+        policies: Of the table.
+        selects: The configuration selects the new name.
+        follows_name: The setting follow_rename of the table.
+    """
+    if not selects:
+        return "No pattern of `tables.include` matches that name."
+    if policies.rename_table == "ignore":
+        return "The policy ddl.rename_table is `ignore`."
+    if follows_name:
+        return "The setting follow_rename is `true`: the target table keeps its rows, and the new name is a table of its own."
+    return None
 
 
 def is_unknown(record: TableRecord) -> bool:
@@ -212,11 +229,8 @@ class Renaming:
             return "Another replicated table has that name."
         if fate is not Fate.LOST:
             return None
-        if not self.settings.selects(new):
-            return "No pattern of `tables.include` matches that name."
-        if self.settings.ddl(tracked.table).rename_table == "ignore":
-            return "The policy ddl.rename_table is `ignore`."
-        return "The setting follow_rename is `true`: the target table keeps its rows, and the new name is a table of its own."
+        table, settings = tracked.table, self.settings
+        return why_lost(settings.ddl(table), selects=settings.selects(new), follows_name=settings.follow_rename(table))
 
     def _make_way(self, tracked: TrackedTable, new: TableId) -> None:
         """No two tracked tables are the same one of the source."""

@@ -475,7 +475,14 @@ class DeltaSource(SourceCatalogue, SourceLog, SourceChunks, Generic[ConfigT]):
 
 
 class SupportsRehearsal(ABC):
-    """A source that can say beforehand what a statement would bring: `replicator plan FILE --ddl "ALTER TABLE …"`."""
+    """A source that can say beforehand what a statement would bring: `replicator plan FILE --ddl "ALTER TABLE …"`.
+
+    Attributes:
+        rewrites_untold: An ALTER TABLE may give a table other storage, and only the server knows for which statements: the comparison with
+            the catalogue finds it afterwards, and the table is read again.
+    """
+
+    rewrites_untold: ClassVar[bool] = False
 
     @abstractmethod
     def rehearse(self, statement: str) -> Sequence[DDLEvent]:

@@ -124,12 +124,14 @@ class _Asked:
         selected: The tables that the configuration names, of those that there are.
         found: What the catalogue says of those that are concerned.
         widens: As `DeltaTarget.widens`.
+        may_be_rewritten: As `SupportsRehearsal.rewrites_untold`.
     """
 
     events: Sequence[DDLEvent]
     selected: Sequence[TableId]
     found: Mapping[TableId, TableDescription]
     widens: Widens
+    may_be_rewritten: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +159,13 @@ def _ask(loaded: LoadedConfig, registry: Registry, statement: str, uuid: str) ->
         source.close()
     target = assembly.make_target(loaded, registry, uuid=uuid)
     target.close()
-    return _Asked(events=events, selected=selected, found=found, widens=target.widens)
+    return _Asked(
+        events=events,
+        selected=selected,
+        found=found,
+        widens=target.widens,
+        may_be_rewritten=source.rewrites_untold,
+    )
 
 
 def _rehearsed(source: SupportsRehearsal, statement: str) -> Sequence[DDLEvent]:
@@ -197,7 +205,14 @@ def _planned(
     name = event.table
     if name in asked.selected:
         rehearsed = rehearse(
-            shape.schema, event, config.ddl_for(name), ignored=shape.ignored, widens=asked.widens, selects=selects
+            shape.schema,
+            event,
+            config.ddl_for(name),
+            ignored=shape.ignored,
+            widens=asked.widens,
+            selects=selects,
+            follows_name=config.tables.options_for(name).follow_rename,
+            may_be_rewritten=asked.may_be_rewritten,
         )
     elif event.operation in _BRINGS_A_NAME and selects(event.new_table or name):
         name = event.new_table or name

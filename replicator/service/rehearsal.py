@@ -9,7 +9,8 @@ from typing import Final
 import pyarrow as pa
 
 from replicator.capture.alterations import Altered, Effect, decide, effect_of, sets_default, stopped_at_default
-from replicator.capture.catalogue import dropped_by_policy, missing, stopped_by_policy, truncated_by_policy
+from replicator.capture.catalogue import dropped_by_policy, missing, renamed, renamed_by_policy, truncated_by_policy
+from replicator.capture.renaming import why_lost
 from replicator.config import DDLConfig
 from replicator.model.alteration import Change, steps
 from replicator.model.errors import TableError
@@ -23,6 +24,11 @@ _VALUE_SHOWN: Final = 60
 _SNAPSHOT: Final = "a new snapshot of the table, in place: readers see the table all the time"
 _REBUILD: Final = "the table is rebuilt from a new snapshot, and replaces the old one once it is complete"
 _NOTHING: Final = "nothing changes"
+_MAY_BE_READ_AGAIN: Final = (
+    "if the server gives the table other storage for it, a new snapshot of the table follows within a minute, in place"
+)
+_NOT_REPLICATED: Final = "the table is not replicated any more, and `status` says so"
+_STAYS: Final = "the target table stays as it is"
 _STOP: Final = "the table stops at this statement; the others continue"
 
 
@@ -63,6 +69,8 @@ def rehearse(
     ignored: tuple[IgnoredColumn, ...] = (),
     widens: Widens,
     selects: Callable[[TableId], bool],
+    follows_name: bool = False,
+    may_be_rewritten: bool = False,
 ) -> Rehearsed:
     """What becomes of a table that is replicated.
 
@@ -73,16 +81,21 @@ def rehearse(
         ignored: What the target has in another way than `known`.
         widens: As `DeltaTarget.widens`.
         selects: Whether the configuration names a table.
+        follows_name: The table's setting follow_rename.
+        may_be_rewritten: Only the server knows whether it gives the table other storage: see `SupportsRehearsal`.
     """
     match event.operation:
         case DDLOperation.ALTER_TABLE:
-            return _altered(known, event, policies, ignored, widens)
+            altered = _altered(known, event, policies, ignored, widens)
+            is_told = altered.is_read_again or altered.decision is Decision.STOP
+            more = () if is_told or not may_be_rewritten else (_MAY_BE_READ_AGAIN,)
+            return replace(altered, effects=(*altered.effects, *more))
         case DDLOperation.TRUNCATE_TABLE:
             return _truncated(known, policies)
         case DDLOperation.DROP_TABLE:
-            return _dropped(known.table, policies, Change.DROP_TABLE)
+            return _dropped(known.table, policies)
         case DDLOperation.RENAME_TABLE:
-            return _renamed(known.table, event.new_table, policies, selects)
+            return _renamed(known.table, event.new_table, policies, selects, follows_name=follows_name)
         case _:
             return Rehearsed(
                 changes=(Change.CREATE_TABLE,),
@@ -234,36 +247,38 @@ def _truncated(known: TableSchema, policies: DDLConfig) -> Rehearsed:
             )
 
 
-def _dropped(table: TableId, policies: DDLConfig, change: Change) -> Rehearsed:
+def _dropped(table: TableId, policies: DDLConfig) -> Rehearsed:
     is_dropped = policies.drop_table == "apply"
-    what = "the target table is dropped, too" if is_dropped else "the target table stays as it is"
+    what = "the target table is dropped, too" if is_dropped else _STAYS
     decision = Decision.APPLY if is_dropped else Decision.STOP if policies.drop_table == "stop" else Decision.IGNORE
     return Rehearsed(
-        changes=(change,),
+        changes=(Change.DROP_TABLE,),
         decision=decision,
-        effects=(what, "the table is not replicated any more, and `status` says so"),
+        effects=(what, _NOT_REPLICATED),
         error=dropped_by_policy(table) if decision is Decision.STOP else missing(table),
     )
 
 
-def _renamed(table: TableId, new: TableId | None, policies: DDLConfig, selects: Callable[[TableId], bool]) -> Rehearsed:
-    change = Change.RENAME_TABLE
-    if policies.rename_table == "stop":
-        error = stopped_by_policy(
-            table, f"The source renamed the table to {new}. The policy ddl.rename_table is `stop`."
-        )
-        return Rehearsed(changes=(change,), decision=Decision.STOP, effects=(_STOP,), error=error)
-    if policies.rename_table == "ignore" or new is None or not selects(new):
-        dropped = _dropped(table, policies, change)
+def _renamed(
+    table: TableId,
+    new: TableId | None,
+    policies: DDLConfig,
+    selects: Callable[[TableId], bool],
+    *,
+    follows_name: bool,
+) -> Rehearsed:
+    changes = (Change.RENAME_TABLE,)
+    if new is not None and policies.rename_table == "stop":
+        return Rehearsed(changes=changes, decision=Decision.STOP, effects=(_STOP,), error=renamed_by_policy(table, new))
+    cause = None if new is None else why_lost(policies, selects=selects(new), follows_name=follows_name)
+    if new is None or cause is not None:
         reason = "" if new is None or selects(new) else ", because `tables` does not name its new one"
         return Rehearsed(
-            changes=(change,),
-            decision=dropped.decision,
-            effects=(f"the table is taken for dropped{reason}", *dropped.effects),
-            error=dropped.error,
+            changes=changes,
+            decision=Decision.IGNORE,
+            effects=(f"the table is taken for dropped{reason}", _STAYS, _NOT_REPLICATED),
+            error=renamed(table, new, cause),
         )
     return Rehearsed(
-        changes=(change,),
-        decision=Decision.APPLY,
-        effects=(f"{new} continues into the same target table",),
+        changes=changes, decision=Decision.RECORD, effects=(f"{new} continues into the same target table",)
     )

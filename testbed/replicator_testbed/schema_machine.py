@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -39,6 +39,8 @@ KINDS: Final = (
     "remake", "create", "drop_table", "rename_table", "swap_tables", "replace", "identity", "type_again",
 )  # fmt: skip
 """What is done to definitions, each as often as it is listed."""
+AND_BACK: Final = ("rename_and_back", "retype_and_back", "table_and_back", "add_and_drop")
+"""What leaves the name that was there, or nothing: who reads only the end sees no change, or another one."""
 
 Rows = Mapping[TableId, tuple[Sequence[str], Counter[tuple[Any, ...]]]]
 
@@ -113,6 +115,22 @@ class SchemaMachine:
                 self._step(None)
             left -= down
 
+    def run_stopped(self, rounds: int) -> None:
+        """So many rounds of every kind of change, with rows between, while no capture runs; both sides are equal after each."""
+        kinds = [*dict.fromkeys(self.kinds), *AND_BACK]
+        with self._living(may_kill=False) as running:
+            assert self.check(running)
+        for _ in range(rounds):
+            for kind in self.draw.sample(kinds, len(kinds)):
+                self._change_rows()
+                name = self.draw.choice(list(self.shapes))
+                is_one = kind not in AND_BACK
+                for statements in [self._definition(name, kind)] if is_one else self._and_back(kind, name):
+                    self._run(*statements, in_one=True)
+            self._change_rows()
+            with self._living(may_kill=False) as running:
+                assert self.check(running)
+
     def check(self, running: RunningCapture) -> bool:
         """Wait until both sides are equal; false if the capture is killed meanwhile."""
         seen: list[str] = []
@@ -185,9 +203,39 @@ class SchemaMachine:
         values += [self.draw.choice(LITERALS[shape.kinds[name]]) for name in names]
         return f"INSERT INTO {table} ({columns}) VALUES ({', '.join(values)})"
 
+    def _and_back(self, kind: str, name: str) -> Iterator[Sequence[str]]:
+        """Return what is run, one transaction after the other."""
+        draw, dialect, shape = self.draw, self.dialect, self.shapes[name]
+        free = draw.choice([column for column in NAMES if column not in shape.kinds] or ["extra"])
+        some = draw.choice([column for column, type_ in shape.kinds.items() if type_ in OTHER] or [""])
+        match kind:
+            case "rename_and_back" if shape.kinds:
+                some = draw.choice(list(shape.kinds))
+                one, other = dialect.quoted(some), dialect.quoted(free)
+                shape.kinds[free] = shape.kinds.pop(some)
+                yield [f"ALTER TABLE {name} RENAME COLUMN {one} TO {other}"]
+                yield [self._insert(name), self._change(name)]
+                shape.kinds[some] = shape.kinds.pop(free)
+                yield [f"ALTER TABLE {name} RENAME COLUMN {other} TO {one}"]
+            case "retype_and_back" if some:
+                before = shape.kinds.pop(some)
+                yield dialect.retyped(name, some, draw.choice(OTHER[before]))
+                yield [self._insert(name), self._change(name)]
+                shape.kinds[some] = before
+                yield dialect.retyped(name, some, before)
+            case "table_and_back":
+                yield [f"ALTER TABLE {name} RENAME TO elsewhere"]
+                yield [self._insert(name).replace(f"INTO {name} ", "INTO elsewhere ")]
+                yield [f"ALTER TABLE elsewhere RENAME TO {name}"]
+            case _:
+                yield [f"ALTER TABLE {name} {dialect.added(draw, shape, free)}"]
+                yield [self._insert(name), self._change(name)]
+                del shape.kinds[free]
+                yield [f"ALTER TABLE {name} DROP COLUMN {dialect.quoted(free)}"]
+
     def _change_definition(self) -> None:
         name = self.draw.choice(list(self.shapes))
-        statements = list(self._definition(name, self.shapes[name]))
+        statements = list(self._definition(name))
         if self.dialect.is_transactional and self.draw.random() < 0.5:
             statements = self._transaction(statements)
         self._run(*statements, in_one=True)
@@ -201,7 +249,7 @@ class SchemaMachine:
             more = [self._change(self.draw.choice(list(self.shapes))) for _ in range(self.draw.randint(0, 2))]
             if self.draw.random() < 0.5:
                 name = self.draw.choice(list(self.shapes))
-                more += self._definition(name, self.shapes[name])
+                more += self._definition(name)
                 more += [self._change(self.draw.choice(list(self.shapes))) for _ in range(self.draw.randint(0, 2))]
             if self.draw.random() < 0.3:
                 more = ["SAVEPOINT s", *more, "ROLLBACK TO SAVEPOINT s"]
@@ -209,12 +257,12 @@ class SchemaMachine:
             found += more
         return found
 
-    def _definition(self, name: str, shape: Shape) -> Sequence[str]:  # noqa: C901, PLR0911, PLR0912 - one branch for each kind
-        draw, dialect = self.draw, self.dialect
+    def _definition(self, name: str, kind: str = "") -> Sequence[str]:  # noqa: C901, PLR0911, PLR0912 - one branch for each kind
+        draw, dialect, shape = self.draw, self.dialect, self.shapes[name]
         free = [column for column in NAMES if column not in shape.kinds]
         some = draw.choice(list(shape.kinds)) if shape.kinds else None
         spare = [table for table in TABLES if table not in self.shapes]
-        match draw.choice(self.kinds):
+        match kind or draw.choice(self.kinds):
             case "drop" if some:
                 del shape.kinds[some]
                 return [f"ALTER TABLE {name} DROP COLUMN {dialect.quoted(some)}"]
@@ -296,10 +344,10 @@ class SchemaMachine:
     # --- lives --------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _living(self) -> Iterator[RunningCapture]:
+    def _living(self, *, may_kill: bool = True) -> Iterator[RunningCapture]:
         """A life of the capture, from what the configuration selects by now; its patterns match `TABLES`."""
         self._select()
-        kill = self.draw.randint(1, 30) if self.draw.random() < 0.3 else 0
+        kill = self.draw.randint(1, 30) if may_kill and self.draw.random() < 0.3 else 0
         # Killed while it runs, or where it seals once more at its end.
         with suppress(_KilledError), pytest.MonkeyPatch.context() as patch, self.captured.running() as running:
             self.done.append("start")
@@ -331,16 +379,19 @@ class SchemaMachine:
         captured, epoch = self.captured, running.lease.epoch
         record = captured.store.replicator(captured.name)
         assert record is not None
-        apply = Apply(
-            self.make_target(record.uuid, epoch),
-            captured.store,
-            JournalReader(captured.store, captured.name),
-            name=captured.name,
-            uuid=record.uuid,
-            epoch=epoch,
-            settings=apply_settings(AT_ONCE),
-        )
-        apply.run(_UntilApplied(lambda: self._is_applied() or not (running.thread.is_alive() and self._is_settled())))
+        with closing(self.make_target(record.uuid, epoch)) as target:
+            apply = Apply(
+                target,
+                captured.store,
+                JournalReader(captured.store, captured.name),
+                name=captured.name,
+                uuid=record.uuid,
+                epoch=epoch,
+                settings=apply_settings(AT_ONCE),
+            )
+            apply.run(
+                _UntilApplied(lambda: self._is_applied() or not (running.thread.is_alive() and self._is_settled()))
+            )
 
     def _is_applied(self) -> bool:
         store, name = self.captured.store, self.captured.name

@@ -22,6 +22,7 @@ __all__ = ["somebody"]
 ROWS = 250_000
 # Ids are ten apart, so ranges of 100,000 rows end at these.
 BORDERS = (1_000_000, 2_000_000)
+ENDS = (-(2**63), 2**63 - 1)
 FILL = {
     "postgresql": f"INSERT INTO events SELECT n * 10, 'x' FROM generate_series(1, {ROWS}) n",
     "mariadb": f"INSERT INTO events SELECT seq * 10, 'x' FROM seq_1_to_{ROWS}",
@@ -112,7 +113,7 @@ def test_a_large_table_is_verified_range_by_range(rig: Rig, somebody: Somebody, 
     assert (resumed["ranges"], resumed["ranges_kept"], resumed["rows_source"]) == (3, 3, ROWS)
 
     lost, changed = (10, 500_000), (*BORDERS, *(border + 10 for border in BORDERS), ROWS * 10)
-    extra = (-5, 5, BORDERS[0] + 5, BORDERS[1] - 5, ROWS * 10 + 1, 10**15)
+    extra = (*ENDS, -5, 5, BORDERS[0] + 5, BORDERS[1] - 5, ROWS * 10 + 1, 10**15)
     somebody.changes("events", f"DELETE FROM {{table}} WHERE id IN {lost}")
     somebody.changes("events", f"UPDATE {{table}} SET note = 'other' WHERE id IN {changed}")
     values = ", ".join(f"({id_})" for id_ in extra)
@@ -128,4 +129,12 @@ def test_a_large_table_is_verified_range_by_range(rig: Rig, somebody: Somebody, 
     assert verified(rig, "--repair", check=0)["repaired"] == found["counts"]
     again = verified(rig, check=0)
     assert (again["rows_source"], again["ranges"]) == (ROWS, 3)
+
+    rig.database.execute(*(f"INSERT INTO events VALUES ({id_}, 'end')" for id_ in ENDS))
+    rig.settle(process)
+    assert verified(rig, check=0)["rows_target"] == ROWS + 2
+    somebody.changes("events", f"DELETE FROM {{table}} WHERE id IN {ENDS}")
+    assert verified(rig, check=3)["counts"] == {"missing": 2, "extra": 0, "different": 0}
+    assert verified(rig, "--repair", check=0)["repaired"]["missing"] == 2
+    assert verified(rig, check=0)["rows_target"] == ROWS + 2
     assert rig.stop(process) == 0, rig.output()

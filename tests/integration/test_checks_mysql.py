@@ -11,10 +11,12 @@ import pytest
 
 from replicator.model.errors import FatalError
 from replicator.model.schema import TableId
+from replicator.plugins import Secret
 from replicator.state.records import Stage
 from replicator_source_mysql.server import read_facts
 from replicator_testbed.captured import Captured, RunningCapture
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.present import present
 
 Make = Callable[..., Captured]
 
@@ -63,6 +65,43 @@ def test_a_cascade_that_is_added_while_it_runs_fails_its_table(mysql_database: M
         if logs_cascades:
             captured.wait_for_streaming(running, child)
             assert captured.rows(child) == Counter({(2, 2): 1}), "this server logs what its foreign keys do"
+
+
+def test_a_privilege_that_is_revoked_amid_a_run_stops_its_table_until_it_is_granted_again(
+    mysql_database: MysqlDatabase, make_mysql: Make
+) -> None:
+    server, name = mysql_database.server, mysql_database.name
+    t, other = TableId(name, "t"), TableId(name, "other")
+    for table in ("t", "other"):
+        mysql_database.execute(
+            f"CREATE TABLE {table} (id int PRIMARY KEY, v int)", f"INSERT INTO {table} VALUES (1, 1)"
+        )
+    monitor = "BINLOG MONITOR" if server.flavor == "mariadb" else "REPLICATION CLIENT"
+    server.execute(
+        "CREATE USER waning IDENTIFIED BY 'Pw-1234567'",
+        f"GRANT REPLICATION SLAVE, {monitor}, PROCESS ON *.* TO waning",
+        *(f"GRANT SELECT ON {name}.{table} TO waning" for table in ("t", "other")),
+    )
+    captured = watched(make_mysql(mysql_database, "t", "other", user="waning", password=Secret("Pw-1234567")))
+    captured.settings = replace(captured.settings, cure_every_s=0.05, compare_every_s=0.1)
+    try:
+        with captured.running() as running:
+            captured.wait_for_streaming(running)
+            server.execute(f"REVOKE SELECT ON {name}.t FROM waning")
+            for table in ("t", "other"):
+                mysql_database.execute(f"UPDATE {table} SET v = 7", f"INSERT INTO {table} VALUES (2, 2)")
+            assert wait_for_failure(captured, running, t) == "select_missing"
+            assert "GRANT SELECT" in present(present(captured.record(t).error).action)
+            captured.catch_up(running)
+            assert captured.rows(other) == Counter({(1, 7): 1, (2, 2): 1})
+            mysql_database.execute("DELETE FROM t WHERE id = 1")
+            server.execute(f"GRANT SELECT ON {name}.t TO waning")
+            captured.wait_for_streaming(running, t)
+            mysql_database.execute("INSERT INTO t VALUES (3, 3)")
+            captured.catch_up(running)
+            assert captured.rows(t) == Counter({(2, 2): 1, (3, 3): 1})
+    finally:
+        server.execute("DROP USER waning")
 
 
 @pytest.mark.matrix

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pytest
 from google.api_core.exceptions import NotFound
 
@@ -28,6 +29,8 @@ from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.target import BigQueryTarget
 from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.target import DeltaLakeTarget
+from replicator_target_duckdb.config import DuckDBConfig
+from replicator_target_duckdb.target import DuckDBTarget
 from replicator_testbed.bigquery import BUCKET, LOCATION, PROJECT, BigQueryEmulator, target_rows
 from replicator_testbed.captured import QUICK, Captured
 from replicator_testbed.databases import Database
@@ -35,6 +38,7 @@ from replicator_testbed.schema_dialects import MysqlDialect, PostgresqlDialect
 from replicator_testbed.schema_machine import SchemaMachine
 from replicator_testbed.servers import ScratchDatabase
 from replicator_testbed.spark import spark, spark_host  # noqa: F401 - fixtures
+from replicator_testbed.target_tables import DuckDBTables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,9 +99,19 @@ def drawn_policies(draw: random.Random) -> DDLConfig:
 def run(database: Database, side: Side, folder: Path, mysql_source_of: SourceOf, *, seed: int, steps: int) -> None:
     """One run of the machine."""
     draw = random.Random(seed)
+    with machine_of(database, side, folder, mysql_source_of, draw) as machine:
+        machine.run(steps)
+
+
+@contextmanager
+def machine_of(
+    database: Database, side: Side, folder: Path, mysql_source_of: SourceOf, draw: random.Random
+) -> Iterator[SchemaMachine]:
+    """A machine with its first tables."""
     policies = drawn_policies(draw)
     name = database.name.replace("_", "-")
-    widens = side.make(name, "", 0).widens
+    with closing(side.make(name, "", 0)) as target:
+        widens = target.widens
     captured = Captured(
         folder=folder,
         name=name,
@@ -117,7 +131,7 @@ def run(database: Database, side: Side, folder: Path, mysql_source_of: SourceOf,
             plain=side.plain,
         )
         machine.begin()
-        machine.run(steps)
+        yield machine
 
 
 @pytest.fixture
@@ -130,6 +144,22 @@ def memory(tmp_path: Path) -> Side:
 
     def found(table: TableId, columns: Sequence[str]) -> Counter[tuple[Any, ...]]:
         return Counter(tuple(row[name] for name in columns) for row in warehouse.tables[table].live())
+
+    return Side(make=make, found=found)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Side:
+    path = tmp_path / "target.duckdb"
+
+    def make(name: str, uuid: str, epoch: int) -> DuckDBTarget:
+        return DuckDBTarget(DuckDBConfig(path=str(path)), target_context(replicator=name, uuid=uuid, epoch=epoch))
+
+    def found(table: TableId, columns: Sequence[str]) -> Counter[tuple[Any, ...]]:
+        try:
+            return Counter(DuckDBTables(path).rows(table.namespace, table.name, columns))
+        except duckdb.Error as error:
+            raise KeyError(str(error)) from error
 
     return Side(make=make, found=found)
 
@@ -205,6 +235,16 @@ def test_definitions_and_rows_arrive(
     origin: Database, memory: Side, tmp_path: Path, mysql_source_of: SourceOf, seed: int, steps: int
 ) -> None:
     run(origin, memory, tmp_path, mysql_source_of, seed=seed, steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("seed", "rounds"), [(0, 1), *(pytest.param(seed, 3, marks=pytest.mark.matrix) for seed in range(1, 9))]
+)
+def test_every_change_arrives_that_is_made_while_nothing_runs(
+    origin: Database, file: Side, tmp_path: Path, mysql_source_of: SourceOf, seed: int, rounds: int
+) -> None:
+    with machine_of(origin, file, tmp_path, mysql_source_of, random.Random(seed)) as machine:
+        machine.run_stopped(rounds)
 
 
 @pytest.mark.soak

@@ -31,6 +31,7 @@ from tests.simulation.test_verify_schedule import WEEKLY, Turns, verifier
 pair = test_verify.pair
 SMALL = Visit(rows=10, at_once=3)
 IDS = range(10, 1000, 10)
+ENDS = (-(2**63), 2**63 - 1)
 
 
 def fill(pair: Pair, capture: RunningCapture, judge: Judge) -> None:
@@ -106,6 +107,7 @@ def double(id_: int) -> Callable[[StoredTable], None]:
         (add(-5, 0, 1), Counts(extra=3)),
         (add(991, 10**12), Counts(extra=2)),
         (add(99, 101, 199, 201), Counts(extra=4)),
+        (add(*ENDS), Counts(extra=2)),
         (add(None), Counts(extra=1)),
         (double(100), Counts(extra=1)),
         (double(110), Counts(extra=1)),
@@ -320,6 +322,22 @@ def test_what_ranges_found_is_repaired(pair: Pair) -> None:
         assert repaired.repaired == Counts(missing=2, extra=2, different=3)
         record = pair.captured.store.verifications(NAME)[KEYED]
         assert (record.alarm, record.result, record.ranges_proven) == (None, Result.EQUAL, 10)
+        assert judge.verify(KEYED, visit=SMALL).result is Result.EQUAL
+
+
+def test_rows_at_both_ends_of_the_type_are_found_and_repaired(pair: Pair) -> None:
+    with pair.running() as (capture, judge):
+        fill(pair, capture, judge)
+        repair = Proofs(judge=judge, visit=SMALL, repair=Repair(judge=judge, rows_max=100))
+        pair.warehouse.tamper(KEYED, "statements", add(*ENDS))
+        assert judge.verify(KEYED, visit=SMALL).counts == Counts(extra=2)
+        assert repair.verify(KEYED).repaired == Counts(extra=2)
+        with pair.database.begin() as transaction:
+            transaction.insert(KEYED, *(pair.row(id_) for id_ in ENDS))
+        capture.wait_until(lambda: settled(judge, KEYED, capture).rows_target == len(IDS) + 2, "the target has both")
+        pair.warehouse.tamper(KEYED, "statements", remove(*ENDS))
+        assert judge.verify(KEYED, visit=SMALL).counts == Counts(missing=2)
+        assert repair.verify(KEYED).repaired == Counts(missing=2)
         assert judge.verify(KEYED, visit=SMALL).result is Result.EQUAL
 
 

@@ -66,6 +66,7 @@ class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal, SupportsSourceVer
 
     type_name: ClassVar[str] = "mysql"
     config_model: ClassVar[type[BaseModel]] = MysqlConfig
+    rewrites_untold: ClassVar[bool] = True
 
     def __init__(self, config: MysqlConfig, context: SourceContext) -> None:
         """Describe the source; nothing is connected yet."""

@@ -76,9 +76,11 @@ class _Altered:
         numbers: Of every column by name, also of those that are not replicated.
         columns: The replicated ones by number.
         key: The numbers of the key's columns.
+        primary: Those of the primary key's, where the statement made or dropped it.
         fill: What rows have in the new columns; None for one of which nobody knows.
         are_values_known: Whether the rows keep what they have in the other columns.
         is_rewritten: Whether the server writes every row again, so that the catalogue forgets what rows have in new columns.
+        is_redefined: Whether rows are logged in another way from then on.
         has_other_default: Whether a column that was there gets another default.
     """
 
@@ -89,6 +91,8 @@ class _Altered:
     fill: dict[str, pa.Array | None] = field(default_factory=dict)
     are_values_known: bool = True
     is_rewritten: bool = False
+    primary: tuple[int, ...] | None = None
+    is_redefined: bool = False
     has_other_default: bool = False
 
     def change(self, column: str, /, **changes: object) -> None:
@@ -187,6 +191,11 @@ class _Rehearsal:
                 operation=DDLOperation.ALTER_TABLE, table=table.table, before=before, schema=schema, fill=fill
             )
             events.append(event)
+        elif altered.is_rewritten or altered.is_redefined:
+            # The log brings nothing: the comparison with the catalogue finds it, and the table is read again.
+            events.append(
+                DDLEvent(operation=DDLOperation.ALTER_TABLE, table=table.table, before=before, schema=schema, fill=None)
+            )
         if altered.has_other_default:
             # Found by the comparison with the catalogue, behind what the log brings.
             events.append(
@@ -264,15 +273,21 @@ class _Rehearsal:
     ) -> tuple[int, ...]:
         """The numbers of the columns by which changes are identified behind the action."""
         if isinstance(action, s.DropConstraint):
+            if any(index.is_primary and index.name == action.name for index in table.indexes):
+                altered.primary = ()
             return () if table.key_index is not None and table.key_index.name == action.name else altered.key
         if isinstance(action, s.AddKey):
             numbers = tuple(self._number(table, altered, name) for name in action.columns)
             for name in action.columns:
                 altered.change(name, nullable=False)
+            altered.primary = numbers
             return numbers if table.replica_identity in (Identity.DEFAULT, Identity.FULL) else altered.key
+        altered.is_redefined |= action.kind != table.replica_identity
         if action.kind == Identity.NOTHING:
             return ()
         if action.index is None:
+            if altered.primary is not None:
+                return altered.primary
             return replace(table, replica_identity=Identity(action.kind)).key_numbers
         row = self._connection.execute(_INDEX_QUERY, (table.oid, action.index)).fetchone()
         if row is None:

@@ -14,6 +14,7 @@ from replicator_source_postgresql.source import PostgresqlSource
 from replicator_source_postgresql.sqltokens import NotUnderstoodError
 from replicator_source_postgresql.statements import parse
 from replicator_testbed.postgresql_stream import Stream, T
+from replicator_testbed.present import present
 from replicator_testbed.servers import ScratchDatabase
 
 MakeSource = Callable[..., PostgresqlSource]
@@ -77,7 +78,6 @@ def shape(schema: TableSchema | None) -> Any:
         "ALTER TABLE t DROP CONSTRAINT t_pkey",
         "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD CONSTRAINT other PRIMARY KEY (n, id)",
         "ALTER TABLE t REPLICA IDENTITY USING INDEX t_n",
-        "ALTER TABLE t REPLICA IDENTITY FULL",
         "ALTER TABLE t ALTER a SET STATISTICS 5, ALTER n DROP DEFAULT, OWNER TO postgres",
         "ALTER TABLE t ALTER n SET DEFAULT NULL",
         "ALTER TABLE t ADD CONSTRAINT u UNIQUE (a)",
@@ -112,6 +112,31 @@ def test_what_may_be_null_and_defaults_are_told_although_the_log_tells_nothing(s
     assert (default.before, default.schema, default.statement) == (nulls.schema, nulls.schema, statement)
     assert stream.altered(statement, "INSERT INTO t (id) VALUES (7)") == []
     assert stream.source.describe([T])[T].schema == nulls.schema
+
+
+@pytest.mark.parametrize(
+    "statement", ["ALTER TABLE t REPLICA IDENTITY FULL", "ALTER TABLE t ADD g int GENERATED ALWAYS AS (id * 2) STORED"]
+)
+def test_what_only_the_catalogue_shows_is_told_as_rows_that_are_read_again(stream: Stream, statement: str) -> None:
+    shape = stream.source.describe([T])[T].schema
+    (event,) = stream.source.rehearse(statement)
+    assert (event.operation, event.before, event.schema, event.fill) == (DDLOperation.ALTER_TABLE, shape, shape, None)
+    assert stream.altered(statement, "INSERT INTO t (id, n) VALUES (7, 7)") == []
+    assert list(stream.source.rehearse("ALTER TABLE t REPLICA IDENTITY FULL")) == (
+        [] if "IDENTITY FULL" in statement else [event]
+    )
+
+
+@pytest.mark.parametrize(
+    ("statement", "key"),
+    [
+        ("ALTER TABLE t REPLICA IDENTITY FULL, DROP CONSTRAINT t_pkey", ()),
+        ("ALTER TABLE t REPLICA IDENTITY FULL, DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (n, id)", ("n", "id")),
+    ],
+)
+def test_a_key_that_goes_with_another_identity_is_told(stream: Stream, statement: str, key: tuple[str, ...]) -> None:
+    (event,) = stream.source.rehearse(statement)
+    assert present(event.schema).key == key
 
 
 def test_tables_that_come_go_and_move_are_told(stream: Stream) -> None:
