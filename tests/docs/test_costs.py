@@ -13,10 +13,10 @@ from replicator_testbed.selection import LAYERS, layer
 
 ROOT = Path(__file__).parents[2]
 FILES: dict[str, dict[str, Any]] = json.loads((ROOT / "tests" / "durations.json").read_text(encoding="utf-8"))
-BUDGET_S: Final = {"fast": 910, "servers": 1660, "lake": 610, "walks": 410}
+BUDGET_S: Final = {"fast": 630, "servers": 930, "lake": 470, "walks": 420}
 """Seconds of processor time of each layer. The goals are 240, 600, 360 and 240: lower these as the layers come down."""
 TEST_S: Final = {"fast": 5, "servers": 5, "lake": 5, "walks": 40}
-DEARER_MAX: Final = 97
+DEARER_MAX: Final = 38
 """So many tests cost more than `TEST_S`; the goal is none."""
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import json
 import re
 import subprocess
 import sys
+from collections import defaultdict
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
@@ -45,9 +48,10 @@ def is_whole_matrix(marks: list[ast.expr]) -> bool:
     return any(re.fullmatch(r"pytest\.mark\.(matrix|soak|bench)", ast.unparse(mark)) for mark in marks)
 
 
-def default_tests() -> set[str]:
-    """Names of test functions of which at least one instance is in `make test`, as far as decorators say."""
-    found: set[str] = set()
+@functools.cache
+def default_tests() -> Mapping[Path, frozenset[str]]:
+    """Per file the test functions of which at least one instance is in `make test`, as far as decorators say."""
+    found: dict[Path, set[str]] = defaultdict(set)
     for path in TESTS:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         marks = [
@@ -59,14 +63,14 @@ def default_tests() -> set[str]:
             continue
         for node in tree.body:
             inner = node.body if isinstance(node, ast.ClassDef) and not is_whole_matrix(node.decorator_list) else [node]
-            found.update(
+            found[path].update(
                 f.name
                 for f in inner
                 if isinstance(f, ast.FunctionDef)
                 and f.name.startswith("test_")
                 and not is_whole_matrix(f.decorator_list)
             )
-    return found
+    return {path: frozenset(names) for path, names in found.items() if names}
 
 
 def test_every_fault_of_the_list_has_an_instance_in_make_test() -> None:
@@ -74,7 +78,15 @@ def test_every_fault_of_the_list_has_an_instance_in_make_test() -> None:
     in_matrix = set(re.findall(r"`(test_[a-z0-9_]+)` \(`make test-matrix", text))
     named = {name for name, end in re.findall(r"`(test_[a-z0-9_]+)(\.py)?`", text) if not end}
     assert len(named) > 30
-    assert sorted(named - in_matrix - default_tests()) == []
+    assert sorted(named - in_matrix - frozenset().union(*default_tests().values())) == []
+
+
+def test_every_file_with_a_test_of_make_test_was_measured() -> None:
+    measured = json.loads((ROOT / "tests" / "durations.json").read_text(encoding="utf-8"))
+    # What marks of parameters leave out is not seen here.
+    paths = [path for path in default_tests() if "mark.matrix" not in path.read_text(encoding="utf-8")]
+    files = {path.relative_to(ROOT).as_posix() for path in paths}
+    assert sorted(files - measured.keys()) == [], "`make durations PYTEST_ARGS=FILE` measures a file"
 
 
 def test_each_layer_and_group_has_files() -> None:
