@@ -163,7 +163,7 @@ class TableApplier:
         """
         if self._reach.is_searching and not self._search():
             return False
-        if self._record.copy in (TargetCopy.SNAPSHOT, TargetCopy.UNKNOWN) and self._reach.whole_at is None:
+        if self._record.copy is TargetCopy.SNAPSHOT and self._reach.whole_at is None:
             self._reach = self._reach.whole_from(self._find_whole())
         unit = self._plan()
         while isinstance(unit, BeginUnit):

@@ -57,7 +57,7 @@ def fate_of(record: TableRecord, new: TableId, tables: TrackedTables, settings: 
     policies = settings.ddl(record.table)
     if policies.rename_table == "stop":
         return Fate.STOPPED
-    follows_name = settings.follow_rename(record.table)
+    follows_name = settings.rename_starts_new_table(record.table)
     return Fate.LOST if why_lost(policies, selects=settings.selects(new), follows_name=follows_name) else Fate.CONTINUES
 
 
@@ -67,14 +67,14 @@ def why_lost(policies: DDLConfig, *, selects: bool, follows_name: bool) -> str |
     Args:
         policies: Of the table.
         selects: The configuration selects the new name.
-        follows_name: The setting follow_rename of the table.
+        follows_name: The setting rename_starts_new_table of the table.
     """
     if not selects:
         return "No pattern of `tables.include` matches that name."
     if policies.rename_table == "ignore":
         return "The policy ddl.rename_table is `ignore`."
     if follows_name:
-        return "The setting follow_rename is `true`: the target table keeps its rows, and the new name is a table of its own."
+        return "The setting rename_starts_new_table is `true`: the target table keeps its rows, and the new name is a table of its own."
     return None
 
 
@@ -230,7 +230,9 @@ class Renaming:
         if fate is not Fate.LOST:
             return None
         table, settings = tracked.table, self.settings
-        return why_lost(settings.ddl(table), selects=settings.selects(new), follows_name=settings.follow_rename(table))
+        return why_lost(
+            settings.ddl(table), selects=settings.selects(new), follows_name=settings.rename_starts_new_table(table)
+        )
 
     def _make_way(self, tracked: TrackedTable, new: TableId) -> None:
         """No two tracked tables are the same one of the source."""

@@ -53,7 +53,7 @@ class CaptureSettings:
         unexplained_change: What happens when a table became another object without a trace in the log.
         ddl: The policies of a table for changes of its definition.
         selects: Whether the patterns of the configuration select a table of this name.
-        follow_rename: Whether a table that is renamed is replicated under its new name, too.
+        rename_starts_new_table: Whether a table that is renamed is replicated under its new name, too.
         spool: Folder for what waits on local disk.
         widens: What the target can do to a column's type.
     """
@@ -87,7 +87,7 @@ class CaptureSettings:
     unexplained_change: Literal["resnapshot", "stop"]
     ddl: Callable[[TableId], DDLConfig]
     selects: Callable[[TableId], bool]
-    follow_rename: Callable[[TableId], bool]
+    rename_starts_new_table: Callable[[TableId], bool]
     spool: Path
     widens: Widens
 
@@ -124,7 +124,7 @@ class CaptureSettings:
             unexplained_change=config.snapshot.unexplained_change,
             ddl=config.ddl_for,
             selects=cache(lambda table: bool(config.tables.select([table]).tables)),
-            follow_rename=lambda table: config.tables.options_for(table).follow_rename,
+            rename_starts_new_table=lambda table: config.tables.options_for(table).rename_starts_new_table,
             spool=spool,
             widens=never_widens,
         )

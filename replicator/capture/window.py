@@ -1,6 +1,4 @@
-"""The window.
-
-Which rows of a read of a table still hold once the log has been delivered up to a mark. Pure: no I/O, clock or thread.
+"""The window: which rows of a read of a table still hold once the log has been delivered up to a mark. Pure: no I/O, clock or thread.
 
 A read of the source and the log overlap. A transaction may be delivered by the log although a read that begins later
 does not see it (commit order is not the order of visibility), and a read may see a transaction that the log delivers
@@ -9,10 +7,10 @@ later. What makes the sum of the two right:
 1.  *Per key, visibility follows the log.* Who changes a row that another transaction changed has waited until that one
     is visible. So of the transactions that touch one key, those that a read sees come first in the log and those that
     it does not see come after them.
-2.  *A read is emitted at a mark made after it*, so every transaction that it saw has been delivered and has lower
-        numbers. What the log delivered and the read did not see is newer than the read's row (1): its keys, before and
-        after the change, are dropped from the read. What the read did see is contained in its row: nothing needs to be
-        dropped, and the emitted row repeats or contains the delivered one.
+2.  *A read is emitted at a mark made after it*, so every transaction that it saw has been delivered and has lower numbers.
+    What the log delivered and the read did not see is newer than the read's row (1): its keys, before and after the change,
+    are dropped from the read. What the read did see is contained in its row: nothing needs to be dropped, and the emitted
+    row repeats or contains the delivered one.
 3.  *Absent columns.* A change that the read did not see and that lacks columns replaces only the columns that it
     carries; the read's row, older by (1) than the first such change, still holds the lacking ones. With several such
     changes a column is the read's only if all of them lack it: the intersection. INSERT, DELETE and a change of the key
@@ -25,8 +23,9 @@ later. What makes the sum of the two right:
     or in too large a transaction) cannot be subtracted: a read that does not see one of them is made again. Each
     becomes visible some time, so this ends.
 6.  *TRUNCATE* that a read did not see touches every key: the table's reading starts over.
-7.  *Rows that are not there.* Where some keys are read to see whether their rows exist, a key without a row is a DELETE: by (1) nothing
-    that the read saw made the row, and if something touched the key that it did not see, that is newer, and there is no DELETE.
+7.  *Rows that are not there.* Where some keys are read to see whether their rows exist, a key without a row is a DELETE: by (1)
+    nothing that the read saw made the row, and if something touched the key that it did not see, that is newer, and there is no
+    DELETE.
 
 `tests/simulation/test_window_explorer.py` explores small schedules exhaustively on this very class.
 
@@ -194,8 +193,7 @@ class Window:
         self._sets: dict[frozenset[str] | None, int] = {frozenset(): _NOTHING, None: _ALL}
         self._touches_max = touches_max
 
-    # --- which tables are watched
-    # -------------------------------------------------------------------------------------------------
+    # --- which tables are watched ---------------------------------------------------------------------------------
 
     def watch(self, schema: TableSchema) -> None:
         """From now on remember which keys of this table are touched.
@@ -215,8 +213,7 @@ class Window:
         self._truncates = tuple(t for t in self._truncates if t[1] != table)
         self._reads = [r for r in self._reads if r.schema.table != table]
 
-    # --- the log
-    # ----------------------------------------------------------------------------------------------------------
+    # --- the log --------------------------------------------------------------------------------------------------
 
     def deliver(self, batch: LogBatch, base: int) -> Mapping[TableId, Sequence[Move]]:
         """Take note of what the log delivered.
@@ -248,8 +245,7 @@ class Window:
                 )
         return moves
 
-    # --- reads
-    # ------------------------------------------------------------------------------------------------------------
+    # --- reads ----------------------------------------------------------------------------------------------------
 
     def begin_reading(self) -> None:
         """A read may begin any time from now on.
@@ -325,8 +321,7 @@ class Window:
         """The read no longer waits."""
         self._reads = [r for r in self._reads if r is not read]
 
-    # --- the ring
-    # ---------------------------------------------------------------------------------------------------------
+    # --- the ring -------------------------------------------------------------------------------------------------
 
     def prune(self, visibility: Visibility) -> None:
         """Forget the transactions that every later read sees.
@@ -364,8 +359,7 @@ class Window:
         """The reads that wait, in the order in which they were added."""
         return tuple(self._reads)
 
-    # --- inside
-    # -----------------------------------------------------------------------------------------------------------
+    # --- inside ---------------------------------------------------------------------------------------------------
 
     def _enter(self, batch: LogBatch, ends: Int64s, base: int) -> tuple[_Ring, Int64s]:
         """Give the batch's transactions their entries in the ring.

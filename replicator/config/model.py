@@ -60,7 +60,7 @@ class TableOptions(ConfigModel):
         default=False,
         description="Whether to add the column _source_timestamp, the commit time of the row's last change in the source.",
     )
-    follow_rename: bool = Field(
+    rename_starts_new_table: bool = Field(
         default=False,
         description="What happens when one of these tables is renamed in the source. false: the target table keeps its name and continues. "
         "true: the table under its new name is replicated as a new one, and the target table of the old name stays as it is.",

@@ -211,7 +211,7 @@ def _planned(
             ignored=shape.ignored,
             widens=asked.widens,
             selects=selects,
-            follows_name=config.tables.options_for(name).follow_rename,
+            follows_name=config.tables.options_for(name).rename_starts_new_table,
             may_be_rewritten=asked.may_be_rewritten,
         )
     elif event.operation in _BRINGS_A_NAME and selects(event.new_table or name):

@@ -81,7 +81,7 @@ def rehearse(
         ignored: What the target has in another way than `known`.
         widens: As `DeltaTarget.widens`.
         selects: Whether the configuration names a table.
-        follows_name: The table's setting follow_rename.
+        follows_name: The table's setting rename_starts_new_table.
         may_be_rewritten: Only the server knows whether it gives the table other storage: see `SupportsRehearsal`.
     """
     match event.operation:

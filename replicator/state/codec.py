@@ -36,25 +36,6 @@ R = TypeVar("R", bound=Report)
 
 _ERROR: Final = TypeAdapter(ErrorRecord)
 _SCHEMA: Final[TypeAdapter[TableSchema]] = TypeAdapter(StoredSchema)
-_LATER: Final = frozenset(
-    {
-        "is_accepted",
-        "is_net",
-        "ignored",
-        "stopped_at",
-        "whole_before",
-        "reread",
-        "is_changed_only",
-        "snapshot_rows",
-        "scheduled_rows",
-        "ranges_proven",
-        "ranges_total",
-        "not_compared",
-        "resumed_at",
-    }
-)
-"""Fields of documents that older versions did not write: what they meant is the default."""
-
 
 _REFUSED: Final = "refused_"
 """What `RefusedReport.of` follows where another report has its role."""
@@ -91,7 +72,7 @@ class _Stored(Generic[T]):
             for column, held in self._columns.items():
                 stored = instead[column] if column in instead else getattr(row, column)
                 if isinstance(held, tuple):
-                    values |= {field: stored[field] for field in held if field in stored or field not in _LATER}
+                    values |= {field: stored[field] for field in held}
                 else:
                     values[held] = stored
             return self._adapter.validate_python(values)

@@ -52,8 +52,6 @@ class ApplyState(StrEnum):
 class TargetCopy(StrEnum):
     """What the target holds of a table's incarnation."""
 
-    UNKNOWN = "unknown"
-    """A version wrote the record that did not say. Something whole, if perhaps old, or nothing but changes."""
     SNAPSHOT = "snapshot"
     """Nothing yet, or a snapshot that has begun there and is not complete."""
     WHOLE = "whole"

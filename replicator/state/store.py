@@ -118,7 +118,7 @@ class StateStore:
                 }
                 connection.execute(insert(REPLICATORS), [values])
                 epoch = connection.scalars(select(STORE.c.epoch_floor)).one()
-                connection.execute(insert(LEASES), [{"replicator": name, "epoch": epoch}])
+                connection.execute(insert(LEASES), [{"replicator": name, "epoch": epoch, "journal_claims": {}}])
                 return read_replicator(connection.execute(select(REPLICATORS).where(REPLICATORS.c.name == name)).one())
         except IntegrityError as error:
             message = f"A replicator named {name} already exists."

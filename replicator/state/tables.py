@@ -1,6 +1,6 @@
-"""The tables of the state store, as SQLAlchemy sees them in the current format.
+"""The tables of the state store in the current format.
 
-`migrations.py` creates them; a test compares the two. Times are text (UTC, microseconds), so that they sort as they read and
+Times are text (UTC, microseconds), so that they sort as they read and
 look alike in SQLite and PostgreSQL; documents are JSON text.
 """
 
@@ -10,7 +10,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, MetaData, Table, Text
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, ForeignKey, Index, Integer, MetaData, Table, Text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 from typing_extensions import override
@@ -74,7 +74,7 @@ def _owner() -> Column[str]:
 STORE: Final = Table(
     "store",
     METADATA,
-    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("id", Integer, CheckConstraint("id = 1"), primary_key=True, autoincrement=False),
     Column("format_version", Integer, nullable=False),
     # Ids of requests and runs are drawn from here, so that none is ever used twice.
     Column("last_id", BigInteger, nullable=False),
@@ -86,7 +86,7 @@ REPLICATORS: Final = Table(
     "replicators",
     METADATA,
     Column("name", Text, primary_key=True),
-    Column("uuid", Text, nullable=False),
+    Column("uuid", Text, nullable=False, unique=True),
     Column("desired", Text, nullable=False),
     Column("config", Text, nullable=False),
     Column("identity", Json, nullable=False),
@@ -110,7 +110,7 @@ LEASES: Final = Table(
     Column("holder", Text),
     Column("expires_at", Moment),
     # Per token that capture claimed the journal's folder with, the highest count; the latest tokens, in order.
-    Column("journal_claims", Json, nullable=False, server_default="{}"),
+    Column("journal_claims", Json, nullable=False),
 )
 
 SEGMENTS: Final = Table(
@@ -193,7 +193,7 @@ TABLES: Final = Table(
     Column("incarnation", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
     Column("record", Json, nullable=False),
-    Column("is_altered", Boolean, nullable=False, server_default="false"),
+    Column("is_altered", Boolean, nullable=False),
     # Its name in the source, where it was renamed there.
     Column("source_table", Text),
 )

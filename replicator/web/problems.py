@@ -16,7 +16,7 @@ _NOT_FOUND: Final = frozenset({"unknown_replicator", "unknown_table", "no_log"})
 _OF_THE_STORE: Final = frozenset(
     {
         "state_unavailable", "state_locked", "state_disk_full", "state_read_only", "state_access_denied", "state_missing", "state_failed",
-        "state_path", "corrupt_state", "newer_state", "invalid_state_url", "home", "network_file_system",
+        "state_path", "corrupt_state", "newer_state", "older_state", "invalid_state_url", "home", "network_file_system",
     }
 )  # fmt: skip
 _NO_STORE: Final = "The state store cannot be used."

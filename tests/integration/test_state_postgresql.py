@@ -27,7 +27,7 @@ from replicator.model.errors import (
     ReplicatorError,
     StateUnavailableError,
 )
-from replicator.model.events import DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
+from replicator.model.events import DDLOperation, SnapshotEvent, SnapshotPhase
 from replicator.model.offset import Offset
 from replicator.model.reports import AppliedTable, ApplyReport, RetryReport
 from replicator.model.schema import TableId
@@ -35,7 +35,6 @@ from replicator.model.verdict import Result
 from replicator.runtime.leases import renewed
 from replicator.state import (
     AppliedRecord,
-    ApplyState,
     Desired,
     ErrorRecord,
     EventEntry,
@@ -45,9 +44,7 @@ from replicator.state import (
     Stage,
     StateStore,
     TableRecord,
-    TargetCopy,
     holder_id,
-    migrations,
 )
 from replicator.state.records import Decision, HistoryEntry
 from replicator.state.verification_records import VerificationOutcome
@@ -505,48 +502,3 @@ def test_a_server_that_does_not_answer_is_unavailable(postgres: PostgresServer) 
     with pytest.raises(StateUnavailableError) as caught:
         StateStore(f"postgresql://{postgres.user}@127.0.0.1:1/x")
     assert caught.value.code == "state_unavailable"
-
-
-FORMAT_3 = (
-    "INSERT INTO replicators VALUES ('r', 'u', 'running', 'c', '{}', 'ready', NULL, '/j', false, NULL, '2026-01-31T12:00:00.000000Z', 0)",
-    (
-        "INSERT INTO tables VALUES ('r', 'public.a', 1, 'failing',"
-        """ '{"schema":null,"identity":null,"snapshot":{"start_number":6,"ranges":[],"keys":[],"rows":1,"estimated_rows":null,"""
-        """"started_at":null,"completed_at":null},"first_change":null,"error":null}')"""
-    ),
-    "INSERT INTO segments VALUES ('r', 1, 0, 0, 1, NULL, NULL, '[]', false, '2026-01-31T12:00:00.000000Z')",
-    (
-        "INSERT INTO segment_events VALUES ('r', 1, 0, 'public.a', 1,"
-        """ '{"event":"SNAPSHOT_STARTED","table":["public","a"],"start_number":6}')"""
-    ),
-    (
-        "INSERT INTO applied (replicator, table_name, incarnation, last_applied, row_count, is_failing)"
-        " VALUES ('r', 'public.a', 1, 7, 3, true)"
-    ),
-    "INSERT INTO requests VALUES (1, 'r', 'place', '{}', '2026-01-31T12:00:00.000000Z')",
-)
-
-
-def test_states_of_format_3_get_their_names(
-    url: str, database: ScratchDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as older:
-        older.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:3])
-        older.setattr(migrations, "FORMAT_VERSION", 3)
-        StateStore(url).close()
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("SET search_path = replicator")
-        for statement in FORMAT_3:
-            connection.execute(statement.encode())
-    store = StateStore(url)
-    try:
-        (record,) = store.tables("r")
-        assert (record.stage, record.snapshot and record.snapshot.kind) == (Stage.FAILED, SnapshotKind.IN_PLACE)
-        assert (store.applied("r")[A].state, store.applied("r")[A].copy) == (ApplyState.FAILED, TargetCopy.SNAPSHOT)
-        assert [r.kind for r in store.requests("r")] == [RequestKind.POSITION]
-        last = store.last_segment("r")
-        started = SnapshotEvent(phase=SnapshotPhase.STARTED, table=A, kind=SnapshotKind.IN_PLACE, start_number=6)
-        assert last is not None
-        assert last.events[0].event == started
-    finally:
-        store.close()

@@ -341,19 +341,6 @@ def test_a_new_copy_clears_alarms_when_it_is_complete_and_counts_from_zero(shop:
     assert (shop.applied(A).alarms, shop.applied(A).merged) == ((), Merged(inserted=1))
 
 
-def test_an_older_stores_record_expects_rows_once_everything_is_applied(shop: Shop) -> None:
-    shop.copy(A, 1, 2)
-    shop.run()
-    shop.store.put_applied(NAME, shop.epoch, [replace(shop.applied(A), copy=TargetCopy.UNKNOWN, audited_to=None)])
-    lose(shop, 1, 2)
-    shop.rows(A, delete(0, item(1)))
-    shop.run(is_done=lambda: shop.applied(A).copy is not TargetCopy.UNKNOWN)
-    assert (shop.applied(A).copy, shop.applied(A).alarms) == (TargetCopy.WHOLE, ())
-    shop.rows(A, delete(0, item(2)))
-    shop.run()
-    assert codes(shop) == {"target_diverged": 1}
-
-
 def test_a_deleted_row_that_never_came_is_no_alarm_where_changes_are_net(shop: Shop) -> None:
     shop.copy(A, 1, 2)
     shop.run()

@@ -15,7 +15,7 @@ from replicator_testbed.sqlserver.drivers import Driver, connect, library
 from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import SqlServerModel
 
-SIGNAL: Final = "dbo.replicator_signal"
+MARKS: Final = "dbo.replicator_marks"
 _KEYED: Final = "SELECT OBJECT_NAME(object_id) FROM sys.indexes WHERE is_primary_key = 1"
 
 _numbers = itertools.count(1)
@@ -24,7 +24,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlServerDatabase:
-    """A database with change data capture, whose capture job runs, and a signal table; or with change tracking (`is_tracked`)."""
+    """A database with change data capture, whose capture job runs, and a mark table; or with change tracking (`is_tracked`)."""
 
     server: SqlServerModel
     name: str
@@ -58,9 +58,7 @@ class SqlServerDatabase:
         """The `source:` block of a YAML file, except the password."""
         address = self.server.address
         captured = (
-            {"capture": "change_tracking"}
-            if self.is_tracked
-            else {"signal_table": SIGNAL, "chunk_isolation": "locking"}
+            {"capture": "change_tracking"} if self.is_tracked else {"mark_table": MARKS, "chunk_isolation": "locking"}
         )
         return {
             "type": "sqlserver",
@@ -116,9 +114,9 @@ class SqlServers:
                 "EXEC sys.sp_configure N'max text repl size', -1",
                 "RECONFIGURE",
                 "EXEC sys.sp_cdc_enable_db",
-                f"CREATE TABLE {SIGNAL} (id int NOT NULL PRIMARY KEY, token varchar(64) NULL)",
+                f"CREATE TABLE {MARKS} (id int NOT NULL PRIMARY KEY, token varchar(64) NULL)",
             )
-            database.capture("replicator_signal")
+            database.capture("replicator_marks")
             model.capture.start()
             try:
                 yield database

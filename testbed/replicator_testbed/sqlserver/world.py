@@ -113,7 +113,7 @@ def reader_of(
         position=position,
         tables=CapturedTables({t: d.schema for t, d in found.items()}, {t: d.object_id for t, d in found.items()}),
         board=board or AwaitedMarks("test"),
-        signal=lambda _: (),
+        mark_table=lambda _: (),
         health=CaptureHealth(None),
         zone=zone,
     )

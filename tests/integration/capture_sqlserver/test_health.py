@@ -27,7 +27,7 @@ def captured(captured_database: SqlServerDatabase, make: Make, monkeypatch: pyte
         "HEARTBEAT_S": 0.2,
         "BEHIND_S": 1.0,
         "FAILING_S": 3.0,
-        "SIGNAL_S": 5.0,
+        "MARKED_S": 5.0,
         "_POLLS": 0.0,
     }.items():
         monkeypatch.setattr(f"replicator_source_sqlserver.health.{name}", seconds)

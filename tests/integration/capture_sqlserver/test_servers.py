@@ -93,7 +93,7 @@ def write_some(database: SqlServerDatabase, tables: tuple[str, ...], stop: threa
 def test_two_replicators_that_end_again_and_again_under_writers_lose_and_double_nothing(
     each_database: SqlServerDatabase, make: Make
 ) -> None:
-    """They share the signal table, and do not know each other."""
+    """They share the mark table, and do not know each other."""
     database = each_database
     fill(database, 60)
     one, two = make(database, "t"), make(database, "t")
@@ -216,7 +216,7 @@ READER, PASSWORD = "reader", "Only.Reads-1"
 def test_a_server_that_may_not_be_written_is_read_by_an_account_that_may_only_read(
     postgres: PostgresServer, make: Make, is_tracked: bool
 ) -> None:
-    """Without a signal table."""
+    """Without a mark table."""
     servers = SqlServers(postgres=postgres, is_tracked=is_tracked)
     with servers.database(readers={READER: PASSWORD}) as database:
         fill(database, 30)
@@ -227,7 +227,7 @@ def test_a_server_that_may_not_be_written_is_read_by_an_account_that_may_only_re
             else f"GRANT SELECT ON cdc.dbo_t_CT TO {READER}",
         )
         database.server.change(is_read_only=True)
-        settings = {} if is_tracked else {"signal_table": None, "chunk_isolation": "default"}
+        settings = {} if is_tracked else {"mark_table": None, "chunk_isolation": "default"}
         captured = make(database, "t", user=READER, password=Secret(PASSWORD), **settings)
 
         def write(stop: threading.Event) -> None:

@@ -244,12 +244,12 @@ def test_a_table_that_is_created_under_the_name_of_a_renamed_one_that_was_droppe
     [
         ("stop", "ddl_stop", "ddl.rename_table is `stop`"),
         ("ignore", "table_renamed", "ddl.rename_table is `ignore`"),
-        ("follow", "table_renamed", "follow_rename is `true`"),
+        ("follow", "table_renamed", "rename_starts_new_table is `true`"),
     ],
 )
 def test_policies_end_the_table(renaming: Bench, policy: Any, code: str, cause: str) -> None:
     if policy == "follow":
-        renaming.settings = replace(renaming.settings, follow_rename=lambda _: True)
+        renaming.settings = replace(renaming.settings, rename_starts_new_table=lambda _: True)
     else:
         renaming.settings = replace(renaming.settings, ddl=lambda _: DDLConfig(rename_table=policy))
     with renaming.running() as running:

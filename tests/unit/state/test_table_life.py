@@ -162,7 +162,7 @@ def test_the_target_has_had_an_incarnation_as_a_whole_until_a_later_one_is() -> 
 
 
 def test_what_the_target_holds_changes_with_its_snapshots() -> None:
-    applied = AppliedRecord(table=T, incarnation=1, copy=TargetCopy.UNKNOWN, crashes=2)
+    applied = AppliedRecord(table=T, incarnation=1, copy=TargetCopy.CHANGES, crashes=2)
     begun = table_life.snapshot_begun_in_target(applied, (ALARM,))
     assert begun == replace(applied, copy=TargetCopy.SNAPSHOT, whole_before=1, alarms=(ALARM,))
     completed = table_life.snapshot_completed_in_target(begun, ())

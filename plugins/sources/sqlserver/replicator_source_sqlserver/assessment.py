@@ -19,11 +19,11 @@ from replicator_source_sqlserver.server import Engine, ServerFacts
 
 OLDEST: Final = (14,)
 """SQL Server 2017, in which the catalogue has everything that is asked for."""
-_SIGNAL_COLUMNS: Final = (("id", "int"), ("token", "varchar(64)"))
+_MARK_COLUMNS: Final = (("id", "int"), ("token", "varchar(64)"))
 _WITHOUT_CDC: Final = frozenset({Engine.EXPRESS, Engine.AZURE_SQL_EDGE})
 BARS_ALL: Final = frozenset({"server_too_old", "edition_without_cdc"})
 """Codes with which nothing that could be said of tables would help."""
-_EXAMPLE: Final = TableId("dbo", "replicator_signal")
+_EXAMPLE: Final = TableId("dbo", "replicator_marks")
 
 
 def assess_connection(config: SqlServerConfig, installed: Collection[str]) -> list[Problem]:
@@ -92,7 +92,7 @@ def assess_server(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
         *assess_account(facts, config),
         *_sessions(facts, config),
         *assess_capture(facts, config),
-        *_signal(facts, config),
+        *_mark_table(facts, config),
     ]
 
 
@@ -106,20 +106,20 @@ def _replica(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     problems = [
         Problem(
             code="source_is_replica",
-            message="the database is read-only here, as on a readable secondary: no signal table can be written, the times of commits are"
+            message="the database is read-only here, as on a readable secondary: no mark table can be written, the times of commits are"
             " those of another server's clock, and the state of the jobs is unknown",
             location="source.host",
             action="Name the primary, or the listener of the availability group without ApplicationIntent=ReadOnly.",
             severity=Severity.WARNING,
         )
     ]
-    if config.signal is not None:
+    if config.mark_table_id is not None:
         problems.append(
             Problem(
-                code="signal_table",
-                message=f"{config.signal} cannot be written: the database is read-only here",
-                location="source.signal_table",
-                action="Name the primary in source.host, or leave source.signal_table out.",
+                code="mark_table",
+                message=f"{config.mark_table_id} cannot be written: the database is read-only here",
+                location="source.mark_table",
+                action="Name the primary in source.host, or leave source.mark_table out.",
             )
         )
     return problems
@@ -142,8 +142,8 @@ def assess_account(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]
         return []
     if config.capture == "change_tracking":
         needed = "SELECT and VIEW CHANGE TRACKING only"
-    elif config.signal is not None:
-        needed = f"SELECT only, and INSERT and UPDATE on {config.signal}"
+    elif config.mark_table_id is not None:
+        needed = f"SELECT only, and INSERT and UPDATE on {config.mark_table_id}"
     else:
         needed = "SELECT only"
     return [
@@ -161,7 +161,7 @@ def _sessions(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     """Without VIEW SERVER STATE the server shows an account its own sessions only."""
     if facts.account.sees_sessions:
         return []
-    marks = " and marks, without a signal table, go by the server's clock" if config.signal is None else ""
+    marks = " and marks, without a mark table, go by the server's clock" if config.mark_table_id is None else ""
     return [
         Problem(
             code="sessions_hidden",
@@ -174,23 +174,23 @@ def _sessions(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     ]
 
 
-def _signal(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
-    table, found = config.signal, facts.signal
+def _mark_table(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
+    table, found = config.mark_table_id, facts.mark_table
     if table is None:
-        return _no_signal(facts)
+        return _no_mark_table(facts)
     if facts.is_read_only:
         return []
     if found is None:
         return [
-            _signal_problem(
+            _mark_table_problem(
                 table,
                 "there is no such table",
-                remedies.make_signal_table(table, facts.instance_name(table), facts.account),
+                remedies.make_mark_table(table, facts.instance_name(table), facts.account),
             )
         ]
-    if not _is_signal_table(found):
+    if not _is_mark_table(found):
         return [
-            _signal_problem(
+            _mark_table_problem(
                 table,
                 "it needs the columns id int (its primary key) and token varchar(64), and no others that are NOT NULL without a default",
                 (),
@@ -200,7 +200,7 @@ def _signal(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     problems = []
     if not found.instances and not config.manage_capture:
         problems.append(
-            _signal_problem(
+            _mark_table_problem(
                 table, "it is not captured", remedies.enable_table(table, facts.instance_name(table), facts.account)
             )
         )
@@ -208,7 +208,7 @@ def _signal(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     if known.denied:
         denied = ", ".join(sorted(known.denied))
         problems.append(
-            _signal_problem(
+            _mark_table_problem(
                 table,
                 f"the account {facts.account.user} lacks {denied}",
                 remedies.grant("SELECT, INSERT, UPDATE", quoted_table(table), facts.account),
@@ -218,7 +218,7 @@ def _signal(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     if unreadable and len(unreadable) == len(found.instances):
         changes = remedies.change_table(unreadable[-1])
         problems.append(
-            _signal_problem(
+            _mark_table_problem(
                 table,
                 f"the account {facts.account.user} may not read its change table {changes}",
                 remedies.grant("SELECT", changes, facts.account),
@@ -227,32 +227,32 @@ def _signal(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     return problems
 
 
-def _is_signal_table(table: CatalogTable) -> bool:
+def _is_mark_table(table: CatalogTable) -> bool:
     columns = {column.name: str(column.declared) for column in table.columns}
-    return all(columns.get(name) == kind for name, kind in _SIGNAL_COLUMNS) and table.primary_key == ("id",)
+    return all(columns.get(name) == kind for name, kind in _MARK_COLUMNS) and table.primary_key == ("id",)
 
 
-def _signal_problem(table: TableId, message: str, sql: Sequence[str], action: str | None = None) -> Problem:
+def _mark_table_problem(table: TableId, message: str, sql: Sequence[str], action: str | None = None) -> Problem:
     return Problem(
-        code="signal_table",
+        code="mark_table",
         message=f"{table}: {message}",
-        location="source.signal_table",
+        location="source.mark_table",
         sql=tuple(sql),
         action=action,
     )
 
 
-def _no_signal(facts: ServerFacts) -> list[Problem]:
+def _no_mark_table(facts: ServerFacts) -> list[Problem]:
     if facts.is_read_only or not facts.is_captured:
         return []
-    statements = " ".join(remedies.make_signal_table(_EXAMPLE, facts.instance_name(_EXAMPLE), facts.account))
+    statements = " ".join(remedies.make_mark_table(_EXAMPLE, facts.instance_name(_EXAMPLE), facts.account))
     return [
         Problem(
-            code="no_signal_table",
-            message="there is no source.signal_table: on a database where nothing changes a chunk waits for up to five minutes, and a"
+            code="no_mark_table",
+            message="there is no source.mark_table: on a database where nothing changes a chunk waits for up to five minutes, and a"
             " capture job that has stopped is found after ten minutes instead of one",
-            location="source.signal_table",
-            action=f"Set `source.signal_table: {_EXAMPLE}` after: {statements}",
+            location="source.mark_table",
+            action=f"Set `source.mark_table: {_EXAMPLE}` after: {statements}",
             severity=Severity.NOTICE,
         )
     ]

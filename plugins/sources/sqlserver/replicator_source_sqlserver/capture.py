@@ -33,7 +33,7 @@ class Sessions:
     Attributes:
         control: Catalogue, marks.
         watch: Waiting locks, and the status.
-        log: What the log's thread asks before its reader is open, and writes into the signal table.
+        log: What the log's thread asks before its reader is open, and writes into the mark table.
         reading: Reads of tables, which may take any time.
     """
 

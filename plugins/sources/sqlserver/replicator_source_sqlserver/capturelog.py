@@ -150,7 +150,7 @@ def counts(connection: Connection, wanted: Sequence[Reading], limit: int) -> Map
 
 
 def tokens(connection: Connection, reading: Reading) -> Sequence[tuple[bytes, str]]:
-    """What was written into the signal table, in the order of commits."""
+    """What was written into the mark table, in the order of commits."""
     query = (
         f"SELECT [__$start_lsn], {quoted(TOKEN)} FROM {change_table(reading.instance.name)}"
         f" WHERE [__$start_lsn] > ? AND [__$start_lsn] <= ? AND [__$operation] IN ({Image.INSERTED:d}, {Image.AFTER:d})"
@@ -161,7 +161,7 @@ def tokens(connection: Connection, reading: Reading) -> Sequence[tuple[bytes, st
 
 
 def newest_token(connection: Connection, instances: Sequence[CaptureInstance]) -> str | None:
-    """The last that was captured of what was written into the signal table; None if no instance has anything."""
+    """The last that was captured of what was written into the mark table; None if no instance has anything."""
     found: list[tuple[bytes, int, str | None]] = [
         (bytes(lsn), command, token)
         for instance in instances

@@ -48,7 +48,7 @@ class SqlServerConfig(RelationalConfig):
         description="Partitioned tables whose partitions may be switched in and out (ALTER TABLE … SWITCH), which change data capture does "
         "not record: refused, or accepted. Then the tables have to be read again after each switch.",
     )
-    signal_table: str | None = Field(
+    mark_table: str | None = Field(
         default=None,
         pattern=r"^[^.]+\.[^.]+$",
         description="Table, as schema.table, captured itself, into which a row is written with every chunk, and as a heartbeat. Without "
@@ -91,6 +91,6 @@ class SqlServerConfig(RelationalConfig):
         return name
 
     @property
-    def signal(self) -> TableId | None:
-        """`signal_table`."""
-        return None if self.signal_table is None else TableId(*self.signal_table.split("."))
+    def mark_table_id(self) -> TableId | None:
+        """`mark_table`."""
+        return None if self.mark_table is None else TableId(*self.mark_table.split("."))

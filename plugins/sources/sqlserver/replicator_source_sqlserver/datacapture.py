@@ -65,7 +65,7 @@ class ChangeDataCapture(Capture):
             watch_every_s=config.yield_after.total_seconds(),
             catalogue=self.read_tables,
             visibility=self._visibility,
-            whole=WholeReads(settle_s=UNSETTLED_S, nudge=self._beat if config.signal is not None else None),
+            whole=WholeReads(settle_s=UNSETTLED_S, nudge=self._beat if config.mark_table_id is not None else None),
             is_locking=config.chunk_isolation == "locking",
         )
 
@@ -123,9 +123,9 @@ class ChangeDataCapture(Capture):
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
         """See `SourceLog.prepare`. The log begins where no read can miss what lies in front."""
         if self.config.manage_capture:
-            signal = [] if self.config.signal is None else [self.config.signal]
+            mark_table = [] if self.config.mark_table_id is None else [self.config.mark_table_id]
             with self.sessions.control.use("enabling change data capture of tables") as connection:
-                self._managed.capture(connection, discovery.read_tables(connection, [*tables, *signal]).values())
+                self._managed.capture(connection, discovery.read_tables(connection, [*tables, *mark_table]).values())
         with self.sessions.control.use("reading where the log ends") as connection:
             seen = (
                 capturelog.settled(connection, UNSETTLED_S)
@@ -150,14 +150,14 @@ class ChangeDataCapture(Capture):
         """See `SourceLog.status`. The server keeps changes by its own rules, not for us."""
         with self.sessions.watch.use("reading the server's clock") as connection:
             moment = connection.rows("SELECT SYSUTCDATETIME()")[0][0]
-            has_mark = self.config.signal is not None or self._log_end_shown.on(connection)
+            has_mark = self.config.mark_table_id is not None or self._log_end_shown.on(connection)
             is_proven = has_mark and not self._has_versions(connection)
             retention = read_retention(connection)
             is_waiting = isinstance(since, LsnVisibility) and not self._visibility(connection).is_beyond(since)
         assert isinstance(moment, datetime)
         # Before the log is open, too: an attempt that follows one that the capture job has ended says why from its beginning.
         if self._health is None:
-            waiting = behind(self._stands_s(self.sessions.watch), has_signal=self.config.signal is not None)
+            waiting = behind(self._stands_s(self.sessions.watch), has_mark_table=self.config.mark_table_id is not None)
         else:
             waiting = self._health.reasons
         if is_waiting and isinstance(since, LsnVisibility):
@@ -167,7 +167,7 @@ class ChangeDataCapture(Capture):
             waiting_for=tuple(waiting),
             guarantee=Guarantee.FULL if is_proven else Guarantee.BOUNDED_WAIT,
             retention=LogRetention(keeps_log=retention),
-            heartbeat=timedelta(seconds=HEARTBEAT_S) if self.config.signal is not None else None,
+            heartbeat=timedelta(seconds=HEARTBEAT_S) if self.config.mark_table_id is not None else None,
         )
 
     @override
@@ -215,7 +215,7 @@ class ChangeDataCapture(Capture):
         stands_s = self._stands_s(self.sessions.log)
         with self.sessions.log.use("looking at the capture job") as connection:
             self._health = CaptureHealth(
-                self._beat if self.config.signal is not None else None,
+                self._beat if self.config.mark_table_id is not None else None,
                 returned=self._returned,
                 head=head,
                 stands_s=stands_s,
@@ -227,7 +227,7 @@ class ChangeDataCapture(Capture):
             position=position,
             tables=self._captured,
             board=self._board,
-            signal=self._signal_instances,
+            mark_table=self._mark_instances,
             health=self._health,
             zone=zone,
             heads=self._heads,
@@ -236,15 +236,15 @@ class ChangeDataCapture(Capture):
 
     @override
     def mark(self) -> str:
-        signal = self.config.signal
-        if signal is None:
+        mark_table = self.config.mark_table_id
+        if mark_table is None:
             with self.sessions.control.use("reading where the server's log ends") as connection:
                 end = log_end(connection)
                 return self._board.add(lsn=end) if end else self._board.add(moment=server_moment(connection))
         token = self._board.add()
         try:
-            with self.sessions.control.use("writing into the signal table", table=signal) as connection:
-                write_token(connection, signal, token)
+            with self.sessions.control.use("writing into the mark table", table=mark_table) as connection:
+                write_token(connection, mark_table, token)
         except BaseException:
             # Whatever ended it, an interrupt too, the log's reader must not wait for a token that nobody wrote.
             self._board.discard(token)
@@ -264,30 +264,30 @@ class ChangeDataCapture(Capture):
     def _visibility(self, connection: Connection) -> LsnVisibility:
         return read_visibility(connection, self._heads, has_versions=self._has_versions(connection))
 
-    def _signal_instances(self, connection: Connection) -> Sequence[CaptureInstance]:
-        signal = self.config.signal
-        if signal is None:
+    def _mark_instances(self, connection: Connection) -> Sequence[CaptureInstance]:
+        mark_table = self.config.mark_table_id
+        if mark_table is None:
             return ()
-        found = discovery.read_tables(connection, [signal])
+        found = discovery.read_tables(connection, [mark_table])
         # It may have been made again, or its instances disabled, since the replicator started.
         if self.config.manage_capture and any(not table.instances for table in found.values()):
             self._managed.capture(connection, found.values())
-            found = discovery.read_tables(connection, [signal])
-        return found[signal].instances if signal in found else ()
+            found = discovery.read_tables(connection, [mark_table])
+        return found[mark_table].instances if mark_table in found else ()
 
     def _stands_s(self, session: Session) -> float:
-        """For how long nothing was captured although our last write waits for it; without a signal table, for how long at all.
+        """For how long nothing was captured although our last write waits for it; without a mark table, for how long at all.
 
         0 if it does not wait, or nobody can know.
         """
-        signal = self.config.signal
-        with session.use("looking how long nothing was captured", table=signal) as connection:
+        mark_table = self.config.mark_table_id
+        with session.use("looking how long nothing was captured", table=mark_table) as connection:
             try:
                 age = max(capturelog.age(connection) or 0.0, 0.0)
-                if age == 0.0 or signal is None:
+                if age == 0.0 or mark_table is None:
                     return age
-                captured = capturelog.newest_token(connection, self._signal_instances(connection))
-                written = read_token(connection, signal)
+                captured = capturelog.newest_token(connection, self._mark_instances(connection))
+                written = read_token(connection, mark_table)
             except pyodbc.Error as error:
                 if not (is_unknowable(error) or is_blocked(error)):
                     raise
@@ -296,7 +296,7 @@ class ChangeDataCapture(Capture):
 
     def _returned(self, connection: Connection, after: bytes, upto: bytes) -> int | None:
         """See `health.Returned`."""
-        instances = self._signal_instances(connection)
+        instances = self._mark_instances(connection)
         try:
             found = [capturelog.tokens(connection, reading) for reading in readings(instances, after, upto)]
         except pyodbc.Error as error:
@@ -313,10 +313,10 @@ class ChangeDataCapture(Capture):
         return f"{self._prefix}:beat:{number}"
 
     def _beat(self) -> int:
-        signal = self.config.signal
-        assert signal is not None
-        with self.sessions.log.use("writing into the signal table", table=signal) as connection:
+        mark_table = self.config.mark_table_id
+        assert mark_table is not None
+        with self.sessions.log.use("writing into the mark table", table=mark_table) as connection:
             # The same text again would change nothing, and nothing would be captured.
             number = next(self._beats)
-            write_token(connection, signal, self._beat_token(number))
+            write_token(connection, mark_table, self._beat_token(number))
         return number

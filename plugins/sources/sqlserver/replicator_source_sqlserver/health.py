@@ -20,15 +20,15 @@ from replicator_source_sqlserver.errors import is_blocked, is_unknowable
 from replicator_source_sqlserver.server import read_capture_error
 
 HEARTBEAT_S: Final = 10.0
-"""How often the signal table is written, if there is one, and how often it is looked at what came back."""
+"""How often the mark table is written, if there is one, and how often it is looked at what came back."""
 BEHIND_S: Final = 30.0
 """From when on the status says that a write of ours is not captured yet."""
 FAILING_S: Final = 30.0
 """How long the position must stand still until an error of the job counts: a scan that failed once may be repeated."""
-SIGNAL_S: Final = 60.0
+MARKED_S: Final = 60.0
 """After a write of ours the position may stand still for so long. The write itself may take longer while the job moves."""
 IDLE_S: Final = 610.0
-"""Without a signal table: twice the time after which the job makes an entry for a database where nothing is written."""
+"""Without a mark table: twice the time after which the job makes an entry for a database where nothing is written."""
 
 _POLLS: Final = 3
 """A job that looks at the log less often than usual may miss so many looks."""
@@ -44,10 +44,10 @@ Returned = Callable[[Connection, bytes, bytes], int | None]
 
 
 class CaptureHealth:
-    """Watches the position of the capture job, and has the signal table written.
+    """Watches the position of the capture job, and has the mark table written.
 
     Args:
-        beat: Writes into the signal table, and returns the write's number, which grows; None if there is no such table.
+        beat: Writes into the mark table, and returns the write's number, which grows; None if there is no such table.
         returned: See `Returned`.
         head: Up to where the capture job has come.
         stands_s: For how long it has captured nothing although something was to be captured, as far as the server shows it. An
@@ -67,7 +67,7 @@ class CaptureHealth:
     ) -> None:
         self._beat, self._returned, self._clock = beat, returned, clock
         self._head = head
-        self._limit_s = max(IDLE_S if beat is None else SIGNAL_S, _POLLS * polling_s)
+        self._limit_s = max(IDLE_S if beat is None else MARKED_S, _POLLS * polling_s)
         self._moved_at = clock()
         self._looked_at: float | None = None
         self._unanswered_since: float | None = None
@@ -86,7 +86,7 @@ class CaptureHealth:
     def reasons(self) -> list[str]:
         """What the reader waits for, for the status; may be asked from any thread."""
         blocked_since = self._blocked_since
-        found = behind(max(self._late_s, self._last_late_s), has_signal=self._beat is not None)
+        found = behind(max(self._late_s, self._last_late_s), has_mark_table=self._beat is not None)
         if blocked_since is not None and (blocked_s := self._clock() - blocked_since) >= BEHIND_S:
             found.append(f"a lock on tables of change data capture, for {blocked_s:.0f} s (lock_timeout)")
         return found
@@ -186,9 +186,9 @@ def polling_s(connection: Connection) -> float:
     return float(rows[0][0]) if rows else 0.0
 
 
-def behind(late_s: float, *, has_signal: bool) -> list[str]:
+def behind(late_s: float, *, has_mark_table: bool) -> list[str]:
     """What the status says of a capture job that is so far behind; nothing as long as that is usual."""
-    if late_s < (BEHIND_S if has_signal else IDLE_S):
+    if late_s < (BEHIND_S if has_mark_table else IDLE_S):
         return []
     return [f"the capture job, which is at least {late_s:.0f} s behind (capture_behind)"]
 

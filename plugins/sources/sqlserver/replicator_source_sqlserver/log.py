@@ -111,7 +111,7 @@ class ChangeReader(LogReader):
         position: Behind which it begins.
         tables: What is followed.
         board: The source's marks.
-        signal: The instances of the signal table, as they are when it is called; none without such a table.
+        mark_table: The instances of the mark table, as they are when it is called; none without such a table.
         health: Says when the capture job stands still.
         zone: How far the server's clock is in front of UTC.
         heads: Is told how far the capture job has come.
@@ -124,14 +124,14 @@ class ChangeReader(LogReader):
         position: Position,
         tables: CapturedTables,
         board: AwaitedMarks,
-        signal: Callable[[Connection], Sequence[CaptureInstance]],
+        mark_table: Callable[[Connection], Sequence[CaptureInstance]],
         health: CaptureHealth,
         zone: timedelta,
         heads: NotedHeads | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._session, self._position, self._tables = session, position, tables
-        self._board, self._signal, self._health = board, signal, health
+        self._board, self._mark_table, self._health = board, mark_table, health
         self._zone, self._clock, self._heads = zone, clock, heads or NotedHeads()
         self._moment = datetime.now(UTC).replace(tzinfo=None) + zone
         self._page: Page | None = None
@@ -250,12 +250,12 @@ class ChangeReader(LogReader):
         """The commits up to and including the first with an awaited token, and the marks that are reached there."""
         awaited, found = self._board.tokens, list[tuple[bytes, str]]()
         if awaited:
-            instances = self._signal(connection)
+            instances = self._mark_table(connection)
             if not instances:
                 raise SourceUnavailableError(
-                    "nobody captures the signal table: what waits for a write into it would wait without end.",
-                    code="signal_not_captured",
-                    action="EXEC sys.sp_cdc_enable_table for `source.signal_table`, as `replicator validate` prints it.",
+                    "nobody captures the mark table: what waits for a write into it would wait without end.",
+                    code="marks_not_captured",
+                    action="EXEC sys.sp_cdc_enable_table for `source.mark_table`, as `replicator validate` prints it.",
                 )
             for reading in readings(instances, self._position.lsn, commits[-1].lsn):
                 with instances_kept():

@@ -1,6 +1,6 @@
 """Marks: what the log's reader waits for so that everything that a read saw has been delivered.
 
-With a signal table a mark is a token that is written into it, and comes back through its change table, in the order of commits. Without
+With a mark table a mark is a token that is written into it, and comes back through its change table, in the order of commits. Without
 one a mark is where the log ended (`logend`): everything that was visible by then has come once a commit, or an entry without one, comes
 that stands behind it. On a database where nothing is written such an entry comes about every five minutes.
 
@@ -86,7 +86,7 @@ class AwaitedMarks:
         """Take the marks that are reached, in the order in which they were made.
 
         Args:
-            tokens: What was written into the signal table.
+            tokens: What was written into the mark table.
             end: Up to where everything was read.
             now: The server's clock, for marks that are times.
         """
@@ -96,9 +96,9 @@ class AwaitedMarks:
             return [mark.text for mark in taken]
 
 
-def write_token(connection: Connection, signal: TableId, token: str) -> None:
-    """Write a token into the signal table: into its one row, which is made if it is missing."""
-    table = quoted_table(signal)
+def write_token(connection: Connection, mark_table: TableId, token: str) -> None:
+    """Write a token into the mark table: into its one row, which is made if it is missing."""
+    table = quoted_table(mark_table)
     update = f"UPDATE {table} SET {TOKEN} = ? WHERE id = 1"
     if connection.changed(update, [token]) > 0:
         return
@@ -111,9 +111,9 @@ def write_token(connection: Connection, signal: TableId, token: str) -> None:
         connection.changed(update, [token])
 
 
-def read_token(connection: Connection, signal: TableId) -> str | None:
-    """What stands in the signal table; None if nothing does."""
-    rows = connection.rows(f"SELECT {TOKEN} FROM {quoted_table(signal)} WHERE id = 1")
+def read_token(connection: Connection, mark_table: TableId) -> str | None:
+    """What stands in the mark table; None if nothing does."""
+    rows = connection.rows(f"SELECT {TOKEN} FROM {quoted_table(mark_table)} WHERE id = 1")
     return rows[0][0] if rows else None
 
 

@@ -102,7 +102,7 @@ def show_sessions(facts: ServerFacts) -> str:
     return f"USE master; GRANT {permission} TO {quoted(account.login)}; USE {quoted(facts.database)};"
 
 
-def make_signal_table(table: TableId, name: str, account: Account) -> tuple[str, ...]:
+def make_mark_table(table: TableId, name: str, account: Account) -> tuple[str, ...]:
     """Make the table that is written to for marks, capture it in an instance of this name, and let our account write it."""
     return (
         f"CREATE TABLE {quoted_table(table)} (id int NOT NULL PRIMARY KEY, token varchar(64));",

@@ -157,9 +157,9 @@ class ServerFacts:
         is_published: It has a publication: the replication's log reader captures, and there is no capture job.
         delays_durability: A commit may be seen, or is seen, before it is on disk.
         is_accelerated: It has accelerated database recovery. Not asked of Azure, where every database has it.
-        signal: `source.signal_table` as it is; None if there is none.
+        mark_table: `source.mark_table` as it is; None if there is none.
         instances: Names of all capture instances of the database.
-        instance_names: What a further instance of each table is to be called that is replicated or is the signal table: no two alike.
+        instance_names: What a further instance of each table is to be called that is replicated or is the mark table: no two alike.
         tables: What else is known of tables, by `object_id`.
     """
 
@@ -183,7 +183,7 @@ class ServerFacts:
     is_published: bool = False
     is_accelerated: bool = False
     delays_durability: bool = False
-    signal: CatalogTable | None = None
+    mark_table: CatalogTable | None = None
     instances: frozenset[str] = frozenset()
     instance_names: Mapping[TableId, str] = field(default_factory=dict)
     tables: Mapping[int, TableFacts] = field(default_factory=dict)
@@ -220,7 +220,7 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
 
     Args:
         connection: Of our account.
-        config: Names the signal table.
+        config: Names the mark table.
         tables: Those that are replicated.
     """
     ((
@@ -228,8 +228,8 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
         code_page, user, is_owner, is_administrator, sees_masked, rds, is_published,
     ),) = connection.rows(_PROPERTIES)  # fmt: skip
     ((login, may_server, may_performance, may_database),) = connection.rows(_VISIBLE)
-    signal = config.signal
-    found = None if signal is None else read_tables(connection, [signal]).get(signal)
+    mark_table = config.mark_table_id
+    found = None if mark_table is None else read_tables(connection, [mark_table]).get(mark_table)
     is_captured = bool(is_captured)
     has_jobs = engine != Engine.AZURE_SQL_DATABASE
     numbers = tuple(int(part) for part in version.split(".") if part.isdigit())
@@ -265,19 +265,21 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
         is_published=bool(is_published),
         delays_durability=bool(connection.rows(_DURABILITY)[0][0]),
         is_accelerated=has_recovery and bool(connection.rows(_RECOVERY)[0][0]),
-        signal=found,
+        mark_table=found,
         instances=instances,
-        instance_names=free_names(_in_need(signal, found, tables), instances),
+        instance_names=free_names(_in_need(mark_table, found, tables), instances),
         tables=read_table_facts(connection, described, is_captured=is_captured),
     )
 
 
-def _in_need(signal: TableId | None, found: CatalogTable | None, tables: Collection[CatalogTable]) -> Sequence[TableId]:
+def _in_need(
+    mark_table: TableId | None, found: CatalogTable | None, tables: Collection[CatalogTable]
+) -> Sequence[TableId]:
     """Those that may get a further capture instance, those that have none first: these get the server's own names."""
     known = [*(() if found is None else (found,)), *tables]
     named = [(bool(table.instances), table.table) for table in known]
-    if signal is not None and found is None:
-        named.append((False, signal))
+    if mark_table is not None and found is None:
+        named.append((False, mark_table))
     return [table for _, table in sorted(named)]
 
 

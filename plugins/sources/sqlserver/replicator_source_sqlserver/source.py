@@ -1,6 +1,6 @@
 """SQL Server as a `DeltaSource`: its catalogue, and what `source.capture` chooses for the log and for reads of tables.
 
-Nothing is made on the server, unless `manage_capture` allows it, and nothing is written but a row of the signal table.
+Nothing is made on the server, unless `manage_capture` allows it, and nothing is written but a row of the mark table.
 """
 
 from __future__ import annotations
@@ -68,8 +68,10 @@ class SqlServerSource(DeltaSource[SqlServerConfig], SupportsSourceVerification, 
     def list_tables(self) -> Sequence[TableSummary]:
         with self._sessions.control.use("reading the catalogue") as connection:
             found = discovery.list_tables(connection)
-        signal = self.config.signal
-        return [replace(summary, left_out="signal table") if summary.table == signal else summary for summary in found]
+        mark_table = self.config.mark_table_id
+        return [
+            replace(summary, left_out="mark table") if summary.table == mark_table else summary for summary in found
+        ]
 
     @override
     def describe(self, tables: Sequence[TableId]) -> Mapping[TableId, TableDescription]:

@@ -93,13 +93,13 @@ def _database(facts: ServerFacts, settings: TrackingSettings | None) -> list[Pro
 
 def _account(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     problems = assessment.assess_account(facts, config)
-    if config.signal is not None:
+    if config.mark_table_id is not None:
         problems.append(
             Problem(
-                code="signal_table",
-                message="change tracking needs no signal table: nothing is written into it",
-                location="source.signal_table",
-                action="Leave source.signal_table out.",
+                code="mark_table",
+                message="change tracking needs no mark table: nothing is written into it",
+                location="source.mark_table",
+                action="Leave source.mark_table out.",
                 severity=Severity.NOTICE,
             )
         )

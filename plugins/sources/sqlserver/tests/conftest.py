@@ -16,7 +16,7 @@ from replicator_source_sqlserver.connection import Connector, Session
 from replicator_source_sqlserver.driver import settings_of, write_freetds_conf
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
-from replicator_testbed.sqlserver.databases import SIGNAL, SqlServerDatabase, SqlServers
+from replicator_testbed.sqlserver.databases import MARKS, SqlServerDatabase, SqlServers
 from replicator_testbed.sqlserver.drivers import LOGIN_SECONDS, Driver, library
 from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import SqlServerModel
@@ -102,9 +102,9 @@ def of_the_module(postgres: PostgresServer) -> Iterator[SqlServerDatabase]:
 def database(of_the_module: SqlServerDatabase) -> Iterator[SqlServerDatabase]:
     """The same, without tables of other tests."""
     yield of_the_module
-    signal = SIGNAL.partition(".")[2]
+    mark_table = MARKS.partition(".")[2]
     names = [row[0] for row in of_the_module.execute("SELECT name FROM sys.tables WHERE schema_id = SCHEMA_ID(N'dbo')")]
-    of_the_module.execute(*(f"DROP TABLE dbo.{name}" for name in names if name != signal))
+    of_the_module.execute(*(f"DROP TABLE dbo.{name}" for name in names if name != mark_table))
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from replicator_testbed.sqlserver.model import PASSWORD, USER, SqlServerModel
 
 READER = "reader"
 ORDERS = TableId("dbo", "orders")
-SIGNAL = "dbo.replicator_signal"
+MARKS = "dbo.replicator_marks"
 Run = Callable[[str], None]
 
 
@@ -47,7 +47,7 @@ class Checked:
 
     def __call__(self, *tables: TableId, user: str = READER, **settings: Any) -> list[Problem]:
         address = self.model.address_of(user)
-        usual: dict[str, Any] = {"driver": str(library(Driver.FREETDS)), "tls": "disable", "signal_table": SIGNAL}
+        usual: dict[str, Any] = {"driver": str(library(Driver.FREETDS)), "tls": "disable", "mark_table": MARKS}
         config = SqlServerConfig(
             host=address.host, port=address.port, user=address.user, password=Secret(address.password),
             database=address.database, **{**usual, **settings},
@@ -113,7 +113,7 @@ def bare(model: SqlServerModel, admin: Run) -> Checked:
 def check(bare: Checked) -> Checked:
     """A database in order, as the statements of the findings made it, with a table."""
     problems = [p for p in bare(ORDERS) if p.severity is not Severity.NOTICE]
-    assert [p.code for p in problems] == ["cdc_disabled", "signal_table", "table_not_captured"]
+    assert [p.code for p in problems] == ["cdc_disabled", "mark_table", "table_not_captured"]
     for problem in problems:
         for statement in problem.sql:
             bare.admin(statement)
@@ -135,29 +135,29 @@ def table(admin: Run, columns: str, *, of: str = "t", behind: str = "") -> Table
 
 @pytest.mark.matrix
 def test_the_statements_of_the_findings_make_everything_that_is_needed(bare: Checked) -> None:
-    assert bare.codes(ORDERS) == ["cdc_disabled", "signal_table", "table_not_captured"]
+    assert bare.codes(ORDERS) == ["cdc_disabled", "mark_table", "table_not_captured"]
     assert bare.fixed_by_its_sql("cdc_disabled", ORDERS).severity is Severity.BLOCKING
-    assert bare.codes(ORDERS) == ["signal_table", "table_not_captured"]
+    assert bare.codes(ORDERS) == ["mark_table", "table_not_captured"]
     assert bare.fixed_by_its_sql("table_not_captured", ORDERS).severity is Severity.BLOCKING
-    assert bare.fixed_by_its_sql("signal_table", ORDERS).severity is Severity.BLOCKING
+    assert bare.fixed_by_its_sql("mark_table", ORDERS).severity is Severity.BLOCKING
     assert bare.codes(ORDERS) == []
 
 
 @pytest.mark.matrix
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("has_signal", [False, True])
-def test_one_script_puts_a_bare_database_in_order(bare: Checked, admin: Run, *, has_signal: bool) -> None:
+@pytest.mark.parametrize("has_mark_table", [False, True])
+def test_one_script_puts_a_bare_database_in_order(bare: Checked, admin: Run, *, has_mark_table: bool) -> None:
     others = TableId("dbo", "others")
     admin("CREATE TABLE dbo.others (id int NOT NULL, note nvarchar(max) NULL, PRIMARY KEY (id))")
     admin(f"GRANT SELECT ON dbo.others TO {READER}")
-    if has_signal:
-        admin(f"CREATE TABLE {SIGNAL} (id int NOT NULL PRIMARY KEY, token varchar(64))")
-        admin(f"GRANT SELECT ON {SIGNAL} TO {READER}")
+    if has_mark_table:
+        admin(f"CREATE TABLE {MARKS} (id int NOT NULL PRIMARY KEY, token varchar(64))")
+        admin(f"GRANT SELECT ON {MARKS} TO {READER}")
     bare.model.grant(READER, "SELECT", "msdb", "cdc_jobs")
     found = bare(ORDERS, others)
     assert [p.table for p in found if p.code == "table_not_captured"] == ["dbo.orders", "dbo.others"]
     # The database is what is wrong: while running no table fails for it.
-    assert {p.code for p in found if p.severity is Severity.BLOCKING} == {"cdc_disabled", "signal_table"}
+    assert {p.code for p in found if p.severity is Severity.BLOCKING} == {"cdc_disabled", "mark_table"}
     admin(script("shop", found))
     bare.model.capture.scan_all()
     assert [p for p in bare(ORDERS, others) if p.sql or p.severity is not Severity.NOTICE] == []
@@ -165,7 +165,7 @@ def test_one_script_puts_a_bare_database_in_order(bare: Checked, admin: Run, *, 
 
 @pytest.mark.matrix
 def test_where_replicator_captures_tables_the_script_is_about_the_database(bare: Checked) -> None:
-    found = bare(ORDERS, user=USER, manage_capture=True, signal_table=None)
+    found = bare(ORDERS, user=USER, manage_capture=True, mark_table=None)
     assert [p.code for p in found if p.sql] == ["cdc_disabled"]
 
 
@@ -218,8 +218,8 @@ def test_manage_capture_needs_the_owner(check: Checked) -> None:
 def test_an_account_with_more_than_it_needs(check: Checked) -> None:
     (problem,) = [p for p in check(ORDERS, user=USER) if p.severity is not Severity.NOTICE]
     assert problem.code == "privilege_excess"
-    assert problem.message.endswith(f"needs SELECT only, and INSERT and UPDATE on {SIGNAL}")
-    (without,) = [p for p in check(ORDERS, user=USER, signal_table=None) if p.code == "privilege_excess"]
+    assert problem.message.endswith(f"needs SELECT only, and INSERT and UPDATE on {MARKS}")
+    (without,) = [p for p in check(ORDERS, user=USER, mark_table=None) if p.code == "privilege_excess"]
     assert without.message.endswith("needs SELECT only")
 
 
@@ -337,7 +337,7 @@ def test_a_name_that_an_instance_of_another_table_has_is_not_given_again(check: 
     problem = check.fixed_by_its_sql("table_not_captured", TableId("dbo", "t"))
     assert "@capture_instance = N'dbo_t_2'" in problem.sql[0]
     # The server derives the name of others, which is not given then.
-    assert "@capture_instance" not in str(check(ORDERS, signal_table="dbo.signal")[0].sql)
+    assert "@capture_instance" not in str(check(ORDERS, mark_table="dbo.mark_table")[0].sql)
 
 
 # -- columns ---------------------------------------------------------------------------------------------------------------
@@ -419,7 +419,7 @@ def test_an_account_that_is_not_shown_who_waits(
     """A chunk could not give way to an ALTER TABLE."""
     model.change(version=version)
     admin(f"REVOKE VIEW SERVER PERFORMANCE STATE FROM {READER}")
-    (found,) = [p for p in check(ORDERS, signal_table=None) if p.code == "sessions_hidden"]
+    (found,) = [p for p in check(ORDERS, mark_table=None) if p.code == "sessions_hidden"]
     assert "the server's clock" in found.message
     problem = check.fixed_by_its_sql("sessions_hidden", ORDERS)
     assert problem.severity is Severity.WARNING
@@ -795,24 +795,24 @@ def test_changes_that_are_not_kept_for_long(seeing: Checked, admin: Run) -> None
     assert seeing.facts.retention == timedelta(days=7)
 
 
-# -- signal table -------------------------------------------------------------------------------------------------------------
+# -- mark table -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize(
     "broken",
     [
-        ["DROP TABLE dbo.replicator_signal"],
-        ["EXEC sys.sp_cdc_disable_table N'dbo', N'replicator_signal', N'all'"],
-        [f"REVOKE UPDATE ON dbo.replicator_signal FROM {READER}"],
-        [f"REVOKE INSERT ON dbo.replicator_signal FROM {READER}"],
-        [f"REVOKE SELECT ON cdc.dbo_replicator_signal_CT FROM {READER}"],
+        ["DROP TABLE dbo.replicator_marks"],
+        ["EXEC sys.sp_cdc_disable_table N'dbo', N'replicator_marks', N'all'"],
+        [f"REVOKE UPDATE ON dbo.replicator_marks FROM {READER}"],
+        [f"REVOKE INSERT ON dbo.replicator_marks FROM {READER}"],
+        [f"REVOKE SELECT ON cdc.dbo_replicator_marks_CT FROM {READER}"],
     ],
 )
-def test_a_signal_table_that_cannot_be_used(check: Checked, admin: Run, broken: list[str]) -> None:
+def test_a_mark_table_that_cannot_be_used(check: Checked, admin: Run, broken: list[str]) -> None:
     for statement in broken:
         admin(statement)
-    assert check.fixed_by_its_sql("signal_table", ORDERS).severity is Severity.BLOCKING
+    assert check.fixed_by_its_sql("mark_table", ORDERS).severity is Severity.BLOCKING
     assert check.codes(ORDERS) == []
 
 
@@ -820,19 +820,19 @@ def test_a_signal_table_that_cannot_be_used(check: Checked, admin: Run, broken: 
 @pytest.mark.parametrize(
     "columns", ["id int NOT NULL, token varchar(64)", "id int NOT NULL PRIMARY KEY, token int", "id int PRIMARY KEY"]
 )
-def test_a_signal_table_of_another_form(check: Checked, admin: Run, columns: str) -> None:
+def test_a_mark_table_of_another_form(check: Checked, admin: Run, columns: str) -> None:
     named = table(admin, columns)
     admin(f"GRANT INSERT, UPDATE ON dbo.t TO {READER}")
-    (problem,) = [p for p in check(signal_table=str(named)) if p.code == "signal_table"]
+    (problem,) = [p for p in check(mark_table=str(named)) if p.code == "mark_table"]
     assert problem.severity is Severity.BLOCKING
 
 
 @pytest.mark.matrix
-def test_without_a_signal_table(check: Checked, admin: Run) -> None:
-    (problem,) = [p for p in check(ORDERS, signal_table=None) if p.code == "no_signal_table"]
+def test_without_a_mark_table(check: Checked, admin: Run) -> None:
+    (problem,) = [p for p in check(ORDERS, mark_table=None) if p.code == "no_mark_table"]
     assert problem.severity is Severity.NOTICE
-    admin("EXEC sys.sp_cdc_disable_table N'dbo', N'replicator_signal', N'all'")
-    admin("DROP TABLE dbo.replicator_signal")
+    admin("EXEC sys.sp_cdc_disable_table N'dbo', N'replicator_marks', N'all'")
+    admin("DROP TABLE dbo.replicator_marks")
     assert problem.action is not None
     for statement in problem.action.partition("after: ")[2].removesuffix(";").split("; "):
         admin(statement)
@@ -851,7 +851,7 @@ def test_without_a_signal_table(check: Checked, admin: Run) -> None:
         ({"edition": "Web Edition (64-bit)"}, ["edition_without_cdc"]),
         ({"edition": "Standard Edition (64-bit)"}, []),
         ({"version": "13.0.5026.0"}, ["server_too_old"]),
-        ({"is_read_only": True}, ["source_is_replica", "signal_table"]),
+        ({"is_read_only": True}, ["source_is_replica", "mark_table"]),
         # Its versions are counted from 12, and it has other permissions.
         ({"edition": "SQL Azure", "version": "12.0.2000.8"}, ["sessions_hidden"]),
         # A Managed Instance has the same version and edition, and the permissions of a server.
@@ -894,20 +894,20 @@ def test_a_database_may_have_any_name(postgres: PostgresServer, name: str) -> No
     """Its name is no part of what is asked about permissions."""
     with server_under_test(postgres, database=name, readers={READER: PASSWORD}) as model:
         check = Checked(model, lambda _: None)
-        check(signal_table=None)
+        check(mark_table=None)
         assert check.facts is not None
         assert not check.facts.account.sees_masked
         model.change(edition="SQL Azure")
         for permission in ("UNMASK", "VIEW DATABASE STATE"):
             model.database.permissions.change(READER, [permission], 0, to=True)
-        check(signal_table=None)
+        check(mark_table=None)
         assert (check.facts.account.sees_masked, check.facts.account.sees_sessions) == (True, True)
 
 
 @pytest.mark.matrix
-def test_a_replica_without_a_signal_table_is_weaker_and_no_more(check: Checked, model: SqlServerModel) -> None:
+def test_a_replica_without_a_mark_table_is_weaker_and_no_more(check: Checked, model: SqlServerModel) -> None:
     model.change(is_read_only=True)
-    assert check.codes(ORDERS, signal_table=None) == ["source_is_replica"]
+    assert check.codes(ORDERS, mark_table=None) == ["source_is_replica"]
 
 
 # -- driver ---------------------------------------------------------------------------------------------------------------------

@@ -219,7 +219,7 @@ def source(two: World, **changed: Any) -> SqlServerSource:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("knows", [True, False])
-def test_without_a_signal_table_the_guarantee_rests_on_the_end_of_the_log(two: World, *, knows: bool) -> None:
+def test_without_a_mark_table_the_guarantee_rests_on_the_end_of_the_log(two: World, *, knows: bool) -> None:
     if not knows:
         hide_server_state(two)
     found = source(two, chunk_isolation="locking")

@@ -26,7 +26,7 @@ from replicator_testbed.sqlserver.model import SqlServerModel
 
 COLUMNS = ("id", "name", "amount", "note")
 KEYS = {TableKind.KEYED: ("id",), TableKind.COMPOSITE: ("name", "id"), TableKind.KEYLESS: COLUMNS}
-SIGNAL = TableId("dbo", "replicator_signal")
+MARKS = TableId("dbo", "replicator_marks")
 
 
 class SqlServerTransaction(WriterTransaction):
@@ -105,8 +105,8 @@ class SqlServerHarness(SourceHarness):
         self.sql.execute("RECONFIGURE")
         self.sql.execute("EXEC sys.sp_cdc_enable_db")
         self.sql.execute("ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON")
-        self.sql.execute(f"CREATE TABLE {quoted_table(SIGNAL)} (id int NOT NULL PRIMARY KEY, token varchar(64) NULL)")
-        self._enable(SIGNAL, None)
+        self.sql.execute(f"CREATE TABLE {quoted_table(MARKS)} (id int NOT NULL PRIMARY KEY, token varchar(64) NULL)")
+        self._enable(MARKS, None)
         self._model.capture.start()
         self._stack.callback(self._model.capture.stop)
 
@@ -123,7 +123,7 @@ class SqlServerHarness(SourceHarness):
             "database": address.database,
             "driver": str(library(Driver.FREETDS)),
             "tls": "disable",
-            "signal_table": str(SIGNAL),
+            "mark_table": str(MARKS),
         }
         config = SqlServerConfig(**{**usual, **self._settings})
         source = Patient(config, SourceContext(replicator="shop", uuid="u1", epoch=1))

@@ -19,7 +19,7 @@ from replicator.plugins.source import LogReader, PullLimits, SourceContext
 from replicator_source_sqlserver import capturelog
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.datacapture import ChangeDataCapture
-from replicator_source_sqlserver.health import BEHIND_S, FAILING_S, IDLE_S, SIGNAL_S, CaptureHealth, polling_s
+from replicator_source_sqlserver.health import BEHIND_S, FAILING_S, IDLE_S, MARKED_S, CaptureHealth, polling_s
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_source_sqlserver.visibility import NotedHeads, known_head
 from replicator_testbed.servers import PostgresServer
@@ -64,14 +64,14 @@ class Watched:
         return list(self.source.status().waiting_for)
 
 
-@pytest.fixture(params=[True, False], ids=["signal", "no_signal"])
+@pytest.fixture(params=[True, False], ids=["mark_table", "no_mark_table"])
 def watched(database: SqlServerDatabase, request: pytest.FixtureRequest) -> Iterator[Watched]:
-    """With and without a signal table."""
+    """With and without a mark table."""
     database.server.capture.start()
     database.execute("CREATE TABLE t (id int NOT NULL PRIMARY KEY)")
     database.capture("t")
     block = {name: value for name, value in database.source.items() if name != "type"}
-    changed: dict[str, Any] = {} if request.param else {"signal_table": None}
+    changed: dict[str, Any] = {} if request.param else {"mark_table": None}
     config = SqlServerConfig(**{**block, **changed}, password=Secret(database.server.password))
     source = SqlServerSource(config, SourceContext(replicator="shop", uuid="u1", epoch=1))
     offset = source.prepare([T], is_first=True)
@@ -86,13 +86,13 @@ def watched(database: SqlServerDatabase, request: pytest.FixtureRequest) -> Iter
     source.close()
 
 
-def has_signal(watched: Watched) -> bool:
-    return watched.source.config.signal is not None
+def has_mark_table(watched: Watched) -> bool:
+    return watched.source.config.mark_table_id is not None
 
 
 @pytest.mark.matrix
 def test_a_job_that_stands_still_is_told(watched: Watched) -> None:
-    limit_s = SIGNAL_S if has_signal(watched) else IDLE_S
+    limit_s = MARKED_S if has_mark_table(watched) else IDLE_S
     watched.at(1.0)
     watched.at(limit_s)
     with pytest.raises(SourceUnavailableError) as raised:
@@ -124,14 +124,14 @@ def test_a_job_that_a_schedule_runs_has_no_pace_that_is_known(watched: Watched) 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second in place of minutes."""
-    for name, value in (("SIGNAL_S", 1.0), ("IDLE_S", 1.0), ("_POLLS", 0)):
+    for name, value in (("MARKED_S", 1.0), ("IDLE_S", 1.0), ("_POLLS", 0)):
         monkeypatch.setattr(f"replicator_source_sqlserver.health.{name}", value)
 
 
 @pytest.mark.matrix
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("watched", [False], indirect=True)
-def test_without_a_signal_table_an_attempt_says_from_its_beginning_how_old_the_last_commit_is(watched: Watched) -> None:
+def test_without_a_mark_table_an_attempt_says_from_its_beginning_how_old_the_last_commit_is(watched: Watched) -> None:
     """It does not end for it: nobody can tell whether there was anything to capture."""
     schemas = {T: watched.source.describe([T])[T].schema}
     watched.database.execute("INSERT INTO t VALUES (1)")
@@ -224,7 +224,7 @@ def test_an_error_that_was_mended_is_not_blamed(watched: Watched) -> None:
     assert watched.database.execute("SELECT error_number FROM sys.dm_cdc_errors")
     watched.at(2.0)
     watched.at(2.0 + FAILING_S)
-    limit_s = SIGNAL_S if has_signal(watched) else IDLE_S
+    limit_s = MARKED_S if has_mark_table(watched) else IDLE_S
     with pytest.raises(SourceUnavailableError) as raised:
         watched.at(15.0 + FAILING_S + limit_s)
     assert raised.value.code == "capture_stalled"
@@ -258,7 +258,7 @@ def test_a_job_that_moves_but_is_behind_is_told_and_no_failure(watched: Watched)
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("watched", [False], indirect=True)
-def test_without_a_signal_table_the_times_of_commits_tell_it(watched: Watched) -> None:
+def test_without_a_mark_table_the_times_of_commits_tell_it(watched: Watched) -> None:
     watched.at(1.0)
     assert watched.waiting_for == []
     watched.database.server.set_clock(timedelta(hours=2))
@@ -279,11 +279,11 @@ def test_without_a_signal_table_the_times_of_commits_tell_it(watched: Watched) -
 def test_a_write_that_an_instance_has_lost_is_not_awaited_for_ever(watched: Watched) -> None:
     watched.at(0.0)
     watched.database.execute(
-        "EXEC sys.sp_cdc_disable_table @source_schema = N'dbo', @source_name = N'replicator_signal',"
-        " @capture_instance = N'dbo_replicator_signal'"
+        "EXEC sys.sp_cdc_disable_table @source_schema = N'dbo', @source_name = N'replicator_marks',"
+        " @capture_instance = N'dbo_replicator_marks'"
     )
     watched.scan()
-    watched.database.capture("replicator_signal")
+    watched.database.capture("replicator_marks")
     for now in (10.0, 20.0, 30.0, 40.0, 50.0):
         watched.scan()
         watched.at(now)

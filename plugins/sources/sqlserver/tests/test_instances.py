@@ -290,7 +290,7 @@ def test_a_pause_of_the_reader_is_none_of_the_capture_job(two: World) -> None:
     session.close()
 
 
-def test_a_signal_table_that_nobody_captures_is_told_when_a_mark_waits(two: World) -> None:
+def test_a_mark_table_that_nobody_captures_is_told_when_a_mark_waits(two: World) -> None:
     reader = two.open(two.position())
     two.execute("INSERT INTO dbo.u (id) VALUES (1)")
     two.capture()
@@ -300,7 +300,7 @@ def test_a_signal_table_that_nobody_captures_is_told_when_a_mark_waits(two: Worl
     two.capture()
     with pytest.raises(SourceUnavailableError) as raised:
         drained(reader)
-    assert raised.value.code == "signal_not_captured"
+    assert raised.value.code == "marks_not_captured"
     reader.close()
 
 

@@ -17,7 +17,7 @@ from replicator.testing.waiting import wait_until
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
-from replicator_testbed.sqlserver.databases import SIGNAL, SqlServerDatabase, SqlServers, enable
+from replicator_testbed.sqlserver.databases import MARKS, SqlServerDatabase, SqlServers, enable
 
 T = TableId("dbo", "t")
 WIDE = PullLimits(rows=1000, bytes=64 << 20, wait_s=0.2)
@@ -41,7 +41,7 @@ def source(database: SqlServerDatabase) -> Iterator[SqlServerSource]:
 
 def instances(database: SqlServerDatabase) -> list[str]:
     rows = database.execute("SELECT capture_instance FROM cdc.change_tables ORDER BY create_date, capture_instance")
-    return [row[0] for row in rows if row[0] != SIGNAL.replace(".", "_")]
+    return [row[0] for row in rows if row[0] != MARKS.replace(".", "_")]
 
 
 @pytest.mark.matrix
@@ -84,10 +84,10 @@ def test_a_table_without_an_instance_gets_one_and_a_new_column_another_one(
 
 
 @pytest.mark.matrix
-def test_the_signal_table_is_captured_too_also_when_it_is_made_again(
+def test_the_mark_table_is_captured_too_also_when_it_is_made_again(
     database: SqlServerDatabase, source: SqlServerSource
 ) -> None:
-    database.execute("EXEC sys.sp_cdc_disable_table N'dbo', N'replicator_signal', N'all'")
+    database.execute("EXEC sys.sp_cdc_disable_table N'dbo', N'replicator_marks', N'all'")
 
     def prepared() -> Offset | None:
         try:
@@ -106,9 +106,9 @@ def test_the_signal_table_is_captured_too_also_when_it_is_made_again(
 
     reach(source.mark())
     database.execute(
-        f"DROP TABLE {SIGNAL}", f"CREATE TABLE {SIGNAL} (id int NOT NULL PRIMARY KEY, token varchar(64) NULL)"
+        f"DROP TABLE {MARKS}", f"CREATE TABLE {MARKS} (id int NOT NULL PRIMARY KEY, token varchar(64) NULL)"
     )
-    source.mark()  # what waits for a token has the signal table captured
+    source.mark()  # what waits for a token has the mark table captured
     database.execute("INSERT INTO dbo.t (id) VALUES (1)")
     while len(instances(database)) == 1:
         reader.pull(WIDE)

@@ -19,7 +19,7 @@ from replicator_source_sqlserver.connection import Connection
 from replicator_source_sqlserver.marks import write_token
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
-from replicator_testbed.sqlserver.databases import SIGNAL, SqlServerDatabase, SqlServers
+from replicator_testbed.sqlserver.databases import MARKS, SqlServerDatabase, SqlServers
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def status(database: SqlServerDatabase, **changed: Any) -> LogStatus:
     [
         ({}, Guarantee.FULL, True),
         ({"chunk_isolation": "default"}, Guarantee.BOUNDED_WAIT, True),
-        ({"signal_table": None}, Guarantee.FULL, False),
+        ({"mark_table": None}, Guarantee.FULL, False),
     ],
 )
 def test_the_guarantee_rests_on_marks_and_on_locks(
@@ -63,20 +63,20 @@ def test_changes_are_kept_as_long_as_the_cleanup_job_says(database: SqlServerDat
 
 
 @pytest.mark.matrix
-def test_two_sessions_that_both_make_the_row_of_the_signal_table_both_write_into_it(
+def test_two_sessions_that_both_make_the_row_of_the_mark_table_both_write_into_it(
     database: SqlServerDatabase,
 ) -> None:
     """Between the UPDATE that finds no row and the INSERT another session inserts it, and commits while the INSERT waits."""
-    database.execute(f"DELETE FROM {SIGNAL}")
+    database.execute(f"DELETE FROM {MARKS}")
     other = database.connect(autocommit=False)
-    other.execute(f"INSERT INTO {SIGNAL} (id, token) VALUES (1, 'theirs')")
+    other.execute(f"INSERT INTO {MARKS} (id, token) VALUES (1, 'theirs')")
     raw = database.connect()
     with ThreadPoolExecutor(1) as pool:
-        written = pool.submit(write_token, Connection(raw), TableId.parse(SIGNAL), "ours")
+        written = pool.submit(write_token, Connection(raw), TableId.parse(MARKS), "ours")
         waiting = "SELECT COUNT(*) FROM sys.dm_exec_requests WHERE wait_type LIKE N'LCK%'"
         wait_until(lambda: written.done() or database.execute(waiting)[0][0], "the INSERT waits for the other one")
         other.commit()
         written.result(timeout=30)
-    assert database.execute(f"SELECT id, token FROM {SIGNAL}") == [(1, "ours")]
+    assert database.execute(f"SELECT id, token FROM {MARKS}") == [(1, "ours")]
     other.close()
     raw.close()

@@ -19,7 +19,7 @@ from replicator_testbed.sqlserver.model import SqlServerModel
 
 class TrackingHarness(SqlServerHarness):
     def __init__(self, model: SqlServerModel, **settings: Any) -> None:
-        super().__init__(model, **{"capture": "change_tracking", "signal_table": None, **settings})
+        super().__init__(model, **{"capture": "change_tracking", "mark_table": None, **settings})
 
     @override
     def _set_up(self) -> None:
