@@ -133,10 +133,10 @@ class _Demo:
                 lambda s: is_fresh(s) and _applied(s) > applied,
             )
             self._show("all tables are streaming")
-            target = writer.transactions + 200
+            target = writer.transactions + 60
             self._wait_for(
                 process,
-                "200 more transactions at the source",
+                "60 more transactions at the source",
                 lambda _: writer.transactions >= target,
                 lambda: writer.transactions,
                 self._note_freshness,
