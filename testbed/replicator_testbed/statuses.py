@@ -19,7 +19,7 @@ from replicator.model.status import (
     WaitingStatus,
 )
 from replicator.service import verified_status
-from replicator.testing.defaults import NEVER_VERIFIED
+from replicator_testing.defaults import NEVER_VERIFIED
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

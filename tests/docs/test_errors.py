@@ -29,6 +29,7 @@ _CODE = re.compile(r"[a-z][a-z0-9_]+")
 
 def source_files() -> Iterator[Path]:
     yield from sorted(ROOT.glob("replicator/**/*.py"))
+    yield from sorted(ROOT.glob("testing/replicator_testing/**/*.py"))
     yield from sorted(ROOT.glob("plugins/*/*/replicator_*/**/*.py"))
 
 

@@ -81,7 +81,7 @@ def pages() -> Iterator[Path]:
 
 
 def modules() -> Iterator[Path]:
-    yield from (p for p in sorted(ROOT.glob("replicator/**/*.py")) if "testing" not in p.parts)
+    yield from sorted(ROOT.glob("replicator/**/*.py"))
     yield from sorted(ROOT.glob("testbed/replicator_testbed/demo/**/*.py"))
     yield from sorted(ROOT.glob("plugins/*/*/replicator_*/**/*.py"))
     yield from sorted(ROOT.glob("examples/plugins/*/replicator_*/**/*.py"))

@@ -14,9 +14,9 @@ from replicator.service.history import history
 from replicator.service.history_document import Outcome
 from replicator.service.stored import find
 from replicator.state.records import Decision, HistoryEntry
-from replicator.testing.batches import insert
-from replicator.testing.target_harness import item
 from replicator_testbed.applied import NAME, A
+from replicator_testing.batches import insert
+from replicator_testing.target_harness import item
 
 if TYPE_CHECKING:
     from replicator_testbed.applied import Shop

@@ -31,10 +31,10 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.model.status import ErrorStatus, TableState
 from replicator.service import status
 from replicator.state.records import RequestKind
-from replicator.testing.defaults import AT_ONCE, apply_settings, target_context
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig, MemoryTarget, MemoryTargetConfig
-from replicator.testing.waiting import wait_until
 from replicator_testbed.captured import QUICK, CaptureControl, Captured, RunningCapture
+from replicator_testing.defaults import AT_ONCE, apply_settings, target_context
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig, MemoryTarget, MemoryTargetConfig
+from replicator_testing.waiting import wait_until
 
 PARTS = 30
 """One world is not asked to meet all calls: each costs what a test may."""

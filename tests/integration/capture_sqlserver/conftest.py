@@ -12,9 +12,9 @@ import pytest
 from replicator.config import Secret
 from replicator.model.schema import TableId
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource
-from replicator_source_sqlserver import snapshot
-from replicator_source_sqlserver.chunksql import ReadPlan, chunk_query
 from replicator_source_sqlserver.config import SqlServerConfig
+from replicator_source_sqlserver.snapshot import reader as snapshot
+from replicator_source_sqlserver.snapshot.chunk_statements import ReadPlan, chunk_query
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.captured import Captured
 from replicator_testbed.servers import PostgresServer

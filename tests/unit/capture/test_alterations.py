@@ -21,8 +21,8 @@ from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, no_fi
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import table_life
 from replicator.state.records import Decision, ErrorRecord, RequestKind, Stage
-from replicator.testing.defaults import writer_limits
 from replicator_testbed.present import present
+from replicator_testing.defaults import writer_limits
 
 if TYPE_CHECKING:
     from tests.unit.capture.conftest import Bench

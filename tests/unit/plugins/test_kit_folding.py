@@ -22,9 +22,9 @@ from replicator.plugins.kit.folding import (
     read_changes,
 )
 from replicator.plugins.target import Batch, TableOptions
-from replicator.testing.batches import RowChange, delete, insert, update, write_batch
-from replicator.testing.histories import HISTORIES, History, random_batches
-from replicator.testing.target_harness import Replay, as_tuples, item, items_schema
+from replicator_testing.batches import RowChange, delete, insert, update, write_batch
+from replicator_testing.histories import HISTORIES, History, random_batches
+from replicator_testing.target_harness import Replay, as_tuples, item, items_schema
 
 
 def apply(rows: dict[Key, StoredRow], batch: Batch, deletes: Literal["hard", "soft"] = "hard") -> Merged:

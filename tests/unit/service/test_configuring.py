@@ -17,9 +17,9 @@ from replicator.service.configuring_document import Refusal
 from replicator.service.configuring_process import Asked, Deed, Outcome, answer
 from replicator.state.records import Desired
 from replicator.state.store import StateStore
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget
-from replicator.testing.target_harness import items_schema
 from replicator_testbed.present import present
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemoryTarget
+from replicator_testing.target_harness import items_schema
 
 SECRET = "hunter2-hunter2"
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from replicator.config import LoadedConfig
 from replicator.plugins.registry import Registry
 from replicator.service.paths import path_findings
-from replicator.testing.memory import MemorySource, MemoryTarget
+from replicator_testing.memory import MemorySource, MemoryTarget
 
 
 class Credentials(BaseModel):

@@ -20,9 +20,9 @@ from replicator.plugins.registry import Registry
 from replicator.service.plan import Plan, PlannedTable, document, plan_statement
 from replicator.service.rehearsal import Rehearsed
 from replicator.state.records import Decision, ErrorRecord, Stage, TableRecord
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget
 from replicator_source_sqlite.source import SqliteSource
 from replicator_testbed.present import present
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemoryTarget
 
 TABLE: Final = TableId("public", "t")
 SHAPE: Final = TableSchema(

@@ -21,9 +21,9 @@ from replicator.state import holder_id
 from replicator.state.records import ErrorRecord
 from replicator.state.store import StateStore
 from replicator.state.watches import Job
-from replicator.testing.memory import MemorySource, MemoryTarget
 from replicator.web.dashboard.words import remarks
 from replicator_testbed.present import present
+from replicator_testing.memory import MemorySource, MemoryTarget
 
 REGISTRY = Registry.of(sources=[MemorySource], targets=[MemoryTarget])
 CONFIG = """\

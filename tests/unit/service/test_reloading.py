@@ -19,8 +19,8 @@ from replicator.service.reloading import Reloaded, reload
 from replicator.state import holder_id, table_life
 from replicator.state.records import Desired, Role
 from replicator.state.store import StateStore
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget
 from replicator_testbed.present import present
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemoryTarget
 
 REGISTRY = Registry.of(sources=[MemorySource], targets=[MemoryTarget])
 A, B, C = (TableId("public", name) for name in "abc")

@@ -20,12 +20,12 @@ import pytest
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
 from replicator.service.listening import Listening
-from replicator.testing.waiting import PATIENCE, wait_until
 from replicator.web import accepting, server
 from replicator.web.accepting import Seat, Seats, origin
 from replicator.web.app import WebApp
 from replicator.web.server import BoundedServer, server_config
 from replicator.web.sparing import PER_MINUTE, Sparing
+from replicator_testing.waiting import PATIENCE, wait_until
 
 REGISTRY = Registry.discover()
 

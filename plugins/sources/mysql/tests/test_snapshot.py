@@ -23,7 +23,6 @@ from replicator.model.keys import key_bytes
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.cursors import cursors, keys_of
 from replicator.plugins.source import ChunkRequest, PullLimits, Seen
-from replicator.testing.defaults import chunk_request
 from replicator_source_mysql import snapshot
 from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
 from replicator_source_mysql.connection import Connection
@@ -35,6 +34,7 @@ from replicator_source_mysql.textrows import Rows
 from replicator_testbed.mysql_servers import MysqlDatabase
 from replicator_testbed.mysql_tables import RandomLoad, tables_of_keys
 from replicator_testbed.mysql_tables import make as make_tables
+from replicator_testing.defaults import chunk_request
 
 Make = Callable[..., MysqlSource]
 

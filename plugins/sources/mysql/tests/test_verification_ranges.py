@@ -11,10 +11,10 @@ import pytest
 from plugins.sources.mysql.tests.test_verification import KEYS, Make, literal, rows_of, schema_of
 from replicator.model.errors import UnsupportedTypeError
 from replicator.plugins.verification import KeyRange
-from replicator.testing.table_states import assert_ranges
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_mysql.verification import StateQueries
 from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testing.table_states import assert_ranges
 
 RANGED: dict[str, Sequence[Any]] = {
     "tinyint": [-128, 127, 0, 10, 9, -10, -9],

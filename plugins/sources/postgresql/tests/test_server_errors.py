@@ -23,8 +23,6 @@ from replicator.model.errors import (
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import LogReader, PullLimits
-from replicator.testing.defaults import chunk_request
-from replicator.testing.waiting import wait_until
 from replicator_source_postgresql.connection import SameServer
 from replicator_source_postgresql.errors import translate
 from replicator_source_postgresql.feed import KEEPALIVE_SIZE, Feed
@@ -33,6 +31,8 @@ from replicator_source_postgresql.queries import COLUMNS_QUERY
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_source_postgresql.wire import Frames
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testing.defaults import chunk_request
+from replicator_testing.waiting import wait_until
 
 MakeSource = Callable[..., PostgresqlSource]
 A, B = TableId("public", "a"), TableId("public", "b")

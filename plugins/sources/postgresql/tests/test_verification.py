@@ -20,10 +20,10 @@ from replicator.plugins.kit.canonical import digest_of, key_texts, row_texts
 from replicator.plugins.kit.reads import joined
 from replicator.plugins.source import Seen
 from replicator.plugins.verification import IDS_MAX, Below, Checksum, Ids, TableState
-from replicator.testing.waiting import wait_until
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_source_postgresql.values import key_text
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testing.waiting import wait_until
 
 T = TableId("public", "t")
 MakeSource = Callable[..., PostgresqlSource]

@@ -15,12 +15,12 @@ from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import SourceContext, SourceLog, TableDescription, Visibility
 from replicator.plugins.verification import SourceState
-from replicator_source_sqlserver import verification
-from replicator_source_sqlserver.catalogue import Accepted, CatalogTable
+from replicator_source_sqlserver.catalogue.tables import Accepted, CatalogTable
 from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.connection import Connection, Connector, Session
+from replicator_source_sqlserver.connecting.connection import Connection, Connector, Session
 from replicator_source_sqlserver.history import SameDatabase
-from replicator_source_sqlserver.snapshot import TableReader
+from replicator_source_sqlserver.snapshot.reader import TableReader
+from replicator_source_sqlserver.verification import verifier as verification
 
 _DESCRIPTIONS_KEPT: Final = 4
 """Of a table: comparisons ask for descriptions, too, and answers are judged later."""

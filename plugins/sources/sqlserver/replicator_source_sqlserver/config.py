@@ -14,6 +14,9 @@ from replicator.plugins.lineage import DatasetName
 FREETDS: Final = "FreeTDS"
 _NO_CERTIFICATES: Final = "Refused: SQL Server takes no client certificates over ODBC."
 
+IDLE_S: Final = 610.0
+"""Without a mark table a capture job is suspicious after so many silent seconds: twice the time after which it writes by itself."""
+
 
 class SqlServerConfig(RelationalConfig):
     """Settings of the SQL Server source."""

@@ -10,8 +10,8 @@ from typing import Final
 
 from replicator.model.errors import THEN_BY_ITSELF, CurableError, SourceUnavailableError, TableError
 from replicator.model.schema import TableId
-from replicator_source_sqlserver.catalogue import CaptureInstance
-from replicator_source_sqlserver.connection import Connection
+from replicator_source_sqlserver.catalogue.tables import CaptureInstance
+from replicator_source_sqlserver.connecting.connection import Connection
 from replicator_source_sqlserver.names import quoted, quoted_table
 from replicator_source_sqlserver.remedies import change_table
 

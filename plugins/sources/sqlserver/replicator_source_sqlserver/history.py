@@ -19,9 +19,9 @@ from typing_extensions import override
 from replicator.model.errors import LogGapError, SourceUnavailableError
 from replicator.model.offset import Offset
 from replicator.plugins.source import LogBatch, LogReader, PullLimits
-from replicator_source_sqlserver.connection import Connection
+from replicator_source_sqlserver.catalogue.server import read_history, read_reached
+from replicator_source_sqlserver.connecting.connection import Connection
 from replicator_source_sqlserver.moments import in_milliseconds
-from replicator_source_sqlserver.server import read_history, read_reached
 
 _FIELD: Final = "history"
 _CREATED: Final = "created"

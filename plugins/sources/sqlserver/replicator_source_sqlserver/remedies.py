@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Final
 
 from replicator.model.schema import TableId
-from replicator_source_sqlserver.catalogue import CaptureInstance
-from replicator_source_sqlserver.instancenames import derived_name
+from replicator_source_sqlserver.catalogue.instance_names import derived_name
+from replicator_source_sqlserver.catalogue.server import Account, Engine, ServerFacts
+from replicator_source_sqlserver.catalogue.tables import CaptureInstance
 from replicator_source_sqlserver.names import literal, quoted, quoted_table
-from replicator_source_sqlserver.server import Account, Engine, ServerFacts
 
 INSTANCES_MAX: Final = 2
 """Capture instances that a table may have."""

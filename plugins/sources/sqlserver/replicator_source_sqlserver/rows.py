@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from replicator.model.errors import TableError, UnsupportedTypeError
-from replicator_source_sqlserver.connection import Row
+from replicator_source_sqlserver.connecting.connection import Row
 from replicator_source_sqlserver.types import ColumnSpec
 
 _GIVEN: Final[dict[int, type]] = {

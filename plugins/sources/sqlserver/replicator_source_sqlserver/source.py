@@ -33,12 +33,14 @@ from replicator.plugins.source import (
     WholeRead,
 )
 from replicator.plugins.verification import SourceState, SupportsSourceVerification
-from replicator_source_sqlserver import assessment, discovery, planning
+from replicator_source_sqlserver.assessment import server as assessment
 from replicator_source_sqlserver.capture import Capture, Sessions
-from replicator_source_sqlserver.changetracking import ChangeTracking
+from replicator_source_sqlserver.catalogue import discovery
+from replicator_source_sqlserver.catalogue import statistics as planning
+from replicator_source_sqlserver.catalogue.server import read_lineage
+from replicator_source_sqlserver.cdc.capture import ChangeDataCapture
 from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.datacapture import ChangeDataCapture
-from replicator_source_sqlserver.server import read_lineage
+from replicator_source_sqlserver.tracking.capture import ChangeTracking
 
 _CAPTURES: Final[Mapping[str, type[Capture]]] = {"cdc": ChangeDataCapture, "change_tracking": ChangeTracking}
 """By `source.capture`."""

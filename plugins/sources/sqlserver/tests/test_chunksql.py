@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.cursors import cursors
 from replicator.plugins.source import ChunkRequest, Cursor
-from replicator_source_sqlserver.chunksql import ReadPlan, chunk_query
-from replicator_source_sqlserver.trackedchanges import Last, TrackedChanges
+from replicator_source_sqlserver.snapshot.chunk_statements import ReadPlan, chunk_query
+from replicator_source_sqlserver.tracking.changes import Last, TrackedChanges
 from replicator_source_sqlserver.types import DeclaredType, spec_of
 
 NAMES = ("a", "b", "c")

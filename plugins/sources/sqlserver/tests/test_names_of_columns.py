@@ -12,15 +12,15 @@ from plugins.sources.sqlserver.tests.verifying import schema_of
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.cursors import cursors
 from replicator.plugins.source import ChunkRequest, Cursor
-from replicator.testing.table_states import assert_ranges, assert_state
-from replicator_source_sqlserver.connection import Connection, Session
-from replicator_source_sqlserver.discovery import read_tables
-from replicator_source_sqlserver.snapshot import read_plan
+from replicator_source_sqlserver.catalogue.discovery import read_tables
+from replicator_source_sqlserver.connecting.connection import Connection, Session
+from replicator_source_sqlserver.snapshot.reader import read_plan
 from replicator_source_sqlserver.source import SqlServerSource
-from replicator_source_sqlserver.trackedchanges import Last, TrackedChanges
+from replicator_source_sqlserver.tracking.changes import Last, TrackedChanges
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, enable
 from replicator_testbed.sqlserver.drivers import Driver
 from replicator_testbed.sqlserver.model import SqlServerModel
+from replicator_testing.table_states import assert_ranges, assert_state
 
 ROWS: Final = 7
 SHAPES: Final = {

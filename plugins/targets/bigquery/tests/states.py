@@ -16,9 +16,9 @@ import pyarrow as pa
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit import canonical
 from replicator.plugins.verification import TableState
-from replicator.testing.batches import insert
-from replicator.testing.target_harness import Copy
 from replicator_target_bigquery.target import BigQueryTarget
+from replicator_testing.batches import insert
+from replicator_testing.target_harness import Copy
 
 UTC_US = pa.timestamp("us", tz="UTC")
 D65 = pa.decimal256(65, 10)

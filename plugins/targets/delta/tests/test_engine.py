@@ -24,7 +24,6 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.lake import fold, keys, work
 from replicator.plugins.kit.lake.needed import BATCH_TOO_LARGE
 from replicator.plugins.target import EngineReport, TableOptions
-from replicator.testing.waiting import wait_until
 from replicator_target_delta import engine, history, logstore, maintenance, mapping, target
 from replicator_target_delta.bulk import SparkBulk
 from replicator_target_delta.config import DIRECT_ROWS
@@ -40,6 +39,7 @@ from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.alterations import AlteredWorkloads
 from replicator_testbed.present import present
 from replicator_testbed.workloads import SCHEMA, Replay, Workloads, change_table
+from replicator_testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from plugins.targets.delta.tests.conftest import Lake

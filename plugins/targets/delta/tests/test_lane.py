@@ -30,7 +30,6 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.lake import keys
 from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
 from replicator.plugins.target import Batch, BatchFile, TableOptions, TargetTable
-from replicator.testing.batches import RowChange, delete, insert, update, write_batch
 from replicator_target_delta import ddl, history
 from replicator_target_delta.alteration import altered
 from replicator_target_delta.config import MaintenanceConfig
@@ -49,6 +48,7 @@ from replicator_testbed import workloads
 from replicator_testbed.alterations import AlteredWorkloads
 from replicator_testbed.delta import read_delta, rows_of
 from replicator_testbed.present import present
+from replicator_testing.batches import RowChange, delete, insert, update, write_batch
 
 NAME = TableId("shop", "items")
 PLAIN = TableOptions()

@@ -17,7 +17,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.testing.waiting import wait_until
 from replicator_target_delta import datafiles, maintenance, purge
 from replicator_target_delta.config import MaintenanceConfig
 from replicator_target_delta.maintenance import (
@@ -31,6 +30,7 @@ from replicator_target_delta.maintenance import (
     vacuum_statement,
 )
 from replicator_testbed.present import present
+from replicator_testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark import StatusTracker

@@ -14,10 +14,10 @@ from replicator.model.errors import FencedError, SchemaConflictError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import Column, TableId
 from replicator.plugins.target import EMPTY_LEDGER, TableOptions
-from replicator.testing.defaults import target_context
 from replicator_target_delta.ledger import Transaction
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.present import present
+from replicator_testing.defaults import target_context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,11 +22,11 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit import canonical
 from replicator.plugins.target import TableOptions
 from replicator.plugins.verification import ROWS_SCHEMA, TableState, order_of
-from replicator.testing.table_states import assert_state
 from replicator_target_delta.engine import SparkCommits
 from replicator_target_delta.maintenance import Turns, UpkeepKind
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.version import read_version
+from replicator_testing.table_states import assert_state
 
 if TYPE_CHECKING:
     from plugins.targets.delta.tests.conftest import Lake
