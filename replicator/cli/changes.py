@@ -11,12 +11,12 @@ from rich.text import Text
 from replicator.cli.show import moment, terminal
 from replicator.model.difference import difference
 from replicator.model.errors import with_names
-from replicator.service.history import Happened
-from replicator.service.history_document import HistoryDocument, Outcome
-from replicator.service.plan import Plan, PlannedTable
-from replicator.service.plan_document import PlanDocument
-from replicator.service.rehearsal import Rehearsed
-from replicator.service.snapshots import counted
+from replicator.service.history.changes import Happened
+from replicator.service.history.document import HistoryDocument, Outcome
+from replicator.service.plan.ddl import Plan, PlannedTable
+from replicator.service.plan.ddl_document import PlanDocument
+from replicator.service.plan.rehearsal import Rehearsed
+from replicator.service.status.snapshots import counted
 from replicator.state.records import Decision
 
 _STATEMENT_SHOWN: Final = 500

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from replicator.model.errors import ConfigError, Problem, Severity
-from replicator.service.fixing import fixable
-from replicator.service.snapshots import counted
+from replicator.service.configuring.fixing import fixable
+from replicator.service.status.snapshots import counted
 
 if TYPE_CHECKING:
-    from replicator.service.assess import Assessment
+    from replicator.service.configuring.assess import Assessment
 
 _COLOURS: Final = {Severity.BLOCKING: "red", Severity.WARNING: "yellow", Severity.NOTICE: "blue"}
 _ORDER: Final = (Severity.NOTICE, Severity.WARNING, Severity.BLOCKING)

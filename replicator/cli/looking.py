@@ -12,9 +12,10 @@ import click
 from replicator.cli import completion, progress, show
 from replicator.model.status import ReplicatorStatus
 from replicator.runtime.home import Home
-from replicator.service import status, workers
-from replicator.service.objectives import EXIT_BREACHED, breaches
-from replicator.service.stored import find
+from replicator.service import workers
+from replicator.service.configuring.stored import find
+from replicator.service.status import assemble as status
+from replicator.service.status.objectives import EXIT_BREACHED, breaches
 from replicator.state.records import ReplicatorRecord
 from replicator.state.store import StateStore
 
@@ -83,7 +84,7 @@ def workers_(as_json: bool) -> None:
 
 def _check_readable(records: Sequence[ReplicatorRecord]) -> None:
     # Loaded only here: the configuration's models take their time.
-    from replicator.service.stored_settings import check_objectives
+    from replicator.service.configuring.stored_settings import check_objectives
 
     for record in records:
         check_objectives(record)

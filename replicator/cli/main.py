@@ -25,11 +25,13 @@ from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
 from replicator.runtime.supervisor import End, RunOutcome
 from replicator.runtime.watch_process import watched
-from replicator.service import attending, history, lifecycle, reloading, status
-from replicator.service import verify as verification
+from replicator.service import attending, lifecycle, reloading
+from replicator.service.configuring.stored import find
+from replicator.service.history import changes as history
 from replicator.service.logs import log_lines
-from replicator.service.stored import find
-from replicator.service.verify_scope import AskedScope
+from replicator.service.status import assemble as status
+from replicator.service.verify import check as verification
+from replicator.service.verify.scope import AskedScope
 from replicator.service.watching import is_watched
 from replicator.state.store import StateStore
 from replicator.verify import Verdict

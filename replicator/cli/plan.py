@@ -10,8 +10,9 @@ import click
 from replicator.cli import changes, findings, planned
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
-from replicator.service import plan as statements
-from replicator.service import sampling, start_plan
+from replicator.service.plan import ddl as statements
+from replicator.service.plan import sampling
+from replicator.service.plan import start as start_plan
 from replicator.state.store import StateStore
 
 _OF_STARTS: Final = ("sample_rows", "sample_seconds", "count_seconds", "usd_per_tib")

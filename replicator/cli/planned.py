@@ -14,11 +14,11 @@ from replicator.cli.show import size, terminal
 from replicator.model.errors import Severity
 from replicator.model.figures import Basis, Figure
 from replicator.model.ordering import natural
-from replicator.service.forecast import DAY_S, Forecast, TableForecast
-from replicator.service.sampling import Sampled
-from replicator.service.snapshots import counted, duration
-from replicator.service.start_plan import StartPlan, is_blocked
-from replicator.service.start_plan_document import StartPlanDocument
+from replicator.service.plan.forecast import DAY_S, Forecast, TableForecast
+from replicator.service.plan.sampling import Sampled
+from replicator.service.plan.start import StartPlan, is_blocked
+from replicator.service.plan.start_document import StartPlanDocument
+from replicator.service.status.snapshots import counted, duration
 
 _NAMES_SHOWN: Final = 3
 _HOURS_SHOWN_S: Final = 2 * DAY_S

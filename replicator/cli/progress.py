@@ -19,8 +19,8 @@ from rich.text import Text
 from replicator.cli import show
 from replicator.model.errors import StateUnavailableError
 from replicator.model.status import ReplicatorStatus, TableState
-from replicator.service import status as status_service
-from replicator.service.snapshots import Meter, News
+from replicator.service.status import assemble as status_service
+from replicator.service.status.snapshots import Meter, News
 from replicator.state.store import StateStore
 
 _LIVE_S: Final = 1.0

@@ -16,8 +16,8 @@ from replicator.runtime.serve import serve as serve_all
 from replicator.runtime.watch_process import watched
 from replicator.runtime.web_process import WebProcess
 from replicator.service import lifecycle
+from replicator.service.access.listening import CONNECTIONS_PER_CLIENT, Listening
 from replicator.service.eligibility import refusal
-from replicator.service.listening import CONNECTIONS_PER_CLIENT, Listening
 from replicator.service.watching import is_watched
 from replicator.state.store import StateStore
 

@@ -28,14 +28,15 @@ from replicator.model.status import (
 )
 from replicator.model.terminal import cleaned
 from replicator.model.verdict import Result
-from replicator.service import refused_status, snapshots
-from replicator.service.snapshots import Pace, counted
+from replicator.service.status import refused as refused_status
+from replicator.service.status import snapshots
+from replicator.service.status.snapshots import Pace, counted
 from replicator.state.records import Role
 
 if TYPE_CHECKING:
     from replicator.plugins.registry import PluginInfo
-    from replicator.service.objectives import Breach
     from replicator.service.reloading import Reloaded
+    from replicator.service.status.objectives import Breach
     from replicator.service.workers import WorkerDocument
 
 _STYLES: Final[Mapping[ReplicatorState | TableState, str]] = {

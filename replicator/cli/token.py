@@ -11,7 +11,7 @@ from replicator.cli.show import moment
 from replicator.config import parse_duration
 from replicator.model.access import Scope
 from replicator.runtime.home import Home
-from replicator.service import tokens as use_cases
+from replicator.service.access import tokens as use_cases
 from replicator.state.store import StateStore
 from replicator.state.tokens import TokenRecord
 

@@ -23,7 +23,7 @@ def validate(file: Path, as_sql: bool) -> None:
     from replicator.cli import findings
     from replicator.plugins.registry import Registry
     from replicator.runtime.home import Home
-    from replicator.service import assess, fixing
+    from replicator.service.configuring import assess, fixing
     from replicator.state.store import StateStore
 
     registry, home = Registry.discover(), Home.from_environment()

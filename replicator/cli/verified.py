@@ -10,8 +10,8 @@ from rich.text import Text
 
 from replicator.cli.changes import one_line
 from replicator.cli.show import terminal
-from replicator.service.snapshots import counted
-from replicator.service.verify_document import DifferenceDocument, VerifiedTableDocument, VerifyDocument
+from replicator.service.status.snapshots import counted
+from replicator.service.verify.document import DifferenceDocument, VerifiedTableDocument, VerifyDocument
 from replicator.verify import Result, Verdict
 
 _STYLES: Final = {

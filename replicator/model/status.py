@@ -1,6 +1,6 @@
 """The status document: what `status --json` and `list --json` print, and what every other door shows.
 
-`docs/status.schema.json` is generated from `ReplicatorStatus` (`replicator.service.status_schema`).
+`docs/status.schema.json` is generated from `ReplicatorStatus` (`replicator.service.schemas`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replicator.runtime.placement import HEARD_S, Placement
-from replicator.service.stored import find_kept
+from replicator.service.configuring.stored import find_kept
 from replicator.state import holder_in_words
 from replicator.state.records import Desired
 from replicator.state.store import StateStore

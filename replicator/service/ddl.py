@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from replicator.model.errors import ConfigError
 from replicator.model.schema import TableId
+from replicator.service.configuring.stored import find_kept
 from replicator.service.lifecycle import replicated_tables
-from replicator.service.stored import find_kept
 from replicator.state import table_life
 from replicator.state.records import Desired, RequestKind
 from replicator.state.store import StateStore

@@ -23,8 +23,8 @@ from replicator.runtime.logfile import LogFile
 from replicator.runtime.policy import RetryBudget, RetryLimits
 from replicator.runtime.supervisor import End, RunOutcome, Supervisor
 from replicator.runtime.teardown import tear_down
-from replicator.service.assess import Assessment, assess
-from replicator.service.stored import being_deleted, find, find_kept
+from replicator.service.configuring.assess import Assessment, assess
+from replicator.service.configuring.stored import being_deleted, find, find_kept
 from replicator.state import holder_id, holder_in_words, table_life
 from replicator.state.records import CHANGED_ONLY, Desired, Lease, ReplicatorRecord, RequestKind
 from replicator.state.store import StateStore

@@ -15,8 +15,8 @@ from replicator.model.counts import BATCH_ROWS_BOUNDS, BATCH_SECONDS_BOUNDS, BEY
 from replicator.model.errors import ConfigError
 from replicator.model.status import ReplicatorState, ReplicatorStatus, TableState, TableStatus
 from replicator.observability.metrics import BY_NAME, METRICS, PREFIX, Kind
-from replicator.service.status import status
-from replicator.service.stored_settings import stored_settings
+from replicator.service.configuring.stored_settings import stored_settings
+from replicator.service.status.assemble import status
 from replicator.state import table_life
 from replicator.state.records import ReplicatorRecord
 from replicator.state.store import StateStore

@@ -13,8 +13,8 @@ from replicator.runtime import assembly
 from replicator.runtime.home import Home
 from replicator.runtime.reloading import changed_sections, concerned
 from replicator.service import lifecycle
-from replicator.service.assess import Assessment
-from replicator.service.stored import find
+from replicator.service.configuring.assess import Assessment
+from replicator.service.configuring.stored import find
 from replicator.state import table_life
 from replicator.state.records import Desired, ReplicatorRecord, Role, TableRecord
 from replicator.state.store import StateStore

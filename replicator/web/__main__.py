@@ -13,7 +13,7 @@ from replicator.observability import configure_logging
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
 from replicator.runtime.web_process import READY, STOP
-from replicator.service.listening import Listening
+from replicator.service.access.listening import Listening
 from replicator.web.app import WebApp
 from replicator.web.server import BoundedServer, server_config
 

@@ -12,8 +12,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from replicator.model.access import Scope as TokenScope
 from replicator.model.status import ReplicatorStatus, StatusModel
 from replicator.service import lifecycle
-from replicator.service import status as use_cases
-from replicator.service.stored import find
+from replicator.service.configuring.stored import find
+from replicator.service.status import assemble as use_cases
 from replicator.web.access import Access
 from replicator.web.demands import demanding, demands
 from replicator.web.problems import refusals

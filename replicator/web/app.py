@@ -17,8 +17,8 @@ from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import ReplicatorError, RequestError
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
-from replicator.service import tokens
-from replicator.service.listening import Listening
+from replicator.service.access import tokens
+from replicator.service.access.listening import Listening
 from replicator.web import acting, configuring, reading
 from replicator.web.access import Access
 from replicator.web.dashboard import create, forms, pages

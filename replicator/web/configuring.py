@@ -17,8 +17,8 @@ from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import RequestError
 from replicator.observability import get_logger
 from replicator.runtime.process import python
-from replicator.service.configuring_document import ConfiguredDocument, Findings, ValidationDocument
-from replicator.service.configuring_process import Asked, Deed, Outcome
+from replicator.service.configuring.document import ConfiguredDocument, Findings, ValidationDocument
+from replicator.service.configuring.process import Asked, Deed, Outcome
 from replicator.web.access import Access
 from replicator.web.demands import JSON_TYPE, YAML_TYPE, demanding, demands
 from replicator.web.problems import MEDIA_TYPE as PROBLEM_TYPE
@@ -69,7 +69,7 @@ class Configurations:
     async def _in_process(self, asked: Asked) -> Outcome:
         home = self._access.home
         process = await asyncio.create_subprocess_exec(
-            *python("replicator.service.configuring_process"),
+            *python("replicator.service.configuring.process"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "REPLICATOR_HOME": str(home.folder), "REPLICATOR_STATE_URL": home.state_url},

@@ -25,8 +25,8 @@ from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import ReplicatorError, RequestError
 from replicator.model.hosts import is_loopback
 from replicator.observability import get_logger
-from replicator.service.listening import Listening
-from replicator.service.tokens import digest
+from replicator.service.access.listening import Listening
+from replicator.service.access.tokens import digest
 from replicator.web.accepting import origin
 from replicator.web.demands import LOCAL, SAFE, Rights, grant, rights_of, unauthorized
 from replicator.web.paths import has_no_token, is_page

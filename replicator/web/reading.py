@@ -16,14 +16,15 @@ from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import RequestError
 from replicator.model.schema import TableId
 from replicator.model.status import ReplicatorStatus, StatusModel, TableStatus
-from replicator.service import history, metrics
-from replicator.service import status as use_cases
+from replicator.service import metrics
 from replicator.service import workers as use_case
-from replicator.service.history_document import HistoryDocument
+from replicator.service.configuring.stored import find
+from replicator.service.history import changes as history
+from replicator.service.history.document import HistoryDocument
 from replicator.service.lifecycle import unknown_tables
 from replicator.service.logs import LogsDocument, log_page
 from replicator.service.plugin_list import PluginDocument, documents
-from replicator.service.stored import find
+from replicator.service.status import assemble as use_cases
 from replicator.service.workers import WorkerDocument
 from replicator.web.access import Access
 from replicator.web.demands import demanding, demands

@@ -8,7 +8,7 @@ from typing import Final
 from replicator.model.errors import ReplicatorError
 from replicator.model.status import ReplicatorStatus
 from replicator.observability import get_logger
-from replicator.service.status import statuses
+from replicator.service.status.assemble import statuses
 from replicator.state.points import Freshness
 from replicator.web.access import Access
 

@@ -12,7 +12,7 @@ import uvicorn
 from h11 import SEND_BODY
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from replicator.service.listening import Listening
+from replicator.service.access.listening import Listening
 from replicator.web.accepting import CONNECTIONS_MAX, Door, Seat, Seats
 from replicator.web.sparing import Sparing
 

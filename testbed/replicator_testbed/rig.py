@@ -15,7 +15,7 @@ from typing import Any
 
 from replicator.model.errors import StateUnavailableError
 from replicator.model.status import ErrorStatus, ReplicatorState, ReplicatorStatus, TableState, TableStatus
-from replicator.service import status
+from replicator.service.status import assemble as status
 from replicator.state.store import StateStore
 from replicator_testbed.compare import Sum
 from replicator_testbed.databases import Database, source_block

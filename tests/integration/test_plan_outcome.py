@@ -15,8 +15,8 @@ from replicator.config import DDLConfig
 from replicator.model.events import DDLOperation
 from replicator.model.schema import TableId
 from replicator.plugins.registry import Registry
-from replicator.service.plan import plan_statement
-from replicator.service.rehearsal import Rehearsed
+from replicator.service.plan.ddl import plan_statement
+from replicator.service.plan.rehearsal import Rehearsed
 from replicator.state.records import Decision, TableRecord
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_postgresql.source import PostgresqlSource

@@ -12,7 +12,7 @@ from replicator.config import LoadedConfig
 from replicator.model.errors import Problem, Severity
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
-from replicator.service import assess
+from replicator.service.configuring import assess
 from replicator_testbed.databases import Database
 from replicator_testbed.mysql_servers import MysqlDatabase
 from replicator_testbed.rig import Rig

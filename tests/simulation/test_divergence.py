@@ -15,7 +15,7 @@ from replicator.model.merged import Merged
 from replicator.model.status import TableState
 from replicator.model.verdict import Result
 from replicator.plugins.target import TableOptions, TargetTable
-from replicator.service.status import status
+from replicator.service.status.assemble import status
 from replicator.state.records import Stage, TableRecord, TargetCopy
 from replicator.state.verification_records import VerificationOutcome
 from replicator_testbed.applied import NAME, A, B, Killed, Shop

@@ -29,7 +29,7 @@ from replicator.journal.table_file import TableFile
 from replicator.model.errors import AccessDeniedError, FatalError, TableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.model.status import ErrorStatus, TableState
-from replicator.service import status
+from replicator.service.status import assemble as status
 from replicator.state.records import RequestKind
 from replicator_testbed.captured import QUICK, CaptureControl, Captured, RunningCapture
 from replicator_testing.defaults import AT_ONCE, apply_settings, target_context

@@ -9,7 +9,7 @@ from typing import Final
 from replicator.config import AlertsConfig, format_duration, format_size
 from replicator.model.alerts import AlertKind
 from replicator.model.status import DesiredState, ReplicatorState, ReplicatorStatus, TableState
-from replicator.service.objectives import Breach, BreachKind, breaches
+from replicator.service.status.objectives import Breach, BreachKind, breaches
 from replicator.state.alert_records import AlertKey
 
 _KINDS: Final[Mapping[BreachKind, AlertKind]] = {

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from replicator.config import AlertsConfig, Resolver, environment
 from replicator.model.errors import ConfigError, Severity
-from replicator.service.stored_settings import stored_document
+from replicator.service.configuring.stored_settings import stored_document
 from replicator.state.records import ReplicatorRecord
 
 

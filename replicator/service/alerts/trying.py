@@ -9,7 +9,7 @@ from replicator.model.alerts import AlertEvent, AlertMessage, AlertNotice
 from replicator.model.errors import ConfigError
 from replicator.service.alerts.delivery import deliver
 from replicator.service.alerts.settings import alert_settings
-from replicator.service.stored import find
+from replicator.service.configuring.stored import find
 from replicator.state.store import StateStore
 
 

@@ -26,9 +26,9 @@ from replicator.service.alerts import delivery
 from replicator.service.alerts.advance import advance, messages
 from replicator.service.alerts.conditions import JournalRoom, look
 from replicator.service.alerts.settings import alert_settings, has_alerts
+from replicator.service.configuring.stored_settings import stored_settings
 from replicator.service.metrics import journal_disk
-from replicator.service.status import status
-from replicator.service.stored_settings import stored_settings
+from replicator.service.status.assemble import status
 from replicator.state.alert_records import WaitingMessage
 from replicator.state.records import Desired, ReplicatorRecord
 from replicator.state.store import StateStore

@@ -20,9 +20,9 @@ from replicator.observability import get_logger
 from replicator.plugins.lineage import SupportsLineage
 from replicator.plugins.registry import Registry
 from replicator.runtime import assembly
+from replicator.service.configuring.stored_settings import stored_document
 from replicator.service.lineage.advance import Due, LineageCursor, SeenTable, advance
 from replicator.service.lineage.sinks import LineageQueue
-from replicator.service.stored_settings import stored_document
 from replicator.state import table_life
 from replicator.state.records import AppliedRecord, ReplicatorRecord, TableRecord
 from replicator.state.store import StateStore

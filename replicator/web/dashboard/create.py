@@ -16,8 +16,8 @@ from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import RequestError
 from replicator.observability import MASK
 from replicator.plugins.registry import Registry
-from replicator.service.configuring_document import ORIGIN, Refusal, ValidationDocument
-from replicator.service.configuring_process import Asked, Deed
+from replicator.service.configuring.document import ORIGIN, Refusal, ValidationDocument
+from replicator.service.configuring.process import Asked, Deed
 from replicator.web.access import Access
 from replicator.web.configuring import Configurations
 from replicator.web.dashboard import pages, wizard

@@ -12,10 +12,11 @@ from starlette.responses import RedirectResponse, Response
 
 from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import RequestError
-from replicator.service import lifecycle, tokens
-from replicator.service import status as use_cases
-from replicator.service.listening import Listening
-from replicator.service.stored import find
+from replicator.service import lifecycle
+from replicator.service.access import tokens
+from replicator.service.access.listening import Listening
+from replicator.service.configuring.stored import find
+from replicator.service.status import assemble as use_cases
 from replicator.web.access import Access
 from replicator.web.dashboard import csrf, pages
 from replicator.web.demands import demanding, page

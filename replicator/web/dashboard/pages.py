@@ -25,13 +25,13 @@ from replicator.model import ordering
 from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import ReplicatorError, RequestError
 from replicator.model.status import DesiredState, ReplicatorStatus
-from replicator.service import history
-from replicator.service import status as use_cases
-from replicator.service.history_document import HistoryDocument
+from replicator.service.configuring.stored import find
+from replicator.service.history import changes as history
+from replicator.service.history.document import HistoryDocument
 from replicator.service.logs import LogsDocument, log_page
-from replicator.service.snapshots import Meter, Pace, pace_in_words
-from replicator.service.snapshots import text as snapshot_in_words
-from replicator.service.stored import find
+from replicator.service.status import assemble as use_cases
+from replicator.service.status.snapshots import Meter, Pace, pace_in_words
+from replicator.service.status.snapshots import text as snapshot_in_words
 from replicator.web.access import Access
 from replicator.web.dashboard import words
 from replicator.web.dashboard.chart import SHOWN, Chart, chart

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from replicator.config import ReplicatorConfig
 from replicator.config.secrets import is_literal
 from replicator.config.shape import Field, fields_of
-from replicator.service.configuring_document import Finding
+from replicator.service.configuring.document import Finding
 
 KINDS: Final = ("source", "target")
 _INDEX: Final = re.compile(r"(\[\d+\])+$")

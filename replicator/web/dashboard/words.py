@@ -11,8 +11,8 @@ from typing import Final
 from replicator.model.errors import with_names
 from replicator.model.status import ReplicatorState, ReplicatorStatus, TableState, TableStatus
 from replicator.model.verdict import Result
-from replicator.service import refused_status
-from replicator.service.snapshots import counted, duration, share
+from replicator.service.status import refused as refused_status
+from replicator.service.status.snapshots import counted, duration, share
 
 UNKNOWN: Final = "\N{EN DASH}"
 _STEP: Final = 1024

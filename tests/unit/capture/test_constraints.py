@@ -15,7 +15,7 @@ from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.identity import ColumnConstraints, TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TableDescription
-from replicator.service.rehearsal import rehearse
+from replicator.service.plan.rehearsal import rehearse
 from replicator.state.records import Decision
 from replicator_testbed.present import present
 

@@ -25,7 +25,7 @@ from replicator.model.status import (
 )
 from replicator.model.verdict import Result
 from replicator.plugins.registry import PluginInfo
-from replicator.service import status
+from replicator.service.status import assemble as status
 from replicator.state.records import ErrorRecord
 from replicator.state.store import StateStore
 from replicator_testbed.statuses import snapshot_status

@@ -13,8 +13,8 @@ import yaml
 
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
-from replicator.service.configuring_document import Refusal
-from replicator.service.configuring_process import Asked, Deed, Outcome, answer
+from replicator.service.configuring.document import Refusal
+from replicator.service.configuring.process import Asked, Deed, Outcome, answer
 from replicator.state.records import Desired
 from replicator.state.store import StateStore
 from replicator_testbed.present import present

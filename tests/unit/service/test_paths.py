@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from replicator.config import LoadedConfig
 from replicator.plugins.registry import Registry
-from replicator.service.paths import path_findings
+from replicator.service.configuring.paths import path_findings
 from replicator_testing.memory import MemorySource, MemoryTarget
 
 

@@ -17,8 +17,8 @@ from replicator.model.errors import ConfigError, SchemaConflictError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.registry import Registry
-from replicator.service.plan import Plan, PlannedTable, document, plan_statement
-from replicator.service.rehearsal import Rehearsed
+from replicator.service.plan.ddl import Plan, PlannedTable, document, plan_statement
+from replicator.service.plan.rehearsal import Rehearsed
 from replicator.state.records import Decision, ErrorRecord, Stage, TableRecord
 from replicator_source_sqlite.source import SqliteSource
 from replicator_testbed.present import present

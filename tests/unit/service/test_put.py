@@ -16,7 +16,7 @@ from replicator.plugins.registry import Registry
 from replicator.plugins.source import TableSummary
 from replicator.runtime.home import Home
 from replicator.service import lifecycle
-from replicator.service.assess import Assessment
+from replicator.service.configuring.assess import Assessment
 from replicator.state.store import StateStore
 from replicator_testing.defaults import writer_limits
 from replicator_testing.memory import MemoryDatabase, MemorySource, MemoryTarget

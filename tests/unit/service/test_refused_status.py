@@ -16,7 +16,7 @@ from replicator.plugins.registry import Registry
 from replicator.runtime import assembly, messages
 from replicator.service.alerts.watcher import AlertWatcher
 from replicator.service.lineage.watcher import LineageWatcher
-from replicator.service.status import status
+from replicator.service.status.assemble import status
 from replicator.state import holder_id
 from replicator.state.records import ErrorRecord
 from replicator.state.store import StateStore

@@ -6,7 +6,17 @@ import pytest
 
 from replicator.model.reports import RunningStep
 from replicator.model.status import ReplicatorStatus, SnapshotStatus, TableState
-from replicator.service.snapshots import NEWS_S, WINDOW_S, Meter, News, Pace, duration, pace_in_words, share, text
+from replicator.service.status.snapshots import (
+    NEWS_S,
+    WINDOW_S,
+    Meter,
+    News,
+    Pace,
+    duration,
+    pace_in_words,
+    share,
+    text,
+)
 from replicator_testbed.statuses import replicator_status, snapshot_status, table_status
 
 

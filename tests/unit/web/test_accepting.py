@@ -19,7 +19,7 @@ import pytest
 
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
-from replicator.service.listening import Listening
+from replicator.service.access.listening import Listening
 from replicator.web import accepting, server
 from replicator.web.accepting import Seat, Seats, origin
 from replicator.web.app import WebApp

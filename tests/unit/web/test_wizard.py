@@ -9,7 +9,7 @@ from replicator.config import ReplicatorConfig
 from replicator.config.shape import fields_of
 from replicator.model.errors import Severity
 from replicator.plugins.registry import Registry
-from replicator.service.configuring_document import Finding
+from replicator.service.configuring.document import Finding
 from replicator.web.dashboard import wizard
 
 REGISTRY = Registry.discover()

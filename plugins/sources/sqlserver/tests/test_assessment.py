@@ -17,7 +17,7 @@ import pytest
 from replicator.config import Secret
 from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
-from replicator.service.fixing import script
+from replicator.service.configuring.fixing import script
 from replicator_source_sqlserver.assessment.server import assess_connection, assess_server
 from replicator_source_sqlserver.assessment.tables import assess_table, missing_table
 from replicator_source_sqlserver.catalogue.discovery import read_tables

@@ -16,7 +16,7 @@ from replicator.cli.entry import main
 from replicator.model.alerts import AlertKind
 from replicator.model.counts import CounterName
 from replicator.service.alerts.watcher import TTL_S, AlertWatcher
-from replicator.service.status import status
+from replicator.service.status.assemble import status
 from replicator.state import holder_id
 from replicator.state.records import ErrorRecord
 from replicator.state.store import StateStore

@@ -45,9 +45,12 @@ from replicator.model.status import (
     WaitingStatus,
     WorkerStatus,
 )
-from replicator.service import alert_status, refused_status, source_status, verified_status
-from replicator.service.objectives import meets_objective
-from replicator.service.stored import find
+from replicator.service.configuring.stored import find
+from replicator.service.status import alerts as alert_status
+from replicator.service.status import refused as refused_status
+from replicator.service.status import source as source_status
+from replicator.service.status import verified as verified_status
+from replicator.service.status.objectives import meets_objective
 from replicator.state import table_life
 from replicator.state.next_steps import next_step
 from replicator.state.records import (
@@ -395,6 +398,6 @@ def _objectives(config: str) -> Callable[[TableId], timedelta | None]:
     if "freshness" not in config:
         return lambda _: None
     # Loaded only where there may be an objective: the configuration's models take their time.
-    from replicator.service.stored_settings import stored_settings
+    from replicator.service.configuring.stored_settings import stored_settings
 
     return stored_settings(config).config.freshness_for

@@ -1,4 +1,4 @@
-"""`python -m replicator.service.configuring_process`: reads, checks and stores one configuration, in a process of its own.
+"""`python -m replicator.service.configuring.process`: reads, checks and stores one configuration, in a process of its own.
 
 A configuration from the network makes the process that reads it connect to servers of somebody's choice, read files, and remember
 secrets. That ends with this process, whatever it does, and at its time limit.
@@ -18,8 +18,8 @@ from replicator.model.errors import ReplicatorError
 from replicator.observability import configure_logging, get_logger
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
-from replicator.service import configuring
-from replicator.service.configuring_document import ConfiguredDocument, Refusal, ValidationDocument
+from replicator.service.configuring import store as configuring
+from replicator.service.configuring.document import ConfiguredDocument, Refusal, ValidationDocument
 from replicator.state.store import StateStore
 
 _NICENESS = 10

@@ -15,10 +15,10 @@ from replicator.plugins.planning import Price, SupportsPlanning, SupportsTargetP
 from replicator.plugins.registry import Registry
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
-from replicator.service.assess import Assessment, assess
-from replicator.service.forecast import Forecast, Given, forecast
-from replicator.service.sampling import Sampled, SampleLimits, sample
-from replicator.service.start_plan_document import (
+from replicator.service.configuring.assess import Assessment, assess
+from replicator.service.plan.forecast import Forecast, Given, forecast
+from replicator.service.plan.sampling import Sampled, SampleLimits, sample
+from replicator.service.plan.start_document import (
     START_PLAN_VERSION,
     FindingDocument,
     SampleDocument,

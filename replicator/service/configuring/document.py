@@ -12,7 +12,7 @@ from pydantic import Field, NonNegativeInt
 from replicator.model.errors import ConfigError, Problem, ReplicatorError, RequestError, Severity, TransientError
 from replicator.model.status import Code, StatusModel
 from replicator.observability import redact
-from replicator.service.assess import Assessment
+from replicator.service.configuring.assess import Assessment
 from replicator.service.reloading import Reloaded
 
 VERSION: Final = 1

@@ -16,15 +16,15 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.registry import Registry
 from replicator.plugins.source import SupportsRehearsal, TableDescription
 from replicator.runtime import assembly
-from replicator.service.history_document import ShapeDocument
-from replicator.service.plan_document import (
+from replicator.service.history.document import ShapeDocument
+from replicator.service.plan.ddl_document import (
     PLAN_VERSION,
     PlanDocument,
     PlannedErrorDocument,
     PlannedTableDocument,
     PolicyDocument,
 )
-from replicator.service.rehearsal import Rehearsed, Widens, rehearse, rehearse_new
+from replicator.service.plan.rehearsal import Rehearsed, Widens, rehearse, rehearse_new
 from replicator.state import table_life
 from replicator.state.records import IgnoredColumn, TableRecord
 

@@ -9,7 +9,7 @@ from typing import Final
 from replicator.model.events import DDLOperation
 from replicator.model.schema import TableId
 from replicator.plugins.target import EMPTY_LEDGER
-from replicator.service.history_document import (
+from replicator.service.history.document import (
     HISTORY_VERSION,
     EventDocument,
     HistoryDocument,

@@ -21,7 +21,7 @@ def every(config: str) -> timedelta | None:
     )
 
     from replicator.config import VerifyConfig
-    from replicator.service.stored_settings import stored_document
+    from replicator.service.configuring.stored_settings import stored_document
 
     block = stored_document(config).values.get("verify")
     if not isinstance(block, dict):

@@ -16,7 +16,7 @@ from replicator.plugins.registry import Registry
 from replicator.plugins.source import SourceCatalogue, SourceContext, TableSummary
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
-from replicator.service.paths import LOCATIONS, path_findings
+from replicator.service.configuring.paths import LOCATIONS, path_findings
 from replicator.spark.master import java_problem, reach_problem, setting_problem, sharing_problems
 
 

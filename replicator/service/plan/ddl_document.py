@@ -1,4 +1,4 @@
-"""The plan document: what `plan --ddl --json` prints. `docs/plan.schema.json` is generated from it (`plan_schema.py`)."""
+"""The plan document: what `plan --ddl --json` prints. `docs/plan.schema.json` is generated from it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt
 from replicator.model.alteration import Change
 from replicator.model.events import DDLOperation
 from replicator.model.status import Code, StatusModel
-from replicator.service.history_document import ShapeDocument
+from replicator.service.history.document import ShapeDocument
 from replicator.state.records import Decision
 
 PLAN_VERSION: Final = 1

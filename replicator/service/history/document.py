@@ -1,4 +1,4 @@
-"""The history document: what `history --json` prints. `docs/history.schema.json` is generated from it (`history_schema.py`)."""
+"""The history document: what `history --json` prints. `docs/history.schema.json` is generated from it."""
 
 from __future__ import annotations
 

@@ -15,16 +15,16 @@ from replicator.runtime import assembly
 from replicator.runtime.home import Home
 from replicator.runtime.leases import LEASE_S
 from replicator.runtime.supervisor import RunOutcome
+from replicator.service.configuring.stored import find
 from replicator.service.lifecycle import replicated_tables, supervise
-from replicator.service.stored import find
-from replicator.service.verify_document import (
+from replicator.service.verify.document import (
     VERSION,
     CountsDocument,
     DifferenceDocument,
     VerifiedTableDocument,
     VerifyDocument,
 )
-from replicator.service.verify_scope import AskedScope
+from replicator.service.verify.scope import AskedScope
 from replicator.state import holder_id
 from replicator.state.records import Desired, ReplicatorRecord
 from replicator.state.store import StateStore

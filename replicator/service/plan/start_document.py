@@ -1,4 +1,4 @@
-"""The document that `plan --json` prints without `--ddl`. `docs/start-plan.schema.json` is generated from it (`start_plan_schema.py`)."""
+"""The document that `plan --json` prints without `--ddl`. `docs/start-plan.schema.json` is generated from it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt
 from replicator.model.errors import Problem, Severity
 from replicator.model.figures import Basis, Figure
 from replicator.model.status import Code, StatusModel
-from replicator.service.forecast import Forecast, TableForecast
+from replicator.service.plan.forecast import Forecast, TableForecast
 
 START_PLAN_VERSION: Final = 1
 

@@ -13,8 +13,8 @@ from replicator.model.errors import Problem, Severity
 from replicator.model.figures import Basis, Figure, derived, product, total, unknown
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.planning import Price, SourceStatistics, SupportsTargetPlanning, TableCost, TableLoad
-from replicator.service.sampling import Sampled, TableSample, is_young
-from replicator.service.snapshots import counted, duration
+from replicator.service.plan.sampling import Sampled, TableSample, is_young
+from replicator.service.status.snapshots import counted, duration
 
 DAY_S: Final = 86_400.0
 _TIB: Final = 1 << 40

@@ -1,4 +1,4 @@
-"""The document that `verify --json` prints. `docs/verify.schema.json` is generated from it (`verify_schema.py`)."""
+"""The document that `verify --json` prints. `docs/verify.schema.json` is generated from it."""
 
 from __future__ import annotations
 

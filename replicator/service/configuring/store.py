@@ -13,8 +13,9 @@ from replicator.model.errors import ConfigError, Problem, RequestError
 from replicator.observability import register_secret
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
-from replicator.service import assess, lifecycle, reloading
-from replicator.service.configuring_document import ORIGIN, ConfiguredDocument, ValidationDocument
+from replicator.service import lifecycle, reloading
+from replicator.service.configuring import assess
+from replicator.service.configuring.document import ORIGIN, ConfiguredDocument, ValidationDocument
 from replicator.state.records import Desired
 from replicator.state.store import StateStore
 

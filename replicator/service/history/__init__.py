@@ -1,0 +1,1 @@
+"""`history`: the changes of definitions that a state store has come in, a document with what became of each goes out."""
