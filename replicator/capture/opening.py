@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Final
 
 from replicator.capture.asking import Descriptions, Refusals, describe
-from replicator.capture.catalogue import has_learned_ids, same_shape, with_ids
 from replicator.capture.checks import Checks
+from replicator.capture.definitions.catalogue import has_learned_ids, same_shape, with_ids
+from replicator.capture.definitions.renaming import TAKEN, Fate, fate_of
 from replicator.capture.parts import Parts
-from replicator.capture.renaming import TAKEN, Fate, fate_of
 from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.model.alteration import Change
 from replicator.model.events import DDLEvent, DDLOperation

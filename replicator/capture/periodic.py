@@ -12,12 +12,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from replicator.capture.asking import Refusals
+from replicator.capture.definitions.names import NamedSource
+from replicator.capture.definitions.renaming import Selection
 from replicator.capture.growth import LogGrowth
 from replicator.capture.marks import MarkBoard
-from replicator.capture.names import NamedSource
 from replicator.capture.parts import Parts
-from replicator.capture.renaming import Selection
-from replicator.capture.snapshots import SnapshotRunner
+from replicator.capture.snapshots.driver import SnapshotRunner
 from replicator.capture.tables import TrackedTables
 from replicator.capture.tracker import CatalogTracker
 from replicator.model.errors import TransientError

@@ -27,23 +27,23 @@ from typing import Any, Final
 from replicator.capture.alive import KeepAlive
 from replicator.capture.asking import Answer, Prepared, look, prepare
 from replicator.capture.checks import Checks, nothing_found
-from replicator.capture.chunks import ChunkReader, TableRead
-from replicator.capture.comparison import ComparisonMark
 from replicator.capture.cures import Cures
+from replicator.capture.definitions.comparison import ComparisonMark
+from replicator.capture.definitions.names import NamedSource, SourceNames
+from replicator.capture.definitions.renaming import Selection
+from replicator.capture.definitions.seen import Alterations
 from replicator.capture.failures import Failures
 from replicator.capture.marks import MarkBoard
-from replicator.capture.names import NamedSource, SourceNames
 from replicator.capture.opening import bring_in_line, check, named_in_source, tracked_schemas
 from replicator.capture.parts import Parts
 from replicator.capture.periodic import PeriodicWork
-from replicator.capture.renaming import Selection
 from replicator.capture.requests import BarrierMark, PositionMark, Requests
-from replicator.capture.running import AtMark, ChunkAtMark
 from replicator.capture.sealing import Sealer, Unsealed
-from replicator.capture.seen import Alterations
 from replicator.capture.settings import CaptureSettings
-from replicator.capture.snapshots import SnapshotRunner
-from replicator.capture.starting import StartingMark, Step
+from replicator.capture.snapshots.chunks import ChunkReader, TableRead
+from replicator.capture.snapshots.driver import SnapshotRunner
+from replicator.capture.snapshots.running import AtMark, ChunkAtMark
+from replicator.capture.snapshots.starting import StartingMark, Step
 from replicator.capture.tables import TrackedTables
 from replicator.capture.target_checks import Assess, TargetChecks
 from replicator.capture.tracker import CatalogTracker

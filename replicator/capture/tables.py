@@ -12,9 +12,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.capture.alterations import Altered
-from replicator.capture.catalogue import has_learned_ids, same_shape, with_ids
-from replicator.capture.projection import project
+from replicator.capture.definitions.catalogue import has_learned_ids, same_shape, with_ids
+from replicator.capture.definitions.policies import Altered
+from replicator.capture.definitions.projection import project
 from replicator.journal.writer import JournalWriter
 from replicator.model.alteration import Change
 from replicator.model.errors import ReplicatorError

@@ -13,20 +13,21 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from replicator.capture.alterations import Effect, effect_of
-from replicator.capture.altering import Altering
 from replicator.capture.asking import Answer
-from replicator.capture.catalogue import UNEXPLAINED, CatalogChange, same_columns, same_shape, unexplained
 from replicator.capture.checks import Checks, prepare_and_describe
-from replicator.capture.comparison import Comparison, ComparisonMark, Different
-from replicator.capture.constraints import Constraints
+from replicator.capture.definitions.altering import Altering
+from replicator.capture.definitions.catalogue import UNEXPLAINED, CatalogChange, same_columns, same_shape, unexplained
+from replicator.capture.definitions.comparison import Comparison, ComparisonMark, Different
+from replicator.capture.definitions.constraints import Constraints
+from replicator.capture.definitions.names import SourceNames
+from replicator.capture.definitions.policies import Effect, effect_of
+from replicator.capture.definitions.renaming import Renaming
+from replicator.capture.definitions.seen import Alterations
+from replicator.capture.definitions.unlogged import Unlogged
 from replicator.capture.marks import MarkBoard
-from replicator.capture.names import SourceNames
-from replicator.capture.renaming import Renaming
-from replicator.capture.seen import Alterations
 from replicator.capture.settings import CaptureSettings
-from replicator.capture.snapshots import SnapshotRunner
-from replicator.capture.starting import (
+from replicator.capture.snapshots.driver import SnapshotRunner
+from replicator.capture.snapshots.starting import (
     Delivered,
     Described,
     Inquiry,
@@ -41,7 +42,6 @@ from replicator.capture.starting import (
     question,
 )
 from replicator.capture.tables import TrackedTable, TrackedTables
-from replicator.capture.unlogged import Unlogged
 from replicator.capture.window import Window
 from replicator.journal.writer import JournalWriter
 from replicator.model.alteration import Change

@@ -9,8 +9,8 @@ from typing import Final
 from replicator.journal.claim import CLAIM
 from replicator.journal.files import JournalFolder, journal_io, local_path, resolve
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, Problem
-from replicator.state.address import is_shared, parse_state_url
-from replicator.state.local_files import network_file_system
+from replicator.state.database.address import is_shared, parse_state_url
+from replicator.state.database.local_files import network_file_system
 from replicator.state.records import RequestKind
 from replicator.state.store import StateStore
 

@@ -29,8 +29,8 @@ from replicator.runtime.pumps import return_unused_memory
 from replicator.runtime.resyncing import Resyncing
 from replicator.state.records import ReplicatorRecord, TableRecord
 from replicator.state.store import StateStore
-from replicator.state.verification_records import VerificationRecord
-from replicator.state.verifications import VERIFY_DIFFERENT
+from replicator.state.verification.outcomes import VERIFY_DIFFERENT
+from replicator.state.verification.records import VerificationRecord
 from replicator.verify import Judge, Pace, Proofs, Result, Resync, Verdict, VerifySchedule, Visit
 from replicator.verify.barriers import Barriers, NotVerifiedError
 from replicator.verify.resync import can_compare

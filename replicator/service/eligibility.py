@@ -7,7 +7,7 @@ from replicator.model.errors import ConfigError, ReplicatorError
 from replicator.plugins.registry import Registry
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
-from replicator.state.address import is_server, parse_state_url
+from replicator.state.database.address import is_server, parse_state_url
 from replicator.state.records import Desired, ReplicatorRecord
 from replicator.state.store import StateStore
 

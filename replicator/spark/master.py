@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from replicator.model.errors import Problem, Severity
-from replicator.state.local_files import network_file_system
+from replicator.state.database.local_files import network_file_system
 
 _LOCAL: Final = re.compile(r"local(?:\[(\*|[1-9]\d*)(?:, *\d+)?\])?")
 _STANDALONE: Final = re.compile(r"spark://([^/,]+:\d+(?:,[^/,]+:\d+)*)")

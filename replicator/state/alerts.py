@@ -18,8 +18,8 @@ from replicator.model.alerts import AlertMessage
 from replicator.model.counts import CounterName
 from replicator.state import counters
 from replicator.state.alert_records import AlertingState, AlertKey, AlertRecord, ChannelRecord, WaitingMessage
-from replicator.state.database import Database, next_id, upsert
-from replicator.state.errors import DamagedValueError
+from replicator.state.database.engine import Database, next_id, upsert
+from replicator.state.database.errors import DamagedValueError
 from replicator.state.tables import ALERT_MESSAGES, ALERTS
 from replicator.state.watches import Job, is_held, read_record, write_record
 

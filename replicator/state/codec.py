@@ -11,7 +11,7 @@ from sqlalchemy import Row
 
 from replicator.model.reports import ApplyReport, CaptureReport, RefusedReport, Report, RetryReport
 from replicator.model.schema import TableSchema
-from replicator.state.errors import DamagedValueError
+from replicator.state.database.errors import DamagedValueError
 from replicator.state.records import (
     AppliedRecord,
     ErrorRecord,
@@ -29,7 +29,7 @@ from replicator.state.records import (
     TableRecord,
 )
 from replicator.state.stored import StoredSchema
-from replicator.state.verification_records import RangeRecord, VerificationRecord
+from replicator.state.verification.records import RangeRecord, VerificationRecord
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Report)

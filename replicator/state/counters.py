@@ -17,7 +17,7 @@ from replicator.model.reports import ApplyReport, Report, RetryReport
 from replicator.state.codec import write_error
 from replicator.state.records import AppliedRecord, ErrorRecord, HistoryEntry, Segment, Stage, TableRecord
 from replicator.state.tables import APPLIED, COUNTERS, TABLES
-from replicator.state.verification_records import RangeOutcome, VerificationOutcome
+from replicator.state.verification.records import RangeOutcome, VerificationOutcome
 
 
 def add(connection: Connection, name: str, counts: Counts) -> None:

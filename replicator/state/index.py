@@ -16,8 +16,8 @@ from replicator.model.errors import FatalError
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.codec import read_event, read_file, read_schema, write_event, write_file
-from replicator.state.database import upsert
-from replicator.state.errors import DamagedValueError
+from replicator.state.database.engine import upsert
+from replicator.state.database.errors import DamagedValueError
 from replicator.state.records import EventEntry, Segment, SegmentFile
 from replicator.state.tables import DROPPED, REPLICATORS, SCHEMAS, SEGMENT_EVENTS, SEGMENT_FILES, SEGMENTS
 

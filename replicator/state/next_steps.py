@@ -7,8 +7,8 @@ from typing import Final
 
 from replicator.model.verdict import Result
 from replicator.state.records import AppliedRecord, TargetCopy
-from replicator.state.verification_records import VerificationRecord
-from replicator.state.verifications import VERIFY_DIFFERENT
+from replicator.state.verification.outcomes import VERIFY_DIFFERENT
+from replicator.state.verification.records import VerificationRecord
 
 REPAIR: Final = "Run `replicator verify NAME TABLE --repair`."
 """It compares both sides, and reads only the rows again that differ."""

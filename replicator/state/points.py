@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import delete, select
 
-from replicator.state.database import Database, upsert
+from replicator.state.database.engine import Database, upsert
 from replicator.state.tables import POINTS, REPLICATORS
 
 KEPT: Final = timedelta(days=1)

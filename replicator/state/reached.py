@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Column, ScalarSelect, Table, exists, select
 
-from replicator.state.database import Database
+from replicator.state.database.engine import Database
 from replicator.state.tables import APPLIED, DROPPED, SEGMENT_EVENTS, SEGMENT_FILES, SEGMENTS
 
 

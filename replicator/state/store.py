@@ -16,7 +16,7 @@ from replicator.model.errors import ConfigError
 from replicator.model.offset import Offset
 from replicator.model.reports import Report
 from replicator.model.schema import TableId, TableSchema
-from replicator.state import counters, histories, index, leases, requests, runs, verifications
+from replicator.state import counters, histories, index, leases, requests, runs
 from replicator.state.alerts import Alerts
 from replicator.state.codec import (
     read_applied,
@@ -30,7 +30,7 @@ from replicator.state.codec import (
     write_report,
     write_table,
 )
-from replicator.state.database import Database, check_exists, next_id, upsert, utc_now
+from replicator.state.database.engine import Database, check_exists, next_id, upsert, utc_now
 from replicator.state.points import Points
 from replicator.state.reached import Reached
 from replicator.state.records import (
@@ -53,7 +53,8 @@ from replicator.state.records import (
 )
 from replicator.state.tables import APPLIED, LEASES, OWNED, REPLICATORS, REQUESTS, STATUSES, STORE, TABLES
 from replicator.state.tokens import Tokens
-from replicator.state.verification_records import RangeOutcome, RangeRecord, VerificationOutcome, VerificationRecord
+from replicator.state.verification import outcomes as verifications
+from replicator.state.verification.records import RangeOutcome, RangeRecord, VerificationOutcome, VerificationRecord
 from replicator.state.watches import Watches
 from replicator.state.workers import Workers
 

@@ -52,7 +52,7 @@ from replicator.state.records import (
     TableRecord,
     TargetCopy,
 )
-from replicator.state.verification_records import VerificationRecord
+from replicator.state.verification.records import VerificationRecord
 
 if TYPE_CHECKING:
     from replicator.plugins.source import Cursor

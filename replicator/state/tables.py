@@ -15,7 +15,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 from typing_extensions import override
 
-from replicator.state.errors import DamagedValueError
+from replicator.state.database.errors import DamagedValueError
 
 METADATA: Final = MetaData()
 

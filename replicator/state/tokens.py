@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from replicator.model.access import Scope
 from replicator.model.errors import ConfigError
-from replicator.state.database import Database
+from replicator.state.database.engine import Database
 from replicator.state.tables import TOKENS
 
 

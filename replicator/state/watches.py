@@ -12,7 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from replicator.model.counts import Counts
 from replicator.state import counters
-from replicator.state.database import Database, check_exists
+from replicator.state.database.engine import Database, check_exists
 from replicator.state.leases import is_free
 from replicator.state.tables import WATCHES
 

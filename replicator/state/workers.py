@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import Row, delete, select
 
-from replicator.state.database import Database, upsert
+from replicator.state.database.engine import Database, upsert
 from replicator.state.leases import is_dead, is_free
 from replicator.state.tables import LEASES, WORKERS
 

@@ -11,7 +11,7 @@ from replicator.model.schema import TableId
 from replicator.model.verdict import Result
 from replicator.state.next_steps import REPAIR
 from replicator.state.records import AlarmRecord
-from replicator.state.verification_records import (
+from replicator.state.verification.records import (
     RangeOutcome,
     RangeRecord,
     VerificationOutcome,

@@ -11,7 +11,7 @@ from replicator.model.schema import TableId
 from replicator.model.verdict import Result
 from replicator.state import table_life
 from replicator.state.records import AlarmRecord, AppliedRecord, TableRecord, TargetCopy
-from replicator.state.verification_records import RangeRecord, VerificationRecord
+from replicator.state.verification.records import RangeRecord, VerificationRecord
 
 DUE_AT: Final = 0.9
 """A table is due after this part of `every`: while the tables before it are read, its proof does not become older than `every`."""

@@ -20,10 +20,10 @@ from replicator.model.errors import SchemaConflictError, TransientError
 from replicator.model.schema import TableId
 from replicator.plugins.kit.keyranges import sort_key
 from replicator.plugins.verification import Ids, KeyRange
-from replicator.state.ranges import Gap, gaps
 from replicator.state.records import AlarmRecord
 from replicator.state.store import StateStore
-from replicator.state.verification_records import RangeRecord
+from replicator.state.verification.ranges import Gap, gaps
+from replicator.state.verification.records import RangeRecord
 from replicator.verify.barriers import NotVerifiedError
 from replicator.verify.moving import TableChangedError
 from replicator.verify.pace import Pace

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 from pydantic import BaseModel
 
-from replicator.capture.starting import Step
+from replicator.capture.snapshots.starting import Step
 from replicator.cli.entry import main
 from replicator.model.events import SnapshotKind
 from replicator.model.guarantee import Guarantee
@@ -67,7 +67,7 @@ from replicator.state.records import (
     TargetCopy,
 )
 from replicator.state.store import StateStore
-from replicator.state.verification_records import VerificationOutcome
+from replicator.state.verification.records import VerificationOutcome
 from replicator_testbed.present import present
 
 

@@ -65,7 +65,7 @@ PARTS = {
 """What a file has that has a banned name."""
 CODES = {"home_copied", "column_gone"}
 """Of errors: others rely on them."""
-STORED = ("replicator/state/migrations.py", "place")
+STORED = ("replicator/state/database/migrations.py", "place")
 """What an older release called a kind of requests."""
 
 

@@ -47,7 +47,7 @@ from replicator.state import (
     holder_id,
 )
 from replicator.state.records import Decision, HistoryEntry
-from replicator.state.verification_records import VerificationOutcome
+from replicator.state.verification.records import VerificationOutcome
 from replicator_testbed.present import present
 from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.servers import PostgresServer, ScratchDatabase

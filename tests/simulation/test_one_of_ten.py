@@ -19,8 +19,10 @@ import pyarrow as pa
 import pytest
 
 from replicator.apply import Apply
-from replicator.capture import comparison, snapshots, window
-from replicator.capture.snapshots import SnapshotRunner
+from replicator.capture import window
+from replicator.capture.definitions import comparison
+from replicator.capture.snapshots import driver as snapshots
+from replicator.capture.snapshots.driver import SnapshotRunner
 from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.capture.tracker import CatalogTracker
 from replicator.capture.window import Window

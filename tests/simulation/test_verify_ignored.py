@@ -13,7 +13,7 @@ import pytest
 
 from replicator.config import DDLConfig
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.state.verification_records import VerificationRecord
+from replicator.state.verification.records import VerificationRecord
 from replicator.verify import Extent, Judge, Keys, Proofs, Repair, Result, Sample, Visit
 from replicator_testbed.captured import RunningCapture
 from replicator_testbed.present import present

@@ -15,7 +15,7 @@ from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import Column, TableId
 from replicator.plugins.kit.canonical import digest_of
 from replicator.plugins.source import SourceContext
-from replicator.state.verification_records import RangeRecord
+from replicator.state.verification.records import RangeRecord
 from replicator.verify import Counts, Judge, Kind, OfIds, Pace, Proofs, Repair, Result, Verdict, VerifySchedule, Visit
 from replicator.verify.barriers import NotVerifiedError
 from replicator.verify.moving import Moving

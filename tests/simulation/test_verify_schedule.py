@@ -17,7 +17,7 @@ from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.plugins.target import DeltaTarget, TableOptions
 from replicator.runtime.verifying import Verifier
 from replicator.state.records import RequestKind, TableRecord
-from replicator.state.verification_records import VerificationRecord
+from replicator.state.verification.records import VerificationRecord
 from replicator.verify import Judge, OfIds, Proofs, Repair, Result, Verdict, VerifySchedule
 from replicator.verify.barriers import NotVerifiedError
 from replicator_testbed.captured import RunningCapture

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replicator.capture.progress import (
+from replicator.capture.snapshots.progress import (
     Reading,
     ReadingKind,
     after_chunk,

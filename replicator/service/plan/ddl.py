@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from replicator.capture.asking import describe
-from replicator.capture.catalogue import same_columns
+from replicator.capture.definitions.catalogue import same_columns
 from replicator.config import LoadedConfig, ReplicatorConfig
 from replicator.model.alteration import Change
 from replicator.model.errors import ConfigError, TableError, with_names

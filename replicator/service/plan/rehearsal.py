@@ -8,9 +8,15 @@ from typing import Final
 
 import pyarrow as pa
 
-from replicator.capture.alterations import Altered, Effect, decide, effect_of, sets_default, stopped_at_default
-from replicator.capture.catalogue import dropped_by_policy, missing, renamed, renamed_by_policy, truncated_by_policy
-from replicator.capture.renaming import why_lost
+from replicator.capture.definitions.catalogue import (
+    dropped_by_policy,
+    missing,
+    renamed,
+    renamed_by_policy,
+    truncated_by_policy,
+)
+from replicator.capture.definitions.policies import Altered, Effect, decide, effect_of, sets_default, stopped_at_default
+from replicator.capture.definitions.renaming import why_lost
 from replicator.config import DDLConfig
 from replicator.model.alteration import Change, steps
 from replicator.model.errors import TableError

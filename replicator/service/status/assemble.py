@@ -67,7 +67,7 @@ from replicator.state.records import (
     TableRecord,
 )
 from replicator.state.store import StateStore
-from replicator.state.verification_records import VerificationRecord
+from replicator.state.verification.records import VerificationRecord
 
 R = TypeVar("R", bound=Report)
 

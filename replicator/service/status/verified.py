@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from replicator.model.status import TableStatus, VerifiedTableStatus, VerifyStatus
 from replicator.model.verdict import Result
 from replicator.state.records import TableRecord
-from replicator.state.verification_records import VerificationRecord
-from replicator.state.verifications import nothing_verified
+from replicator.state.verification.outcomes import nothing_verified
+from replicator.state.verification.records import VerificationRecord
 
 
 def every(config: str) -> timedelta | None:

@@ -13,7 +13,7 @@ from replicator.config import format_duration, parse_duration
 from replicator.model.errors import ConfigError
 from replicator.model.schema import TableId
 from replicator.state.store import StateStore
-from replicator.state.verification_records import RangeRecord
+from replicator.state.verification.records import RangeRecord
 from replicator.verify import Keys, Pace, Sample, Scope, Since, Visit, Whole, ids_of
 from replicator.verify.barriers import Barriers
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from replicator.capture.alterations import Effect, decide, effect_of
-from replicator.capture.altering import Altering
+from replicator.capture.definitions.altering import Altering
+from replicator.capture.definitions.policies import Effect, decide, effect_of
 from replicator.capture.settings import never_widens
 from replicator.capture.tables import TrackedTables
 from replicator.config import DDLConfig

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from replicator.capture.alterations import decide
-from replicator.capture.constraints import compare_constraints, with_known_nullability
+from replicator.capture.definitions.constraints import compare_constraints, with_known_nullability
+from replicator.capture.definitions.policies import decide
 from replicator.config import DDLConfig
 from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.identity import ColumnConstraints, TableIdentity

@@ -14,10 +14,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replicator.capture.catalogue import CatalogChange, judge, truncated
+from replicator.capture.definitions.catalogue import CatalogChange, judge, truncated
 from replicator.capture.marks import MarkBoard
-from replicator.capture.progress import Reading, after_chunk, is_complete, next_reading, start_over, with_moves
-from replicator.capture.spool import Spool
+from replicator.capture.snapshots.progress import (
+    Reading,
+    after_chunk,
+    is_complete,
+    next_reading,
+    start_over,
+    with_moves,
+)
+from replicator.capture.snapshots.spool import Spool
 from replicator.capture.window import Move
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from replicator.capture import tracker
-from replicator.capture.starting import Inquiry
+from replicator.capture.snapshots.starting import Inquiry
 from replicator.config import DDLConfig
 from replicator.model.errors import FatalError, FencedError, SourceUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase

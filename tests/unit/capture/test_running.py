@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from replicator.capture.chunks import ChunkRead, Job
-from replicator.capture.progress import Reading
-from replicator.capture.running import (
+from replicator.capture.snapshots.chunks import ChunkRead, Job
+from replicator.capture.snapshots.progress import Reading
+from replicator.capture.snapshots.running import (
     ChunkAtMark,
     ChunkTaken,
     Emitted,

@@ -17,7 +17,7 @@ from replicator.service.status.assemble import status
 from replicator.state import holder_id
 from replicator.state.records import AlarmRecord, AppliedRecord, Segment, Stage, TableRecord, TargetCopy
 from replicator.state.store import StateStore
-from replicator.state.verification_records import VerificationOutcome
+from replicator.state.verification.records import VerificationOutcome
 from replicator_testbed.present import present
 
 A, B = TableId("shop", "a"), TableId("shop", "b")

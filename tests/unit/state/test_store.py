@@ -57,7 +57,7 @@ from replicator.state.records import (
     TargetCopy,
 )
 from replicator.state.store import RUNS_KEPT, StateStore
-from replicator.state.verification_records import VerificationOutcome
+from replicator.state.verification.records import VerificationOutcome
 from replicator_testbed.present import present
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from replicator.capture.catalogue import CatalogChange, judge
+from replicator.capture.definitions.catalogue import CatalogChange, judge
 from replicator.model.alteration import alteration
 from replicator.model.errors import SchemaConflictError, SourceUnavailableError
 from replicator.model.events import DDLEvent

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
-from replicator.capture.alterations import decide
+from replicator.capture.definitions.policies import decide
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.model.errors import TableError

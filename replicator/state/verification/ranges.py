@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from replicator.state.verification_records import RangeRecord
+from replicator.state.verification.records import RangeRecord
 
 if TYPE_CHECKING:
     from replicator.plugins.verification import Bound

@@ -21,9 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.capture.chunks import ChunkRead, ChunkReader, Job, JobEnded, TableRead, WholeVisible
 from replicator.capture.marks import MarkBoard
-from replicator.capture.progress import (
+from replicator.capture.settings import CaptureSettings
+from replicator.capture.snapshots.chunks import ChunkRead, ChunkReader, Job, JobEnded, TableRead, WholeVisible
+from replicator.capture.snapshots.progress import (
     Reading,
     ReadingKind,
     after_chunk,
@@ -32,7 +33,7 @@ from replicator.capture.progress import (
     start_over,
     with_moves,
 )
-from replicator.capture.running import (
+from replicator.capture.snapshots.running import (
     AtMark,
     ChunkAtMark,
     ChunkTaken,
@@ -49,8 +50,7 @@ from replicator.capture.running import (
     WholeTaken,
     advance,
 )
-from replicator.capture.settings import CaptureSettings
-from replicator.capture.spool import Spool
+from replicator.capture.snapshots.spool import Spool
 from replicator.capture.tables import TrackedTable, TrackedTables, renumbered
 from replicator.capture.window import Bools, Move, Read, Verdict, Window, snapshot_changes
 from replicator.model.errors import SchemaConflictError, TableError, TransientError

@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from replicator.capture.progress import Reading, ReadingKind
 from replicator.capture.settings import CaptureSettings
-from replicator.capture.spool import Spool
+from replicator.capture.snapshots.progress import Reading, ReadingKind
+from replicator.capture.snapshots.spool import Spool
 from replicator.model.crash import crash_point
 from replicator.model.errors import ImpossibleKeyError, PluginError, TransientError
 from replicator.model.identity import TableIdentity

@@ -11,12 +11,12 @@ from sqlalchemy import ColumnElement, Connection, delete, select
 
 from replicator.model.schema import TableId
 from replicator.model.verdict import Result
-from replicator.state import ranges
 from replicator.state.codec import read_range, read_verification, write_range, write_verification
-from replicator.state.database import upsert
+from replicator.state.database.engine import upsert
 from replicator.state.records import AlarmRecord, Stage
 from replicator.state.tables import TABLES, VERIFICATIONS, VERIFIED_RANGES
-from replicator.state.verification_records import RangeOutcome, RangeRecord, VerificationOutcome, VerificationRecord
+from replicator.state.verification import ranges
+from replicator.state.verification.records import RangeOutcome, RangeRecord, VerificationOutcome, VerificationRecord
 
 VERIFY_DIFFERENT: Final = "verify_different"
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from replicator.capture.chunks import ChunkRead, Job, TableRead
-from replicator.capture.spool import Spool
+from replicator.capture.snapshots.chunks import ChunkRead, Job, TableRead
+from replicator.capture.snapshots.spool import Spool
 from replicator.capture.tables import TrackedTable
 from replicator.capture.window import Read
 from replicator.model.errors import SchemaConflictError, TableError, TransientError

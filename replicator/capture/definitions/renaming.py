@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from replicator.capture.catalogue import renamed, renamed_by_policy
-from replicator.capture.names import SourceNames
-from replicator.capture.seen import Alterations
+from replicator.capture.definitions.catalogue import renamed, renamed_by_policy
+from replicator.capture.definitions.names import SourceNames
+from replicator.capture.definitions.seen import Alterations
 from replicator.capture.settings import CaptureSettings
-from replicator.capture.snapshots import SnapshotRunner
+from replicator.capture.snapshots.driver import SnapshotRunner
 from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.config.model import DDLConfig
 from replicator.model.alteration import Change

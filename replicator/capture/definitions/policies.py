@@ -11,8 +11,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from replicator.capture.catalogue import same_columns, stopped_by_policy
-from replicator.capture.projection import ignored_after, type_kind
+from replicator.capture.definitions.catalogue import same_columns, stopped_by_policy
+from replicator.capture.definitions.projection import ignored_after, type_kind
 from replicator.capture.settings import Widens, never_widens
 from replicator.config.model import DDLConfig
 from replicator.model.alteration import Alteration, Change, alteration, widens

@@ -15,10 +15,10 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import OperationalError
 
 from replicator.model.errors import ConfigError
-from replicator.state import address
-from replicator.state.errors import translated
-from replicator.state.local_files import prepared_file
-from replicator.state.migrations import POSTGRESQL_SCHEMA, is_current, migrate
+from replicator.state.database import address
+from replicator.state.database.errors import translated
+from replicator.state.database.local_files import prepared_file
+from replicator.state.database.migrations import POSTGRESQL_SCHEMA, is_current, migrate
 from replicator.state.tables import REPLICATORS, STORE
 
 POOL_SIZE: Final = 5
@@ -209,7 +209,7 @@ def _postgresql_engine(url: URL, busy_timeout_s: float) -> Engine:
                 "options": " ".join([*options, *(f"-c {name}={value}" for name, value in settings.items())]),
             },
         )
-        from replicator.state.postgresql import connector
+        from replicator.state.database.postgresql import connector
     except ImportError as error:
         raise ConfigError(
             "A state store on PostgreSQL needs psycopg, which is not installed.",

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from replicator.capture.alterations import Altered, bare, decide, sets_default, stopped_at_default
-from replicator.capture.catalogue import (
+from replicator.capture.definitions.catalogue import (
     UNEXPLAINED,
     CatalogChange,
     columns_changed,
@@ -19,9 +18,10 @@ from replicator.capture.catalogue import (
     truncated,
     truncated_by_policy,
 )
-from replicator.capture.constraints import with_known_nullability, with_nullability
+from replicator.capture.definitions.constraints import with_known_nullability, with_nullability
+from replicator.capture.definitions.policies import Altered, bare, decide, sets_default, stopped_at_default
 from replicator.capture.settings import Widens
-from replicator.capture.snapshots import SnapshotRunner
+from replicator.capture.snapshots.driver import SnapshotRunner
 from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.config import DDLConfig
 from replicator.model.alteration import Change

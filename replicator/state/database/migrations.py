@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.schema import CreateSchema
 
 from replicator.model.errors import FatalError
-from replicator.state.errors import DamagedValueError
+from replicator.state.database.errors import DamagedValueError
 from replicator.state.tables import METADATA, STORE
 
 POSTGRESQL_SCHEMA: Final = "replicator"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from replicator.capture.asking import Answer, Descriptions, Refusals, look
-from replicator.capture.catalogue import CatalogChange, judge
+from replicator.capture.definitions.catalogue import CatalogChange, judge
+from replicator.capture.definitions.seen import Alterations
 from replicator.capture.marks import MarkBoard
-from replicator.capture.seen import Alterations
 from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.model.isolation import of_table
 from replicator.model.schema import TableId

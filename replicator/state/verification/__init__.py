@@ -1,0 +1,1 @@
+"""What is known from comparisons: outcomes come in, proofs, alarms and ranges that remain go out."""
