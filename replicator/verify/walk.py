@@ -149,6 +149,8 @@ class Walk:
         """
         failures, why = 0, NotVerifiedError(KEPT_CHANGING, AGAIN_SOON)
         while True:
+            # A range may need no wait, in which a worker that stops would be noticed.
+            self.sides.barriers.check()
             compared = self._look()
             if self._todo is not None and not self._todo and not self._moved:
                 return Walked(compared=compared, parts=[part.rounds for part in self._done], kept=self._kept)
