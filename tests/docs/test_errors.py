@@ -13,8 +13,8 @@ from replicator.config.secrets import LITERAL_SECRET
 from replicator.journal import files as journal_files
 from replicator.model import errors as model
 from replicator.state.database import errors as state_errors
-from replicator_source_mysql import errors as mysql_errors
-from replicator_source_postgresql import errors as postgresql_errors
+from replicator_source_mysql.connecting import errors as mysql_errors
+from replicator_source_postgresql.connecting import errors as postgresql_errors
 from replicator_target_delta import errors as delta_errors
 
 ROOT = Path(__file__).parents[2]

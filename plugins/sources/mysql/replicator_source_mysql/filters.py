@@ -10,8 +10,8 @@ from typing import Final
 import pymysql
 
 from replicator.model.schema import TableId
-from replicator_source_mysql.connection import Connection, rows_of
-from replicator_source_mysql.errors import number_of
+from replicator_source_mysql.connecting.connection import Connection, rows_of
+from replicator_source_mysql.connecting.errors import number_of
 from replicator_source_mysql.flavors import Flavor
 
 _ACCESS_DENIED: Final = 1227

@@ -8,14 +8,14 @@ from typing import Final
 from replicator.model.errors import ConfigError, TableError
 from replicator.model.events import DDLEvent
 from replicator.model.schema import TableId, TableSchema
-from replicator_source_mysql import discovery
-from replicator_source_mysql.alterations import Alteration, alteration
-from replicator_source_mysql.connection import Connection, rows_of
-from replicator_source_mysql.ddl import Effect, TableEffect, effects
+from replicator_source_mysql.catalogue import discovery
+from replicator_source_mysql.connecting.connection import Connection, rows_of
+from replicator_source_mysql.ddl.alterations import Alteration, alteration
+from replicator_source_mysql.ddl.statements import Effect, TableEffect, effects
 from replicator_source_mysql.events import Query
+from replicator_source_mysql.log.statements import event_of, refusal
 from replicator_source_mysql.server import ServerFacts
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader, shown
-from replicator_source_mysql.statements import event_of, refusal
 
 _DEFINING: Final = frozenset({"ALTER", "CREATE", "DROP", "RENAME", "TRUNCATE"})
 # Bits of the SQL mode that the log has with each statement, by the names of the server's variable.

@@ -9,10 +9,10 @@ from typing import Final
 
 import pymysql
 
-from replicator_source_mysql.connection import Connection, flavor_of, rows_of
+from replicator_source_mysql.connecting.connection import Connection, flavor_of, rows_of
 from replicator_source_mysql.filters import Filters, read_filters
 from replicator_source_mysql.flavors import Flavor, System, version_of
-from replicator_source_mysql.marks import log_status_statement
+from replicator_source_mysql.positions.marks import log_status_statement
 
 _ACCESS_DENIED: Final = 1227
 

@@ -25,15 +25,15 @@ from replicator.plugins.planning import RowSample
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, WholeRead
 from replicator.plugins.verification import SourceState
 from replicator_source_mysql.binlog.types import Unrepresentable
-from replicator_source_mysql.catalogue import CatalogTable, system_versioned, virtual_column
-from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
-from replicator_source_mysql.connection import Connection, Session, flavor_of, rows_of
+from replicator_source_mysql.catalogue.discovery import read_tables
+from replicator_source_mysql.catalogue.tables import CatalogTable, system_versioned, virtual_column
+from replicator_source_mysql.connecting.connection import Connection, Session, flavor_of, rows_of
+from replicator_source_mysql.connecting.errors import PACKET_TOO_LARGE, number_of
 from replicator_source_mysql.coordinates import ReadViews
-from replicator_source_mysql.discovery import read_tables
-from replicator_source_mysql.errors import PACKET_TOO_LARGE, number_of
-from replicator_source_mysql.textrows import Rows, text_rows
-from replicator_source_mysql.values import decoded, key_proof, verify_told_apart
-from replicator_source_mysql.verification import MysqlState, StateQueries
+from replicator_source_mysql.rows.chunk_statements import ReadPlan, chunk_query, whole_query
+from replicator_source_mysql.rows.text_rows import Rows, text_rows
+from replicator_source_mysql.rows.values import decoded, key_proof, verify_told_apart
+from replicator_source_mysql.verification.states import MysqlState, StateQueries
 
 _BLOCK_ROWS: Final = 50_000
 _BLOCK_BYTES: Final = 32 << 20

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 
 from replicator.model.errors import SchemaConflictError, TableError, UnsupportedTypeError
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator_source_mysql import columntypes as t
-from replicator_source_mysql.alterations import Alteration, alteration, numbered
+from replicator_source_mysql import column_types as t
 from replicator_source_mysql.binlog import (
     ColumnSpec,
     MapColumn,
@@ -21,10 +20,11 @@ from replicator_source_mysql.binlog import (
     logged_spec,
 )
 from replicator_source_mysql.binlog.types import Unrepresentable
-from replicator_source_mysql.catalogue import system_versioned
+from replicator_source_mysql.catalogue.tables import system_versioned
+from replicator_source_mysql.ddl.alterations import Alteration, alteration, numbered
 from replicator_source_mysql.flavors import Flavor
+from replicator_source_mysql.rows.values import KEY_KINDS
 from replicator_source_mysql.sql.clauses import ColumnChanges
-from replicator_source_mysql.values import KEY_KINDS
 
 log = logging.getLogger(__name__)
 
@@ -304,3 +304,7 @@ def _is_system_versioned(table_map: TableMap, known: Collection[str], hidden: Co
 
 
 _PERIOD: Final = (t.TIMESTAMP2, 6)
+
+
+HeldRows = list[tuple[Version, int, bytes]]
+"""Rows events: the table's version, the event's type, its body."""

@@ -21,9 +21,9 @@ from replicator.model.errors import TableError
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import Secret
 from replicator.plugins.source import SourceContext
-from replicator_source_mysql.alterations import Alteration, alteration, numbered
 from replicator_source_mysql.config import MysqlConfig
-from replicator_source_mysql.ddl import Effect, TableEffect, effects
+from replicator_source_mysql.ddl.alterations import Alteration, alteration, numbered
+from replicator_source_mysql.ddl.statements import Effect, TableEffect, effects
 from replicator_source_mysql.events import query
 from replicator_source_mysql.flavors import flavor_of_server
 from replicator_source_mysql.source import MysqlSource

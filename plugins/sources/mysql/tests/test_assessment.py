@@ -13,7 +13,7 @@ from replicator.model.errors import AccessDeniedError, Problem, Severity, TableE
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import PullLimits
-from replicator_source_mysql.assessment import assess_server
+from replicator_source_mysql.assessment.server import assess_server
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.filters import Filters
 from replicator_source_mysql.flavors import MYSQL

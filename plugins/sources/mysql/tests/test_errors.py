@@ -21,8 +21,8 @@ from replicator.model.errors import (
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import LogReader, PullLimits
+from replicator_source_mysql.connecting.errors import translate, translate_log
 from replicator_source_mysql.coordinates import CoordinateSystems
-from replicator_source_mysql.errors import translate, translate_log
 from replicator_source_mysql.source import MysqlSource
 from replicator_testbed.mysql_programs import has_mysql
 from replicator_testbed.mysql_servers import Flavor, MysqlDatabase, MysqlServer

@@ -24,11 +24,11 @@ from replicator_source_mysql.events import (
     xa_prepare,
 )
 from replicator_source_mysql.flavors import MARIADB, MYSQL
-from replicator_source_mysql.groups import Undoing
-from replicator_source_mysql.gtidsets import GtidPosition
-from replicator_source_mysql.log import BinlogReader
-from replicator_source_mysql.marks import AwaitedMarks, LogEnd
-from replicator_source_mysql.position import Position
+from replicator_source_mysql.log.groups import Undoing
+from replicator_source_mysql.log.reader import BinlogReader
+from replicator_source_mysql.positions.gtid_sets import GtidPosition
+from replicator_source_mysql.positions.marks import AwaitedMarks, LogEnd
+from replicator_source_mysql.positions.position import Position
 
 LIMITS = PullLimits(rows=100, bytes=1 << 20, wait_s=0.0)
 # An end of the log that nobody reaches.

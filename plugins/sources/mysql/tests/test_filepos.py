@@ -16,13 +16,13 @@ from replicator.model.offset import Offset
 from replicator.plugins.source import LogBatch, PullLimits, Seen
 from replicator_source_mysql.coordinates.file import FileProgress, FileVisibility
 from replicator_source_mysql.events import FLAG_ARTIFICIAL, Kind
-from replicator_source_mysql.filepos import FIRST_BYTE, WRAP, FilePosition, fingerprint
 from replicator_source_mysql.flavors import MYSQL
-from replicator_source_mysql.groups import Undoing
-from replicator_source_mysql.gtidsets import GtidSet
-from replicator_source_mysql.log import BinlogReader
-from replicator_source_mysql.marks import AwaitedMarks, LogEnd
-from replicator_source_mysql.position import Position
+from replicator_source_mysql.log.groups import Undoing
+from replicator_source_mysql.log.reader import BinlogReader
+from replicator_source_mysql.positions.file_position import FIRST_BYTE, WRAP, FilePosition, fingerprint
+from replicator_source_mysql.positions.gtid_sets import GtidSet
+from replicator_source_mysql.positions.marks import AwaitedMarks, LogEnd
+from replicator_source_mysql.positions.position import Position
 
 LIMITS = PullLimits(rows=1000, bytes=1 << 30, wait_s=0.0)
 SERVER = "aaaaaaaa-0000-0000-0000-00000000000a"

@@ -23,7 +23,7 @@ from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import LogReader, PullLimits
-from replicator_source_mysql import dump
+from replicator_source_mysql.log import dump
 from replicator_source_mysql.source import MysqlSource
 from replicator_testbed.mysql_servers import Flavor, MysqlDatabase, MysqlServer
 from replicator_testbed.proxy import FaultProxy

@@ -24,13 +24,13 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.cursors import cursors, keys_of
 from replicator.plugins.source import ChunkRequest, PullLimits, Seen
 from replicator_source_mysql import snapshot
-from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
-from replicator_source_mysql.connection import Connection
+from replicator_source_mysql.catalogue.discovery import read_tables
+from replicator_source_mysql.connecting.connection import Connection
 from replicator_source_mysql.coordinates import gtid
-from replicator_source_mysql.discovery import read_tables
-from replicator_source_mysql.gtidsets import GtidSet
+from replicator_source_mysql.positions.gtid_sets import GtidSet
+from replicator_source_mysql.rows.chunk_statements import ReadPlan, chunk_query, whole_query
+from replicator_source_mysql.rows.text_rows import Rows
 from replicator_source_mysql.source import MysqlSource
-from replicator_source_mysql.textrows import Rows
 from replicator_testbed.mysql_servers import MysqlDatabase
 from replicator_testbed.mysql_tables import RandomLoad, tables_of_keys
 from replicator_testbed.mysql_tables import make as make_tables

@@ -36,29 +36,24 @@ from replicator.plugins.source import (
     WholeRead,
 )
 from replicator.plugins.verification import SourceState, SupportsSourceVerification
-from replicator_source_postgresql import (
-    assessment,
-    continuity,
-    discovery,
-    fencing,
-    planning,
-    publication,
-    rehearsal,
-    slot,
-    table_assessment,
-)
-from replicator_source_postgresql.catalogue import CatalogTable
+from replicator_source_postgresql import table_assessment
+from replicator_source_postgresql.assessment import server as assessment
+from replicator_source_postgresql.catalogue import discovery
+from replicator_source_postgresql.catalogue import statistics as planning
+from replicator_source_postgresql.catalogue.raw_texts import is_raw
+from replicator_source_postgresql.catalogue.tables import CatalogTable
 from replicator_source_postgresql.config import PostgresqlConfig
-from replicator_source_postgresql.connection import ANOTHER_SERVER, SameServer, Session
-from replicator_source_postgresql.errors import CONNECTION_POOLER
-from replicator_source_postgresql.feed import Feed
-from replicator_source_postgresql.log import LsnMarks, PgLogReader, mark_prefix
-from replicator_source_postgresql.lookups import LogCatalogue
+from replicator_source_postgresql.connecting.connection import ANOTHER_SERVER, SameServer, Session
+from replicator_source_postgresql.connecting.errors import CONNECTION_POOLER
+from replicator_source_postgresql.log.feed import Feed
+from replicator_source_postgresql.log.lookups import LogCatalogue
+from replicator_source_postgresql.log.reader import LsnMarks, PgLogReader, mark_prefix
 from replicator_source_postgresql.lsn import lsn_from_text
 from replicator_source_postgresql.position import Position
-from replicator_source_postgresql.rawtexts import is_raw
-from replicator_source_postgresql.snapshot import CHUNK_SETTINGS, PgVisibility, TableReader
-from replicator_source_postgresql.verification import STATE_SETTINGS, StateReader
+from replicator_source_postgresql.rehearsal import rehearse as rehearsal
+from replicator_source_postgresql.replication import continuity, fencing, publication, slot
+from replicator_source_postgresql.snapshot.reader import CHUNK_SETTINGS, PgVisibility, TableReader
+from replicator_source_postgresql.verification.states import STATE_SETTINGS, StateReader
 
 VERSION_WITH_MESSAGES = 140000
 VERSION_EARLY_KEEPALIVES = 150000

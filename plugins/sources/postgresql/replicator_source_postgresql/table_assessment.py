@@ -9,8 +9,8 @@ from psycopg.sql import Identifier
 
 from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
-from replicator_source_postgresql.catalogue import VERSION_GENERATED_PUBLISHED, CatalogTable, Identity, KeyFault
-from replicator_source_postgresql.errors import NOT_UTF8_ACTION
+from replicator_source_postgresql.catalogue.tables import VERSION_GENERATED_PUBLISHED, CatalogTable, Identity, KeyFault
+from replicator_source_postgresql.connecting.errors import NOT_UTF8_ACTION
 
 
 def assess_table(table: CatalogTable, role: str) -> list[Problem]:

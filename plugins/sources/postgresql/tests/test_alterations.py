@@ -16,7 +16,7 @@ from replicator.model.errors import SchemaConflictError, SourceUnavailableError
 from replicator.model.events import DDLEvent
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import ChunkRequest
-from replicator_source_postgresql.lookups import LogCatalogue
+from replicator_source_postgresql.log.lookups import LogCatalogue
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.postgresql_stream import Row, Stream, T
 from replicator_testbed.servers import PostgresServer, ScratchDatabase

@@ -22,7 +22,7 @@ from replicator.plugins.source import LogBatch, LogReader, PullLimits, Seen
 from replicator_source_postgresql import hooks
 from replicator_source_postgresql import source as module
 from replicator_source_postgresql.config import PostgresqlConfig
-from replicator_source_postgresql.lookups import LogCatalogue
+from replicator_source_postgresql.log.lookups import LogCatalogue
 from replicator_source_postgresql.position import Position
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.postgresql_programs import find_distribution

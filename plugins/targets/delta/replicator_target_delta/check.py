@@ -12,8 +12,8 @@ from replicator.model.errors import Problem, TableError
 from replicator.model.naming import path_part
 from replicator.model.schema import TableId
 from replicator.plugins.kit.ledger import not_ours
+from replicator_target_delta.log.table import UUID, DamagedLogError, TableLog, read_log, readable_below
 from replicator_target_delta.storage import BUILDINGS, Storage
-from replicator_target_delta.tablelog import UUID, DamagedLogError, TableLog, read_log, readable_below
 
 _FOLDER_NAME_MAX: Final = 255
 _PROBE: Final = "_replicator_probe"

@@ -15,11 +15,11 @@ from replicator.plugins import get_logger
 from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator.plugins.target import Batch, EngineReport, TargetTable
 from replicator_target_delta.config import DeltaLakeConfig, MaintenanceConfig
-from replicator_target_delta.ddl import NewTable
-from replicator_target_delta.logstore import LogStore, create
-from replicator_target_delta.maintenance import Condition, UpkeepKind, condition_of_files, takes_turn
+from replicator_target_delta.log.store import LogStore, create
+from replicator_target_delta.log.table import LostFilesError
+from replicator_target_delta.shape.tables import NewTable
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import LostFilesError
+from replicator_target_delta.upkeep.due import Condition, UpkeepKind, condition_of_files, takes_turn
 
 if TYPE_CHECKING:
     from replicator_target_delta.lane.bulk import Bulk

@@ -21,8 +21,8 @@ from replicator.model.errors import (
 )
 from replicator.plugins.target import Batch, TargetTable
 from replicator.spark.session import local_folder, spark_error
-from replicator_target_delta.mapping import conflict
-from replicator_target_delta.tablelog import DamagedLogError, LostFilesError
+from replicator_target_delta.log.mapping import conflict
+from replicator_target_delta.log.table import DamagedLogError, LostFilesError
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]{4,})\]")
 _THROWN: Final = re.compile(

@@ -27,11 +27,11 @@ from typing import Any, Final, NamedTuple, Protocol
 from replicator.model.errors import TableError, TargetUnavailableError
 from replicator.plugins.kit.ledger import Held, fenced, not_ours, set_back
 from replicator.plugins.target import EMPTY_LEDGER, TargetTable
-from replicator_target_delta.logstore import LogStore, commit, obstacle
-from replicator_target_delta.mapping import MAPPING_MODE, columns_property, fields_of
+from replicator_target_delta.log.mapping import MAPPING_MODE, columns_property, fields_of
+from replicator_target_delta.log.store import LogStore, commit, obstacle
+from replicator_target_delta.log.table import COLUMNS, DROPPED, INCARNATION, STATE, UUID, DamagedLogError, read_log
 from replicator_target_delta.scala import Scala
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import COLUMNS, DROPPED, INCARNATION, STATE, UUID, DamagedLogError, read_log
 
 _SEQUENCE_BITS: Final = 44
 _SEQUENCE_MASK: Final = (1 << _SEQUENCE_BITS) - 1

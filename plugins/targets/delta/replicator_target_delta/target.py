@@ -28,14 +28,15 @@ from replicator.plugins.target import (
     TargetTable,
 )
 from replicator.plugins.verification import SupportsTargetVerification, TableState
-from replicator_target_delta import building, ddl, history, losses, maintenance, spark_engine, types, upkeep
 from replicator_target_delta.check import existing_problems, folder_problems, occupied, path_problems
-from replicator_target_delta.comments import comment_notices
 from replicator_target_delta.config import DIRECT_ROWS, LOG_RETENTION_MIN, DeltaLakeConfig
-from replicator_target_delta.dropping import drop_folder
+from replicator_target_delta.definition import building
+from replicator_target_delta.definition.dropping import drop_folder
 from replicator_target_delta.engine import DIRECT, DirectTable, Lanes, Pace, found_by_spark, merged_by_spark
 from replicator_target_delta.errors import refuse_columns_of_others, translated
 from replicator_target_delta.held import HeldTable
+from replicator_target_delta.journal_files import readable_files
+from replicator_target_delta.lane import losses
 from replicator_target_delta.lane.index import KEYS_TOO_LARGE
 from replicator_target_delta.ledger import (
     Entry,
@@ -48,13 +49,19 @@ from replicator_target_delta.ledger import (
     identified,
     record_alone,
 )
-from replicator_target_delta.names import column_problems
-from replicator_target_delta.rewrite import readable_files
+from replicator_target_delta.log import history
+from replicator_target_delta.log.table import DROPPED, SCHEMA, STATE, TableLog, read_log
+from replicator_target_delta.shape import tables as ddl
+from replicator_target_delta.shape import types
+from replicator_target_delta.shape.comments import comment_notices
+from replicator_target_delta.shape.names import column_problems
+from replicator_target_delta.shape.types import type_problems
 from replicator_target_delta.sharing import SharingCheck
-from replicator_target_delta.spark import SPARK_NEEDS
+from replicator_target_delta.spark import engine as spark_engine
+from replicator_target_delta.spark.settings import SPARK_NEEDS
 from replicator_target_delta.storage import Storage, absolute
-from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, TableLog, read_log
-from replicator_target_delta.types import type_problems
+from replicator_target_delta.upkeep import due as maintenance
+from replicator_target_delta.upkeep import turns as upkeep
 
 _ROWS_MIN: Final = 10_000
 _log = get_logger("target.delta")
@@ -133,7 +140,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
         self, table: TargetTable, schema: TableSchema, *, columns: Mapping[str, str], at: int
     ) -> AbstractContextManager[TableState]:
         """Read the newest version that had the ledger there, or below."""
-        from replicator_target_delta.verification import open_state  # loads DuckDB
+        from replicator_target_delta.verification.states import open_state  # loads DuckDB
 
         return open_state(self._storage, table, schema, columns, at)
 
@@ -228,7 +235,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
 
     def publish_table(self, held: HeldTable, sequence_num: int) -> None:
         """Swap the building in, in one commit; where readers have seen the incarnation all the time, the ledger moves."""
-        from replicator_target_delta.swapping import swap
+        from replicator_target_delta.definition.swapping import swap
 
         if not held.is_building:
             self.move_ledger(held, sequence_num)
@@ -254,8 +261,8 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
         self, held: HeldTable, actual: TableSchema, wanted: TableSchema, fill: pa.RecordBatch, sequence_num: int
     ) -> None:
         """One version of the log; Spark writes all rows again where new columns have values in them, or no two types may be mixed."""
-        from replicator_target_delta.alteration import RefusedError
-        from replicator_target_delta.altering import alter_table
+        from replicator_target_delta.definition.altering import alter_table
+        from replicator_target_delta.definition.metadata import RefusedError
 
         table = held.table
         refuse_columns(wanted, column_problems(replace(wanted, columns=wanted.held, kept=())))
@@ -292,7 +299,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
 
     def _clear_by_spark(self, held: HeldTable, sequence_num: int, below: int | None) -> None:
         """Where there is nothing to clear, Delta makes no commit, and the ledger moves alone."""
-        from replicator_target_delta import merge
+        from replicator_target_delta.spark import statements as merge
 
         self._sharing.run(held.session, self._storage)
         self._check_exists(held)
@@ -375,7 +382,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
         self._engines[table] = engine
 
     def _apply_bulk(self, held: HeldTable, batch: Batch, direct: DirectTable) -> tuple[Mapping[str, Any] | None, int]:
-        from replicator_target_delta.bulk import bulk_of
+        from replicator_target_delta.spark.fold import bulk_of
 
         self._sharing.run(held.session, self._storage)
         try:

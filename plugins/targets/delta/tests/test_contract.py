@@ -12,8 +12,8 @@ from replicator.model.events import IS_DELETED, SEQUENCE_NUM
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import TargetTable
 from replicator_target_delta.config import DeltaLakeConfig
+from replicator_target_delta.log.table import DROPPED, STATE, read_log
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import DROPPED, STATE, read_log
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.delta import read_delta, rows_of
 from replicator_testing.defaults import target_context

@@ -13,11 +13,11 @@ from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from plugins.targets.delta.tests.test_lane import ITEMS, Bare, item
-from replicator_target_delta import history
 from replicator_target_delta.config import DeltaLakeConfig
-from replicator_target_delta.losses import check_files
+from replicator_target_delta.lane.losses import check_files
+from replicator_target_delta.log import history
+from replicator_target_delta.log.table import LostFilesError
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import LostFilesError
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.delta import read_by_duckdb, read_delta, rows_of
 from replicator_testing.batches import delete, insert, update

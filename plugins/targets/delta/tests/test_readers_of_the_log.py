@@ -16,13 +16,14 @@ from duckdb_extensions import import_extension
 
 from plugins.targets.delta.tests.test_lane import ITEMS, Bare
 from replicator.model.schema import TableId
-from replicator_target_delta import ddl, logstore
 from replicator_target_delta.engine import CHECKPOINT_INTERVAL
 from replicator_target_delta.lane import rewrite
 from replicator_target_delta.lane.creation import first_version
 from replicator_target_delta.ledger import Entry
+from replicator_target_delta.log import store as logstore
+from replicator_target_delta.log.table import read_log
+from replicator_target_delta.shape import tables as ddl
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import read_log
 from replicator_testbed.delta import read_by_duckdb, read_delta, rows_of
 from replicator_testbed.present import present
 from replicator_testing.batches import delete, insert, update

@@ -23,9 +23,9 @@ from replicator.plugins.kit import canonical
 from replicator.plugins.target import TableOptions
 from replicator.plugins.verification import ROWS_SCHEMA, TableState, order_of
 from replicator_target_delta.engine import SparkCommits
-from replicator_target_delta.maintenance import Turns, UpkeepKind
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.version import read_version
+from replicator_target_delta.upkeep.due import Turns, UpkeepKind
+from replicator_target_delta.verification.version import read_version
 from replicator_testing.table_states import assert_state
 
 if TYPE_CHECKING:

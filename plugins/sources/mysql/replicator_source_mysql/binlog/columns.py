@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from replicator.plugins.kit.arrow import Bools, Longs
-from replicator_source_mysql import columntypes as t
+from replicator_source_mysql import column_types as t
 from replicator_source_mysql.binlog import numeric, strings, temporal
 from replicator_source_mysql.binlog.buffer import WORD, Buffer, fixed_array, spread
 from replicator_source_mysql.binlog.charsets import telling_decoder, text_decoder

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from replicator_source_mysql import columntypes as t
+from replicator_source_mysql import column_types as t
 from replicator_source_mysql.binlog.events import corrupt
 from replicator_source_mysql.binlog.reading import Reader
 from replicator_source_mysql.flavors import Flavor

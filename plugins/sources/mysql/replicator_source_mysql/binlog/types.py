@@ -39,7 +39,7 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from replicator.model.errors import SchemaConflictError, UnsupportedTypeError
-from replicator_source_mysql import columntypes as t
+from replicator_source_mysql import column_types as t
 from replicator_source_mysql.binlog.charsets import BINARY, charset_of, label
 from replicator_source_mysql.binlog.tablemap import MapColumn
 from replicator_source_mysql.flavors import Flavor

@@ -13,10 +13,10 @@ from typing_extensions import override
 from replicator.model.errors import Problem
 from replicator.model.schema import TableId
 from replicator.plugins.source import Seen, Visibility
-from replicator_source_mysql.connection import Connection, Session
+from replicator_source_mysql.connecting.connection import Connection, Session
 from replicator_source_mysql.coordinates.progress import Progress
-from replicator_source_mysql.marks import LogEnd, log_end
-from replicator_source_mysql.position import Executed, Position
+from replicator_source_mysql.positions.marks import LogEnd, log_end
+from replicator_source_mysql.positions.position import Executed, Position
 from replicator_source_mysql.server import ServerFacts
 
 

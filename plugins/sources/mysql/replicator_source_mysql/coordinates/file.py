@@ -18,18 +18,14 @@ from typing_extensions import override
 from replicator.model.errors import FatalError, LogGapError, OffsetExpiredError, Problem, TableError
 from replicator.model.schema import TableId
 from replicator.plugins.source import Seen, Visibility
-from replicator_source_mysql.connection import Connection, Session
+from replicator_source_mysql.connecting.connection import Connection, Session
+from replicator_source_mysql.connecting.errors import RESTART_ACTION
 from replicator_source_mysql.coordinates.base import Coordinates, DumpRequest, ReadView, SnapshotView, SourceVisibility
+from replicator_source_mysql.coordinates.cursor import ReadPosition
 from replicator_source_mysql.coordinates.gtid import SNAPSHOT
+from replicator_source_mysql.coordinates.lineage import event_at, file_sizes, other_history
 from replicator_source_mysql.coordinates.progress import Progress
-from replicator_source_mysql.cursor import ReadPosition
-from replicator_source_mysql.errors import RESTART_ACTION
-from replicator_source_mysql.events import FLAG_ARTIFICIAL, Begin, Event, Kind, mysql_begin, tagged_begin
-from replicator_source_mysql.filepos import FIRST_BYTE, FilePosition, LogPosition, file_number, fingerprint
-from replicator_source_mysql.lineage import event_at, file_sizes, other_history
-from replicator_source_mysql.position import Executed, Position
-from replicator_source_mysql.server import ServerFacts
-from replicator_source_mysql.watermark import (
+from replicator_source_mysql.coordinates.watermark import (
     assess,
     end_of_log,
     ordered_end_of_log,
@@ -37,6 +33,16 @@ from replicator_source_mysql.watermark import (
     verify_round_trip,
     write_watermark,
 )
+from replicator_source_mysql.events import FLAG_ARTIFICIAL, Begin, Event, Kind, mysql_begin, tagged_begin
+from replicator_source_mysql.positions.file_position import (
+    FIRST_BYTE,
+    FilePosition,
+    LogPosition,
+    file_number,
+    fingerprint,
+)
+from replicator_source_mysql.positions.position import Executed, Position
+from replicator_source_mysql.server import ServerFacts
 
 # What may stand where a transaction ended: what may stand between two, and the beginnings of the next one and of a file.
 _BOUNDARY: Final = frozenset(

@@ -20,15 +20,21 @@ from typing_extensions import override
 from replicator.model.errors import ConfigError, OffsetExpiredError
 from replicator.model.schema import TableId
 from replicator.plugins.source import Seen, Visibility
-from replicator_source_mysql.connection import Connection, Session, rows_of
+from replicator_source_mysql.connecting.connection import Connection, Session, rows_of
+from replicator_source_mysql.connecting.errors import RESTART_ACTION, gtids_are_off
 from replicator_source_mysql.coordinates.base import Coordinates, DumpRequest, ReadView, SnapshotView, SourceVisibility
+from replicator_source_mysql.coordinates.lineage import (
+    event_at,
+    has_file,
+    missing_transactions,
+    other_history,
+    shortened,
+)
 from replicator_source_mysql.coordinates.progress import GtidProgress
-from replicator_source_mysql.errors import RESTART_ACTION, gtids_are_off
 from replicator_source_mysql.events import Begin, Event, Kind, mysql_begin, tagged_begin
-from replicator_source_mysql.filepos import FIRST_BYTE
-from replicator_source_mysql.gtidsets import GtidSet
-from replicator_source_mysql.lineage import event_at, has_file, missing_transactions, other_history, shortened
-from replicator_source_mysql.position import Executed, Position
+from replicator_source_mysql.positions.file_position import FIRST_BYTE
+from replicator_source_mysql.positions.gtid_sets import GtidSet
+from replicator_source_mysql.positions.position import Executed, Position
 from replicator_source_mysql.server import ServerFacts
 
 SNAPSHOT: Final = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"

@@ -26,18 +26,18 @@ from typing_extensions import override
 
 from replicator.model.schema import TableId
 from replicator.plugins.source import Seen, Visibility
-from replicator_source_mysql.connection import Connection, Session, literal, rows_of
+from replicator_source_mysql.connecting.connection import Connection, Session, literal, rows_of
+from replicator_source_mysql.connecting.errors import gtids_are_off
 from replicator_source_mysql.coordinates.base import Coordinates, DumpRequest, ReadView, SourceVisibility
+from replicator_source_mysql.coordinates.lineage import has_file, missing_transactions, other_history
 from replicator_source_mysql.coordinates.progress import GtidProgress
-from replicator_source_mysql.errors import gtids_are_off
+from replicator_source_mysql.coordinates.xids import prepared_xids
 from replicator_source_mysql.events import Begin, Event, Kind, mariadb_begin
-from replicator_source_mysql.filepos import FIRST_BYTE, LogPosition, file_number
-from replicator_source_mysql.gtidsets import GtidPosition
-from replicator_source_mysql.lineage import has_file, missing_transactions, other_history
-from replicator_source_mysql.marks import LogEnd, log_end
-from replicator_source_mysql.position import Executed, Position
+from replicator_source_mysql.positions.file_position import FIRST_BYTE, LogPosition, file_number
+from replicator_source_mysql.positions.gtid_sets import GtidPosition
+from replicator_source_mysql.positions.marks import LogEnd, log_end
+from replicator_source_mysql.positions.position import Executed, Position
 from replicator_source_mysql.server import ServerFacts
-from replicator_source_mysql.xids import prepared_xids
 
 _XA_COMMITS: Final = """
 SELECT query_id, id FROM information_schema.processlist

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Generic, TypeVar, cast
 
 from replicator.model.errors import FatalError
-from replicator_source_mysql.cursor import ReadPosition
+from replicator_source_mysql.coordinates.cursor import ReadPosition
+from replicator_source_mysql.coordinates.prepared import PreparedTransactions
 from replicator_source_mysql.events import Begin, Event
-from replicator_source_mysql.gtidsets import GtidPosition, GtidSet
-from replicator_source_mysql.marks import LogEnd
-from replicator_source_mysql.position import Executed, Position
-from replicator_source_mysql.prepared import PreparedTransactions
+from replicator_source_mysql.positions.gtid_sets import GtidPosition, GtidSet
+from replicator_source_mysql.positions.marks import LogEnd
+from replicator_source_mysql.positions.position import Executed, Position
 
 Gtids = TypeVar("Gtids", GtidSet, GtidPosition)
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from replicator.model.errors import ConfigError, LogGapError
 from replicator.model.schema import TableId
-from replicator_source_mysql.connection import Connection, flavor_of, rows_of
+from replicator_source_mysql.connecting.connection import Connection, flavor_of, rows_of
+from replicator_source_mysql.connecting.errors import RESTART_ACTION
 from replicator_source_mysql.coordinates.base import Coordinates
 from replicator_source_mysql.coordinates.file import FileCoordinates
 from replicator_source_mysql.coordinates.gtid import GtidCoordinates
 from replicator_source_mysql.coordinates.mariadb import MariadbCoordinates
-from replicator_source_mysql.errors import RESTART_ACTION
 from replicator_source_mysql.flavors import System
-from replicator_source_mysql.position import Position
+from replicator_source_mysql.positions.position import Position
 from replicator_source_mysql.server import ServerFacts
 
 

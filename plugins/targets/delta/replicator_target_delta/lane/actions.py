@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from replicator.model.merged import Merged
-from replicator_target_delta import history
 from replicator_target_delta.lane.log import LiveFile
 from replicator_target_delta.lane.stats import loosened
 from replicator_target_delta.lane.vectors import Descriptor
+from replicator_target_delta.log import history
 
 _ENGINE: Final = "Replicator"
 

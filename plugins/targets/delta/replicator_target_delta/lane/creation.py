@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import uuid4
 
-from replicator_target_delta.ddl import NewTable
 from replicator_target_delta.lane.actions import Action, transaction
-from replicator_target_delta.mapping import columns_property
-from replicator_target_delta.tablelog import COLUMNS
+from replicator_target_delta.log.mapping import columns_property
+from replicator_target_delta.log.table import COLUMNS
+from replicator_target_delta.shape.tables import NewTable
 
 _ALWAYS: Final = ("appendOnly", "invariants")
 _CLUSTERED: Final = ("clustering", "domainMetadata")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator_target_delta.lane.log import LogState
-from replicator_target_delta.mapping import ID, MAPPING_MODE, PHYSICAL, TYPE_CHANGES, fields_of
+from replicator_target_delta.log.mapping import ID, MAPPING_MODE, PHYSICAL, TYPE_CHANGES, fields_of
 
 _READER_VERSION: Final = 3
 _WRITER_VERSION: Final = 7

@@ -39,7 +39,6 @@ from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
 from replicator.plugins.kit.lake.work import Work, work_of
 from replicator.plugins.kit.ledger import not_ours
 from replicator.plugins.target import Batch, TargetTable
-from replicator_target_delta import ddl
 from replicator_target_delta.config import DIRECT_ROWS, DIRECT_ROWS_MAX
 from replicator_target_delta.errors import refuse_columns_of_others
 from replicator_target_delta.lane import actions, vectors
@@ -50,13 +49,14 @@ from replicator_target_delta.lane.hidden import Hidden, hide
 from replicator_target_delta.lane.index import KEYS_TOO_LARGE, Hits, IndexCache, Wanted, read_keys
 from replicator_target_delta.lane.known import TargetColumn, columns_as_found, known_columns
 from replicator_target_delta.lane.log import DeltaLakeLogReader, LiveFile, LogState
+from replicator_target_delta.lane.losses import check_files
 from replicator_target_delta.lane.parquet import read_rows, write_rows
 from replicator_target_delta.lane.rewrite import Rewrite, Rewritten, carried, due, rewrite_files, still_stands
 from replicator_target_delta.lane.values import LAYOUT
 from replicator_target_delta.ledger import Entry, check_last, claim_lost, exists
-from replicator_target_delta.losses import check_files
+from replicator_target_delta.log.table import SCHEMA, UUID, DamagedLogError
+from replicator_target_delta.shape import tables as ddl
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import SCHEMA, UUID, DamagedLogError
 
 _ATTEMPTS_MAX: Final = 10
 

@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 
 from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator_target_delta.lane.vectors import Descriptor
+from replicator_target_delta.log.table import DamagedLogError
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import DamagedLogError
 
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(?P<parts>\d{10}))?\.parquet")

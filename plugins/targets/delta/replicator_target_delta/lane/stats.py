@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.plugins.kit.lake.needed import EngineNeededError
-from replicator_target_delta.ddl import listed_names
 from replicator_target_delta.lane.known import STATISTICS_COLUMNS, TargetColumn
+from replicator_target_delta.shape.tables import listed_names
 
 _COLUMNS_MAX: Final = 32
 _TEXT_MAX: Final = 32

@@ -1,0 +1,1 @@
+"""Statements that nobody executes: a text comes in, what it would make of a table goes out."""

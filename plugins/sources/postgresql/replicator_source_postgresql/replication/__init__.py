@@ -1,0 +1,1 @@
+"""What a replicator has in the source: publication, slot and event trigger are made, compared, fenced and dropped."""
