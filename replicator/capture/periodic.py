@@ -111,7 +111,7 @@ class PeriodicWork:
     def take_mark(self, selection: Selection) -> None:
         """The log has caught up with an answer about the configuration's patterns, and no transaction is open."""
         self._selected = None
-        self.added = self._new(self.tracker.renaming.take_selected(selection))
+        self.added = self._new(self.tracker.take_selected(selection))
 
     def announce(self, transaction: str) -> None:
         """The log says that this transaction has altered tables: the catalogue is compared soon, and until it shows what that has done."""

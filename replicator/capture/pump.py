@@ -28,6 +28,7 @@ from replicator.capture.alive import KeepAlive
 from replicator.capture.asking import Answer, Prepared, look, prepare
 from replicator.capture.checks import Checks, nothing_found
 from replicator.capture.cures import Cures
+from replicator.capture.definitions.applying import Definitions
 from replicator.capture.definitions.comparison import ComparisonMark
 from replicator.capture.definitions.names import NamedSource, SourceNames
 from replicator.capture.definitions.renaming import Selection
@@ -296,11 +297,27 @@ class _Session:
         self._snapshots = SnapshotRunner(
             window=window, reader=self._chunks, marks=self._marks, tables=tables, settings=settings, clock=clock
         )
+        definitions = Definitions(
+            source=source,
+            tables=tables,
+            snapshots=self._snapshots,
+            names=parts.names,
+            alterations=Alterations(ring),
+            decoded=decoded,
+        )
         self._tracker = CatalogTracker(
-            source=source, submit=submit, writer=parts.writer, window=window, marks=self._marks, tables=tables,
-            snapshots=self._snapshots, settings=settings, configured=parts.selected, decoded=decoded, checks=parts.checks,
-            alterations=Alterations(ring), names=parts.names,
-        )  # fmt: skip
+            source=source,
+            submit=submit,
+            writer=parts.writer,
+            window=window,
+            marks=self._marks,
+            tables=tables,
+            snapshots=self._snapshots,
+            settings=settings,
+            configured=parts.selected,
+            checks=parts.checks,
+            definitions=definitions,
+        )
         self._sealer = Sealer(
             source=source, reader=reader, writer=parts.writer, window=window, tables=tables, tracker=self._tracker,
             settings=settings, clock=clock, submit=submit, control=control, unsealed=Unsealed(position=offset),
@@ -373,7 +390,7 @@ class _Session:
                 pending.remove(tracked.table)
         if pending:
             self._tracker.start(pending, found=answer)
-        self._tracker.unlogged.repeat([f.table for f in self._tables.all(Stage.STREAMING)])
+        self._tracker.repeat_outdated([f.table for f in self._tables.all(Stage.STREAMING)])
         captured = [f.table for f in self._tables.all(*table_life.CAPTURED)]
         self._tracker.compare_with(captured, answer)
 
@@ -385,7 +402,7 @@ class _Session:
             for due in self._marks.take_due():
                 self._take_mark(due)
             self._tracker.refuse(self._snapshots.failed)
-            self._tracker.unlogged.repeat(self._snapshots.take_completed())
+            self._tracker.repeat_outdated(self._snapshots.take_completed())
             self._tracker.begin_due()
             self._snapshots.schedule()
             self._sealer.seal()
@@ -444,7 +461,7 @@ class _Session:
             self._tracker.ddl(event, base + ordinal)
         for table, ordinal in batch.unlogged.items():
             with of_table(table, "starting a new snapshot of it"):
-                self._tracker.unlogged.note(table, base + ordinal, batch.unlogged_errors.get(table))
+                self._tracker.unlogged_rows(table, base + ordinal, batch.unlogged_errors.get(table))
         self._fail_undecoded(batch)
         if batch.announced_by is not None:
             self._periodic.announce(batch.announced_by)
@@ -453,10 +470,10 @@ class _Session:
 
     def _fail_undecoded(self, batch: LogBatch) -> None:
         for table, error in batch.table_errors.items():
-            self._tracker.decoded.discard(table)
+            self._tracker.definitions.decoded.discard(table)
             failed = self._tables.get(table)
             if failed is not None and failed.is_captured:
-                self._tracker.fail_undecoded(failed, error)
+                self._tracker.undecoded(failed, error)
 
     def _report(self) -> CaptureReport:
         measures = self._periodic.measures

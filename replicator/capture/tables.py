@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.capture.definitions.catalogue import has_learned_ids, same_shape, with_ids
-from replicator.capture.definitions.policies import Altered
 from replicator.capture.definitions.projection import project
 from replicator.journal.writer import JournalWriter
 from replicator.model.alteration import Change
@@ -213,12 +212,6 @@ class TrackedTables:
         record = table_life.respelled(tracked.record, schema)
         if record != tracked.record:
             self.put(record)
-
-    def alter(self, tracked: TrackedTable, altered: Altered, told: DDLEvent | None, number: int | None = None) -> None:
-        """The table has another shape for what is written from here on."""
-        self.event(tracked, altered.event(told), number)
-        self.put(table_life.altered(tracked.record, altered.tracked, altered.ignored))
-        _log.info("table_altered", table=str(tracked.table), incarnation=tracked.record.incarnation)
 
     def note(
         self,

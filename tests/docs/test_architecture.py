@@ -23,7 +23,12 @@ TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 STEP = re.compile(r"^\| (\d+) \| (\d+|loop) \| .* \| `([^`]+)` \| `([^`]+)` \|$", re.MULTILINE)
 WALKS = {
     walk: [Step(int(number), by, file, function) for number, by, file, function in STEP.findall(part)]
-    for walk in ("One update, from PostgreSQL to Delta", "The question", "The chunk's way")
+    for walk in (
+        "One update, from PostgreSQL to Delta",
+        "One ADD COLUMN, from PostgreSQL to Delta",
+        "The question",
+        "The chunk's way",
+    )
     if (part := re.split(r"\n##+ ", TEXT.partition(f" {walk}\n")[2])[0])
 }
 STEPS = [(walk, step) for walk, steps in WALKS.items() for step in steps]

@@ -1,20 +1,14 @@
-"""What the catalogue shows of columns and the log does not: whether they may be NULL, and their defaults."""
+"""Compares what the catalogue shows of columns and the log does not: whether they may be NULL, and their defaults. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
-from replicator.capture.definitions.policies import decide
-from replicator.capture.settings import CaptureSettings
-from replicator.capture.tables import TrackedTable, TrackedTables
-from replicator.model.errors import TableError
-from replicator.model.events import DDLEvent, DDLOperation, no_fill
+from replicator.model.events import DDLEvent
 from replicator.model.identity import ColumnConstraints, TableIdentity
-from replicator.model.schema import Column, TableId, TableSchema
+from replicator.model.schema import Column, TableSchema
 from replicator.plugins.source import TableDescription
-from replicator.state import table_life
 
 _SPELLED_MAX: Final = 200
 """Characters of a default that messages have."""
@@ -32,67 +26,6 @@ class OtherConstraints:
     before: TableSchema
     after: TableSchema
     defaults: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Constraints:
-    """Called by the loop's thread alone.
-
-    Nothing of it changes rows, so no snapshot is needed. What was found is durable with the entry of the history that tells it, so a
-    restart finds it no second time.
-
-    Attributes:
-        to_recreate: As `CatalogTracker`.
-        fail: Ends a table, for a reason.
-        outdate: What was asked of the catalogue about a table before is older than what is known.
-    """
-
-    tables: TrackedTables
-    settings: CaptureSettings
-    to_recreate: Collection[TableId]
-    fail: Callable[[TrackedTable, TableError], None]
-    outdate: Callable[[TableId], None]
-
-    def follow(self, tracked: TrackedTable, found: TableDescription) -> bool:
-        """Follow what the catalogue shows; return whether the table continues. If a policy stops it, it has failed."""
-        record = tracked.record
-        if record.identity is None or not table_life.has_begun(record):
-            return True
-        other = compare_constraints(tracked.schema, record.identity, found)
-        if other is None:
-            return True
-        altered = decide(
-            other.before,
-            other.after,
-            self.settings.ddl(tracked.table),
-            before=other.before,
-            fill=no_fill(),
-            ignored=record.ignored,
-            can_widen=self.settings.widens,
-            is_accepted=self._is_accepted(tracked),
-            other_defaults=other.defaults,
-        )
-        event = DDLEvent(
-            operation=DDLOperation.ALTER_TABLE, table=tracked.table, before=other.before, schema=other.after
-        )
-        reason = altered.error.message if altered.error else None
-        if reason is None and other.defaults:
-            reason = f"The source {', '.join(other.defaults)}."
-        self.tables.note(tracked, event, altered.decision, changes=altered.changes, reason=reason)
-        if altered.error is not None:
-            self.fail(tracked, altered.error)
-            return False
-        if other.before != other.after:
-            self.tables.event(tracked, altered.event(event))
-        self.tables.put(table_life.constrained(record, altered.tracked, found.identity))
-        self.outdate(tracked.table)
-        return True
-
-    def _is_accepted(self, tracked: TrackedTable) -> bool:
-        """Whether no policy stops the table: a snapshot after a failure, and a new incarnation, take it as it is now."""
-        record = tracked.record
-        is_new = record.is_recreated or tracked.table in self.to_recreate
-        return record.is_accepted or table_life.has_failed(record) or is_new
 
 
 def compare_constraints(

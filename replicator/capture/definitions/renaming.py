@@ -1,4 +1,4 @@
-"""What becomes of tables that are renamed in the source.
+"""Judges renamings in the source. Pure: tables and names are read.
 
 A tracked table is the table of its name. If its table gets another name, it goes with it, until another table gets the name. So a table
 that is renamed continues, and a table that was swapped for another one (`RENAME TABLE a TO a_old, a_new TO a`) is the new one: it gets a
@@ -9,29 +9,26 @@ Durable with the commit that holds what was delivered up to the renaming. A cras
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from replicator.capture.definitions.catalogue import renamed, renamed_by_policy
 from replicator.capture.definitions.names import SourceNames
+from replicator.capture.definitions.outcome import Note, Outcome, Outcomes, failed
 from replicator.capture.definitions.seen import Alterations
 from replicator.capture.settings import CaptureSettings
-from replicator.capture.snapshots.driver import SnapshotRunner
-from replicator.capture.tables import TrackedTable, TrackedTables
+from replicator.capture.tables import TrackedTables
 from replicator.config.model import DDLConfig
 from replicator.model.alteration import Change
-from replicator.model.errors import TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId
-from replicator.observability import get_logger
-from replicator.plugins.source import SourceLog, Visibility
+from replicator.plugins.source import Visibility
 from replicator.state import table_life
-from replicator.state.records import Decision, Stage, TableRecord
+from replicator.state.records import Decision, TableRecord
 
 TAKEN: Final = "Another table has its name now."
-_log = get_logger(__name__)
 
 
 class Fate(StrEnum):
@@ -99,165 +96,140 @@ class Selection:
     seen: Visibility | None
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Renaming:
-    """Called by the loop's thread alone.
+    """Judges names of tables: what the log or the catalogue says of them comes in, outcomes go out.
 
     Attributes:
-        decoded: As `CatalogTracker.decoded`: under the names that the tables have in the source.
-        fail: The table stops.
-        suspend: Nothing of the table is written until its new snapshot begins.
-        start: Have snapshots of tables begin.
-        outdate: What the catalogue was asked about the table under another name is of no use.
+        names: Those that tables have in the source.
+        tables: All of them.
+        settings: Of capture.
+        alterations: What the open log has delivered.
     """
 
     names: SourceNames
-    source: SourceLog
     tables: TrackedTables
-    snapshots: SnapshotRunner
     settings: CaptureSettings
     alterations: Alterations
-    decoded: set[TableId]
-    fail: Callable[[TrackedTable, TableError], None]
-    suspend: Callable[[TrackedTable], None]
-    start: Callable[[Sequence[TableId]], None]
-    outdate: Callable[[TableId], None]
 
-    def by_log(self, tracked: TrackedTable, event: DDLEvent, number: int) -> bool:
-        """Act on an event if it is about names; whether it was. Also for a table that is not captured now."""
+    def by_log(self, record: TableRecord, event: DDLEvent, number: int) -> Outcomes | None:
+        """Judge an event of the log, also about a table that is not captured now; None if it is not about names."""
         if event.operation is DDLOperation.RENAME_TABLE:
-            self._renamed(tracked, event, number)
-            return True
-        if event.operation is DDLOperation.CREATE_TABLE and table_life.is_dropped(tracked.record):
-            self.rebind(tracked, event, number)
-            return True
-        return False
+            return self._renamed(record, event, number)
+        if event.operation is DDLOperation.CREATE_TABLE and table_life.is_dropped(record):
+            return self.rebound(record, event, number)
+        return None
 
-    def by_catalogue(self, tracked: TrackedTable, new: TableId) -> bool:
-        """The catalogue shows the table under another name, and the log does not: nothing was written into it since.
+    def by_catalogue(self, record: TableRecord, new: TableId) -> Outcomes:
+        """Judge a table that the catalogue shows under another name, and the log does not: nothing was written into it since."""
+        fate = self._fate(record, new)
+        if fate is not Fate.CONTINUES and table_life.is_dropped(record):
+            return ()
+        event = DDLEvent(operation=DDLOperation.RENAME_TABLE, table=record.table, new_table=new)
+        return self._renamed(record, event, None)
 
-        Returns whether it is followed.
-        """
-        fate = fate_of(tracked.record, new, self.tables, self.settings)
-        if fate is Fate.CONTINUES or not table_life.is_dropped(tracked.record):
-            event = DDLEvent(operation=DDLOperation.RENAME_TABLE, table=tracked.table, new_table=new)
-            self._renamed(tracked, event, None)
-        return fate is Fate.CONTINUES
+    def continues_as(self, record: TableRecord, new: TableId) -> bool:
+        """Return whether the table is followed to this name."""
+        return self._fate(record, new) is Fate.CONTINUES
 
     def unnamed(self) -> Sequence[TableId]:
-        """The tables that do not have their names in the source, as far as is known."""
+        """Return the tables that do not have their names in the source, as far as is known."""
         tracked = self.tables.all(*table_life.REPLICATED)
         return [f.table for f in tracked if self.names.source(f.table) != f.table or table_life.is_dropped(f.record)]
 
-    def take_selected(self, selection: Selection) -> Sequence[TableId]:
-        """Take in which tables of the source the configuration selected, once the log has caught up with the answer.
-
-        Returns:
-            Those that are to be tracked, under the names by which they are.
-        """
-        for table in self.unnamed():
-            tracked = self.tables.get(table)
-            is_taken = table in selection.taken and not self.alterations.hides(table, selection.seen)
-            if tracked is not None and is_taken:
-                # Its name exists, and not for its table: another one has it.
-                self.rebind(tracked, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=table), None)
-        return self.wanted(selection)
+    def taken(self, selection: Selection) -> Outcomes:
+        """Judge tables whose names exist in the source, and not for them: others have the names. The log has caught up with the answer."""
+        return [
+            outcome
+            for table in self.unnamed()
+            if table in selection.taken and not self.alterations.hides(table, selection.seen)
+            if (tracked := self.tables.get(table)) is not None
+            for outcome in self.rebound(
+                tracked.record, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=table), None
+            )
+        ]
 
     def wanted(self, selection: Selection) -> Sequence[TableId]:
-        """Those that are to be tracked, under the names by which they are now."""
+        """Return the tables that are to be tracked, under the names by which they are now."""
         return [table for table in map(self.names.tracked, selection.selected) if table is not None]
 
-    def release(self, tracked: TrackedTable) -> None:
+    def released(self, record: TableRecord) -> Outcome:
         """The table is not in the source any more: a table that gets the name which it had last is a new one."""
-        if self.names.source(tracked.table) != tracked.table:
-            self.decoded.discard(tracked.table)
-        self._name(tracked, tracked.table)
+        return Outcome(
+            is_undecoded=self.names.source(record.table) != record.table, source_name=record.table, is_outdated=True
+        )
 
-    def rebind(self, tracked: TrackedTable, event: DDLEvent, number: int | None) -> None:
+    def rebound(self, record: TableRecord, event: DDLEvent, number: int | None) -> Outcomes:
         """Another table has the name: from here on the tracked one is that."""
-        self.alterations.delivered(tracked.table, event.transaction_id)
-        self.release(tracked)
-        is_waiting = table_life.waits(tracked.record)
-        if is_waiting or (table_life.has_failed(tracked.record) and not table_life.is_dropped(tracked.record)):
-            return
-        self._read_again(tracked, event, number, TAKEN)
+        released = replace(self.released(record), altered_by=event.transaction_id)
+        is_waiting = table_life.waits(record)
+        if is_waiting or (table_life.has_failed(record) and not table_life.is_dropped(record)):
+            return [(record.table, released)]
+        return [(record.table, released), (record.table, _read_again(event, number, TAKEN))]
 
-    def _read_again(self, tracked: TrackedTable, event: DDLEvent, number: int | None, reason: str) -> None:
-        self.tables.note(tracked, event, Decision.SNAPSHOT, changes=[Change.RENAME_TABLE], reason=reason, number=number)
-        self.suspend(tracked)
-        self.start([tracked.table])
+    def _fate(self, record: TableRecord, new: TableId) -> Fate:
+        return fate_of(record, new, self.tables, self.settings)
 
-    def _renamed(self, tracked: TrackedTable, event: DDLEvent, number: int | None) -> None:
-        new = event.new_table
+    def _renamed(self, record: TableRecord, event: DDLEvent, number: int | None) -> Outcomes:
+        table, new = record.table, event.new_table
         if new is None:
-            self.fail(tracked, renamed(tracked.table, None))
-            return
-        fate = fate_of(tracked.record, new, self.tables, self.settings)
-        had_failed = table_life.has_failed(tracked.record)
-        if fate is Fate.CONTINUES:
-            self._make_way(tracked, new)
-        if fate is not Fate.CONTINUES or number is None:
-            self.decoded.discard(tracked.table)
-        selects = fate is Fate.CONTINUES or (fate is Fate.STOPPED and self.settings.selects(new))
-        self._name(tracked, new if selects else tracked.table)
-        if not had_failed:
-            self._act_on(fate, tracked, event, new, number)
-        elif fate is Fate.CONTINUES and table_life.is_dropped(tracked.record):
+            return [(table, failed(renamed(table, None)))]
+        fate = self._fate(record, new)
+        follows = fate is Fate.CONTINUES
+        selects = follows or (fate is Fate.STOPPED and self.settings.selects(new))
+        named = Outcome(
+            is_undecoded=not follows or number is None, source_name=new if selects else table, is_outdated=True
+        )
+        found = [*(self._make_way(record, new) if follows else ()), (table, named)]
+        if not table_life.has_failed(record):
+            return [*found, *self._judged(fate, record, event, new, number)]
+        if follows and table_life.is_dropped(record):
             # The catalogue had shown that it does not have the name before; the log tells which one it has.
-            self._read_again(tracked, event, number, "It exists again, under this name.")
+            found.append((table, _read_again(event, number, "It exists again, under this name.")))
+        return found
 
-    def _act_on(self, fate: Fate, tracked: TrackedTable, event: DDLEvent, new: TableId, number: int | None) -> None:
-        decision, cause = _DECISIONS[fate], self._cause(tracked, new, fate)
-        self.tables.note(tracked, event, decision, changes=[Change.RENAME_TABLE], reason=cause, number=number)
+    def _judged(self, fate: Fate, record: TableRecord, event: DDLEvent, new: TableId, number: int | None) -> Outcomes:
+        table, cause = record.table, self._cause(record.table, new, fate)
+        note = Note(event=event, decision=_DECISIONS[fate], changes=(Change.RENAME_TABLE,), reason=cause, number=number)
         match fate:
             case Fate.CONTINUES:
-                if tracked.is_captured:
-                    self.snapshots.suspicious.add(tracked.table)
+                outcome = Outcome(notes=(note,), is_suspicious=table_life.is_captured(record))
             case Fate.STOPPED:
-                self.fail(tracked, renamed_by_policy(tracked.table, new))
-            case Fate.LOST | Fate.TAKEN:
-                self.fail(tracked, renamed(tracked.table, new, cause))
-                # Another table may have taken its name already.
-                self.start([tracked.table])
+                outcome = failed(renamed_by_policy(table, new), note)
+            case _:
+                # LOST or TAKEN. Another table may have taken its name already.
+                outcome = replace(failed(renamed(table, new, cause), note), needs_snapshot=True)
         taken = self.tables.get(new) if fate is Fate.TAKEN else None
-        if taken is not None:
-            self.rebind(taken, event, number)
+        return [(table, outcome), *(self.rebound(taken.record, event, number) if taken is not None else ())]
 
-    def _cause(self, tracked: TrackedTable, new: TableId, fate: Fate) -> str | None:
-        """Why the table is not followed; None if it is, or stops."""
+    def _cause(self, table: TableId, new: TableId, fate: Fate) -> str | None:
+        """Return why the table is not followed; None if it is, or stops."""
         if fate is Fate.TAKEN:
             return "Another replicated table has that name."
         if fate is not Fate.LOST:
             return None
-        table, settings = tracked.table, self.settings
+        settings = self.settings
         return why_lost(
             settings.ddl(table), selects=settings.selects(new), follows_name=settings.rename_starts_new_table(table)
         )
 
-    def _make_way(self, tracked: TrackedTable, new: TableId) -> None:
+    def _make_way(self, record: TableRecord, new: TableId) -> Outcomes:
         """No two tracked tables are the same one of the source."""
+        found: list[tuple[TableId, Outcome]] = []
         other = self.tables.get(new)
-        if other is not None and other is not tracked and table_life.is_replicated(other.record):
-            self.tables.put(table_life.removed(other.record))
+        if other is not None and other.table != record.table and table_life.is_replicated(other.record):
+            found.append((new, Outcome(record=table_life.removed(other.record))))
         before = self.names.tracked(new)
-        stale = None if before in (None, new, tracked.table) else self.tables.get(before)
+        stale = None if before in (None, new, record.table) else self.tables.get(before)
         if stale is not None:
-            self.decoded.discard(stale.table)
-            self._name(stale, stale.table)
-            if stale.is_captured:
-                self.suspend(stale)
-                self.start([stale.table])
+            freed = Outcome(is_undecoded=True, source_name=stale.table, is_outdated=True)
+            found.append((stale.table, replace(freed, needs_snapshot=stale.is_captured)))
+        return found
 
-    def _name(self, tracked: TrackedTable, source: TableId) -> None:
-        """The table has this name in the source from here on."""
-        self.outdate(tracked.table)
-        if self.names.source(tracked.table) == source:
-            return
-        self.tables.put(table_life.renamed(tracked.record, source))
-        self.names.put(tracked.table, source)
-        if tracked.record.identity is not None and tracked.record.stage is not Stage.FAILED:
-            self.source.accept({tracked.table: tracked.record.identity})
-        _log.info("table_renamed", table=str(tracked.table), source_table=str(source))
+
+def _read_again(event: DDLEvent, number: int | None, reason: str) -> Outcome:
+    note = Note(event=event, decision=Decision.SNAPSHOT, changes=(Change.RENAME_TABLE,), reason=reason, number=number)
+    return Outcome(notes=(note,), needs_snapshot=True)
 
 
 _DECISIONS = {

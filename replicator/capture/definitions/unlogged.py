@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from replicator.capture.definitions.altering import unknown
+from replicator.capture.definitions.outcome import Outcome, Outcomes, failed
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.model.errors import TableError
 from replicator.model.schema import TableId
 from replicator.state import table_life
-from replicator.state.records import Stage
+from replicator.state.records import Stage, TableRecord
 
 
 @dataclass(slots=True)
 class Unlogged:
-    """Called by the loop's thread alone.
+    """Judges such changes. Called by the loop's thread alone.
 
     One snapshot makes up for all such changes up to its beginning. Those that come while it runs do not disturb it: it is repeated when it
     is complete.
@@ -23,39 +25,31 @@ class Unlogged:
     Attributes:
         settings: Of capture.
         tables: All of them.
-        suspend: Nothing of the table is written until its new snapshot begins.
-        start: Have snapshots of tables begin.
-        fail: A table fails.
     """
 
     settings: CaptureSettings
     tables: TrackedTables
-    suspend: Callable[[TrackedTable], None]
-    start: Callable[[Sequence[TableId]], None]
-    fail: Callable[[TrackedTable, TableError], None]
     _changed_at: dict[TableId, int] = field(default_factory=dict)
     """Of tables whose snapshot waits to begin: the number of the last such change."""
 
-    def note(self, table: TableId, number: int, error: TableError | None = None) -> None:
-        """The log says that rows of the table may have changed. `error` as `LogBatch.unlogged_errors`."""
+    def judge(self, table: TableId, number: int, error: TableError | None = None) -> Outcome:
+        """Judge that rows of the table may have changed, by the log. `error` as `LogBatch.unlogged_errors`."""
         tracked = self.tables.get(table)
         if tracked is None:
-            return
+            return Outcome()
         if error is not None and self.settings.unexplained_change == "stop":
-            if tracked.is_captured:
-                self.fail(tracked, error)
-            return
+            return undecoded(tracked.record, error) if tracked.is_captured else Outcome()
         match tracked.record.stage:
             case Stage.STREAMING | Stage.COMPARING:
                 self._changed_at[table] = number
-                self.suspend(tracked)
-                self.start([table])
+                return Outcome(needs_snapshot=True)
             case Stage.PENDING:
                 self._changed_at[table] = number
             case Stage.SNAPSHOT:
                 self._outdate(tracked)
             case _:
                 pass  # Before its changes are written again, a snapshot begins.
+        return Outcome()
 
     def begun(self, tracked: TrackedTable, seen_below: int) -> None:
         """A snapshot has begun whose reads see every transaction below this number."""
@@ -64,14 +58,16 @@ class Unlogged:
             # Its transaction may be one that the reads do not see.
             self._outdate(tracked)
 
-    def repeat(self, tables: Sequence[TableId]) -> None:
-        """Repeat the snapshots that were outdated before they were complete."""
+    def repeated(self, tables: Sequence[TableId]) -> Outcomes:
+        """Judge snapshots that are complete: those that were outdated before are repeated."""
         again = [f for f in map(self.tables.get, tables) if f is not None and table_life.is_outdated(f.record)]
-        for tracked in again:
-            self.suspend(tracked)
-        if again:
-            self.start([f.table for f in again])
+        return [(f.table, Outcome(needs_snapshot=True)) for f in again]
 
     def _outdate(self, tracked: TrackedTable) -> None:
         """The snapshot that runs must be repeated."""
         self.tables.put_progress(tracked, replace(self.tables.progress(tracked), is_outdated=True))
+
+
+def undecoded(record: TableRecord, error: TableError) -> Outcome:
+    """Stop a table whose changes the log does not hand out any more."""
+    return unknown(record, error) if error.code in table_life.ACCEPTABLE else failed(error)
