@@ -54,7 +54,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 
     A commit is taken for visible two seconds after it was captured, in place of a minute: on a busy machine it takes some of them.
     """
-    for module in ("visibility", "datacapture"):
+    for module in ("cdc.visibility", "cdc.capture"):
         monkeypatch.setattr(f"replicator_source_sqlserver.{module}.UNSETTLED_S", 2.0)
     made: list[Captured] = []
 

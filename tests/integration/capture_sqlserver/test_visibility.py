@@ -46,7 +46,7 @@ def test_a_commit_that_is_captured_before_a_chunk_can_see_it_survives(
     database.execute("DELETE FROM t", "INSERT INTO t VALUES " + ", ".join(f"({i}, 0)" for i in range(1, 41)))
     captured = make(database, "t", chunk_isolation=isolation)
     # Longer than a test lets a commit wait.
-    for module in ("visibility", "datacapture"):
+    for module in ("cdc.visibility", "cdc.capture"):
         monkeypatch.setattr(f"replicator_source_sqlserver.{module}.UNSETTLED_S", 6.0)
     if not has_rule:
         captured.make_window = PublishedWindow
