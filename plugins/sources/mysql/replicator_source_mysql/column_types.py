@@ -47,7 +47,7 @@ METADATA_SIZES: Final = {
     **dict.fromkeys((FLOAT, DOUBLE, TIMESTAMP2, DATETIME2, TIME2, BLOB_COMPRESSED, VECTOR, JSON, BLOB, GEOMETRY), 1),
     **dict.fromkeys((VARCHAR, VARCHAR_COMPRESSED, BIT, NEWDECIMAL, ENUM, SET, VAR_STRING, STRING), 2),
 }
-"""Bytes of metadata per type code; a code that is not here is not known."""
+"""Bytes of metadata per type code; a code that is missing here is unknown."""
 
 BIG_ENDIAN_METADATA: Final = frozenset({NEWDECIMAL, ENUM, SET, VAR_STRING, STRING})
 

@@ -56,7 +56,7 @@ IGNORED: Final = frozenset(
      Kind.BEGIN_LOAD_QUERY, Kind.IGNORABLE, Kind.ROWS_QUERY, Kind.PREVIOUS_GTIDS, Kind.TRANSACTION_CONTEXT,
      Kind.VIEW_CHANGE, Kind.ANNOTATE_ROWS, Kind.BINLOG_CHECKPOINT, Kind.GTID_LIST, Kind.START_ENCRYPTION}
 )  # fmt: skip
-"""Known, and without meaning for us. Whatever is neither here nor handled stops the reader."""
+"""Types that are known, and without meaning for us. One that is neither here nor handled stops the reader."""
 
 FLAG_ARTIFICIAL: Final = 0x20
 FLAG_IGNORABLE: Final = 0x80
@@ -93,7 +93,7 @@ class Begin:
 
     Attributes:
         gtid: Its name; empty where the server gives none.
-        committed_us: When it was committed here, in µs since 1970; None where the event does not say.
+        committed_us: Time of the commit on this server, in µs since 1970; None where the event does not say.
         is_standalone: MariaDB: the group is one statement. None: the event does not say.
         is_prepared_xa: MariaDB: the group ends with the PREPARE of an XA transaction.
         is_alter_phase: MariaDB: the group has the beginning or the end of an ALTER that is logged in two phases.
@@ -198,7 +198,7 @@ class Query:
 
     Attributes:
         database: The session's own; empty if it has chosen none.
-        text: Decoded; what is no text in the client's character set is U+FFFD.
+        text: Decoded; bytes that are no text in the client's character set are U+FFFD.
         sql_mode: None where the event does not say.
         charset: The client's character set.
         is_of_session: It used a temporary table, or something else that only its session has.
@@ -284,7 +284,7 @@ def heartbeat_v2(body: memoryview) -> tuple[str, int]:
 
 
 def xa_prepare(body: memoryview) -> tuple[bool, str]:
-    """Whether it is a commit in one phase, and the transaction's name, as `xid_text` writes it."""
+    """Return whether it is a commit in one phase, and the transaction's name, as `xid_text` writes it."""
     _need(body, 13, "XA_PREPARE")
     one_phase, format_id, gtrid_size, bqual_size = struct.unpack_from("<BIII", body)
     _need(body, 13 + gtrid_size + bqual_size, "XA_PREPARE")

@@ -99,7 +99,7 @@ class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal, SupportsSourceVer
 
     @override
     def identity(self) -> Mapping[str, str]:
-        """What stays when another server of the same lineage takes over; whether it is one, GTIDs tell at every start."""
+        """Facts that stay when another server of the same lineage takes over; GTIDs prove the lineage at every start."""
         facts = self._facts()
         return {"flavor": facts.flavor.name, "lower_case_table_names": str(facts.lower_case_table_names)}
 
@@ -301,7 +301,7 @@ class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal, SupportsSourceVer
             return discovery.read_tables(connection, tables)
 
     def _cascades(self, facts: ServerFacts, schemas: Mapping[TableId, TableSchema]) -> Cascades | None:
-        """What watches for cascades, if any is wanted: foreign keys are read before the log is."""
+        """An object that watches for cascades, if wanted: foreign keys are read before the log is."""
         if self.config.foreign_keys != "resnapshot" or facts.logs_cascades:
             return None
         cascades = Cascades(

@@ -283,7 +283,7 @@ def test_transactions_that_are_prepared_before_the_first_start_are_named_with_wh
             cursor.execute(text)
     (problem,) = found()
     assert problem.severity is Severity.WARNING
-    assert "an XA transaction is prepared: X'6561726c792260',X'6227',7." in problem.message
+    assert "An XA transaction is prepared: X'6561726c792260',X'6227',7." in problem.message
     assert problem.action is not None
     statements = problem.action.removeprefix("Before the first start: ").split(" or ")
     assert statements == ["XA COMMIT X'6561726c792260',X'6227',7;", "XA ROLLBACK X'6561726c792260',X'6227',7;"]

@@ -126,7 +126,7 @@ def test_a_json_value_that_the_server_cannot_spell_fails_its_table(
         with pytest.raises(TableError) as caught:
             source.read_chunk(chunk_request(schema_of(source, table)))
     assert (caught.value.code, caught.value.table) == ("max_allowed_packet", str(table))
-    assert "column j" in caught.value.message
+    assert "Column j" in caught.value.message
     assert "max_allowed_packet is 1048576 bytes" in caught.value.message
 
 

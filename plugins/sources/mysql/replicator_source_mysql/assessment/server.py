@@ -36,13 +36,13 @@ _TRUSTED: Final = frozenset({"binlog_format", "binlog_row_image", "binlog_order_
 
 
 def assess_server(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
-    """Everything about the server that would keep its changes from being replicated right."""
+    """Problems of the server that would keep its changes from being replicated correctly."""
     if facts.is_too_old:
         oldest = ".".join(map(str, facts.flavor.oldest))
         return [
             Problem(
                 code="server_too_old",
-                message=f"the server is {facts.name}; {oldest} or later is needed",
+                message=f"The server is {facts.name}; {oldest} or later is needed.",
                 location="source.host",
                 action="Upgrade the server.",
             )
@@ -67,7 +67,7 @@ def _log(facts: ServerFacts) -> list[Problem]:
             Problem(
                 code="server_setting",
                 message=f"gtid_mode is {facts.gtid_mode}: the log has transactions with and without GTIDs, so a GTID set does not "
-                "describe what was read. ON is needed, or OFF",
+                "describe what was read. ON is needed, or OFF.",
                 location="gtid_mode",
                 action="Finish the change: SET PERSIST gtid_mode = ON; -- or one step back at a time, to OFF",
                 sql=(
@@ -80,7 +80,7 @@ def _log(facts: ServerFacts) -> list[Problem]:
         Problem(
             code="log_filter",
             message=f"{name} is set ({', '.join(names)}): statements such as TRUNCATE and ALTER TABLE are filtered by the default "
-            "database of their session, whatever table they name",
+            "database of their session, whatever table they name.",
             location=name,
             action="Remove it from the configuration and restart the server.",
             severity=Severity.WARNING,
@@ -100,14 +100,14 @@ def _steps_to_gtids(mode: str) -> Sequence[str]:
 
 
 def _without_gtids(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
-    """What files and bytes instead of GTIDs need: a watermark that can be written, and commits in the order of the log."""
+    """Problems with files and bytes instead of GTIDs: they need a watermark that can be written, and commits in the order of the log."""
     if not facts.is_by_file:
         return []
     problems = [
         Problem(
             code="no_gtids",
             message="gtid_mode is OFF. Log positions are valid on this server only, so failover to another server is not "
-            f"possible. For each chunk, a row is inserted into {config.watermark} and deleted again",
+            f"possible. For each chunk, a row is inserted into {config.watermark} and deleted again.",
             location="gtid_mode",
             action="Better: SET PERSIST enforce_gtid_consistency = ON; SET PERSIST gtid_mode = OFF_PERMISSIVE; then"
             " ON_PERMISSIVE; then ON;",
@@ -128,7 +128,7 @@ def _without_gtids(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
         problems.append(
             Problem(
                 code="server_setting",
-                message="read_only is ON, but without GTIDs Replicator must write watermarks",
+                message="read_only is ON, but without GTIDs Replicator must write watermarks.",
                 location="read_only",
                 action="Name the primary server as host, or switch GTIDs on.",
             )
@@ -138,7 +138,7 @@ def _without_gtids(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
         problems.append(
             Problem(
                 code="left_out_of_log",
-                message=f"{name} keeps watermarks out of the log",
+                message=f"{name} keeps watermarks out of the log.",
                 location="source.watermark_table",
                 action="Remove the filter, or name a table of another database.",
             )
@@ -181,7 +181,7 @@ def _durability(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
         Problem(
             code="log_may_be_lost",
             message=f"{name} is {facts.variables[name]}: after a crash of its operating system the server may have lost "
-            "transactions that were already replicated, and reuse their GTIDs",
+            "transactions that were already replicated, and reuse their GTIDs.",
             location=name,
             action=f"SET GLOBAL {name} = 1; -- and in the server's option file; or set source.accept_log_loss: true",
             sql=(f"SET GLOBAL {name} = 1; -- and in the server's option file",),
@@ -199,7 +199,7 @@ def _role(facts: ServerFacts) -> list[Problem]:
         problems.append(
             Problem(
                 code="replica_does_not_log",
-                message=f"{updates} is OFF: the server does not log what it replicates from another one",
+                message=f"{updates} is OFF: the server does not log what it replicates from another one.",
                 location=updates,
                 action=f"Add `{updates}` to its configuration and restart it, or name the primary server as host.",
                 severity=Severity.BLOCKING if facts.is_replica is not False else Severity.NOTICE,
@@ -209,7 +209,7 @@ def _role(facts: ServerFacts) -> list[Problem]:
         problems.append(
             Problem(
                 code="aurora_reader",
-                message="the server is a reader of Aurora, which has no log of its own",
+                message="The server is a reader of Aurora, which has no log of its own.",
                 location="source.host",
                 action="Name the cluster's writer endpoint.",
             )
@@ -225,7 +225,7 @@ def _role(facts: ServerFacts) -> list[Problem]:
                 code="max_allowed_packet",
                 message=(
                     f"max_allowed_packet is {facts.variables['max_allowed_packet']}: a JSON value whose text is longer cannot be read"
-                    " by a snapshot, and fails its table"
+                    " by a snapshot, and fails its table."
                 ),
                 location="max_allowed_packet",
                 sql=(f"SET GLOBAL max_allowed_packet = {_PACKET_MIN}; -- and in the server's option file",),
@@ -236,7 +236,7 @@ def _role(facts: ServerFacts) -> list[Problem]:
 
 
 def has_privilege(facts: ServerFacts, *options: str) -> bool:
-    """Whether our account has one of these privileges on all databases."""
+    """Return whether our account has one of these privileges on all databases."""
     granted = global_privileges(facts.grants)
     return "ALL PRIVILEGES" in granted or not granted.isdisjoint(options)
 
@@ -247,7 +247,7 @@ def _privileges(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
     problems = [
         Problem(
             code="privilege_missing",
-            message=f"the account {config.user} lacks {options[0]}",
+            message=f"The account {config.user} lacks {options[0]}.",
             location="source.user",
             sql=(f"GRANT {options[0]} ON *.* TO {account_of(facts, config)};",),
         )
@@ -259,7 +259,7 @@ def _privileges(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
         problems.append(
             Problem(
                 code="privilege_excess",
-                message=f"the account {config.user} has more privileges than needed on every database: {', '.join(excess)}",
+                message=f"The account {config.user} has more privileges than needed on every database: {', '.join(excess)}.",
                 location="source.user",
                 action="Use a separate account for Replicator.",
                 severity=Severity.WARNING,
@@ -274,7 +274,7 @@ _COLUMNS: Final = re.compile(rf" \({_NAME}(?:, {_NAME})*\)")
 
 
 def granted_by_column(facts: ServerFacts, table: TableId) -> bool:
-    """Whether our account may SELECT columns of this table, one by one, and no grant is of the whole table."""
+    """Return whether our account may SELECT columns of this table, one by one, and no grant is of the whole table."""
     is_by_column = False
     for grant in facts.grants:
         match = _GRANT.match(grant)
@@ -309,7 +309,7 @@ def account_of(facts: ServerFacts, config: MysqlConfig) -> str:
 
 
 def prepared_before_start(xids: Collection[str]) -> list[Problem]:
-    """What it costs to commit XA transactions that are prepared already."""
+    """Warn of the cost of committing XA transactions that are prepared already."""
     if not xids:
         return []
     names = sorted(xids)
@@ -318,9 +318,9 @@ def prepared_before_start(xids: Collection[str]) -> list[Problem]:
     return [
         Problem(
             code="prepared_before_start",
-            message=f"{'an XA transaction is' if is_one else f'{len(names)} XA transactions are'} prepared: {'; '.join(shown)}. When"
+            message=f"{'An XA transaction is' if is_one else f'{len(names)} XA transactions are'} prepared: {'; '.join(shown)}. When"
             " one is committed that was prepared before the log was first read, its changes are unknown, and every table gets a new"
-            " snapshot",
+            " snapshot.",
             location="XA RECOVER",
             action=f"Before the first start: XA COMMIT {names[0]}; or XA ROLLBACK {names[0]};{'' if is_one else ' -- and so on'}",
             severity=Severity.WARNING,
@@ -336,7 +336,7 @@ def _retention(facts: ServerFacts) -> list[Problem]:
     return [
         Problem(
             code="log_retention",
-            message=f"the server keeps its log for {seconds / _DAY_S:.1f} days; after a longer pause the position is lost",
+            message=f"The server keeps its log for {seconds / _DAY_S:.1f} days; after a longer pause the position is lost.",
             location="binlog_expire_logs_seconds",
             action="If a pause may be longer, raise binlog_expire_logs_seconds."
             if seconds >= _WEEK_S
@@ -348,14 +348,14 @@ def _retention(facts: ServerFacts) -> list[Problem]:
 
 
 def _retention_statements(facts: ServerFacts) -> tuple[str, ...]:
-    """None where the server counts days instead of seconds: it refuses both."""
+    """Statements that lengthen the retention; empty where the server counts days instead of seconds: it refuses both."""
     if not float(facts.variables.get("binlog_expire_logs_seconds") or 0):
         return ()
     return (f"SET GLOBAL binlog_expire_logs_seconds = {_WEEK_S}; -- and in the server's option file",)
 
 
 def retention(facts: ServerFacts) -> timedelta | None:
-    """How long the server keeps its log; None where it purges nothing by its age, or also by its size."""
+    """Time for which the server keeps its log; None where it purges nothing by its age, or also by its size."""
     is_by_size = int(facts.variables.get("max_binlog_total_size") or 0) > 0
     if is_by_size or facts.variables.get("binlog_expire_logs_auto_purge", "ON").upper() == "OFF":
         return None
@@ -368,7 +368,7 @@ def retention(facts: ServerFacts) -> timedelta | None:
 def _setting(name: str, found: str, wanted: str, action: str | None = None, *, sql: str | None = None) -> Problem:
     return Problem(
         code="server_setting",
-        message=f"{name} is {found}; {wanted} is needed",
+        message=f"{name} is {found}; {wanted} is needed.",
         location=name,
         action=action,
         sql=() if sql is None else (sql,),

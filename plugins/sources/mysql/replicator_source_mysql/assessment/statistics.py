@@ -1,4 +1,4 @@
-"""What the server's statistics say of tables and of the log, for `replicator plan`. Only read."""
+"""Statistics of the server about tables and the log, for `replicator plan`. Only read."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _estimate(value: int | None, column: str) -> Figure:
 
 
 def _changes(connection: Connection, tables: Sequence[TableId]) -> Callable[[Row], Figure]:
-    """What counts the changes of a table, whose name is the beginning of a row."""
+    """Return a function that counts the changes of the table whose name begins a row."""
     names = "'performance_schema', 'userstat'"
     rows = rows_of(connection, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({names})")
     is_on = {name.lower() for name, value in rows if value.upper() in {"ON", "1"}}

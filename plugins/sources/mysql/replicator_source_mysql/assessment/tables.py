@@ -45,7 +45,7 @@ def hidden_table(table: TableId, account: str) -> Problem:
 
 
 def hidden_error(table: TableId) -> AccessDeniedError:
-    """The same while it is replicated."""
+    """The error for the same, of a table that is being replicated."""
     return AccessDeniedError(
         f"{_HIDDEN}.",
         code="select_missing",
@@ -55,7 +55,7 @@ def hidden_error(table: TableId) -> AccessDeniedError:
 
 
 def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
-    """Everything about the table that would keep it from being replicated right."""
+    """Problems of the table that would keep it from being replicated correctly."""
     problems: list[Problem] = []
     named, name = str(table.table), quoted_table(table.table)
     if table.is_system_versioned:

@@ -1,8 +1,8 @@
-"""From raw bodies of binlog events to Arrow columns: table maps, row images, compressed transactions. No I/O, no connection.
+"""Raw bodies of binlog events to Arrow columns: table maps, row images, compressed transactions. No I/O, no connection.
 
 All rows of a table in a pull are decoded at once, column by column, with numpy and Arrow (`images` says how). There is no compiled
-variant: in `python -m benchmarks mysql_decode` this one is 49 to 80 times as fast as `mysql-replication`, and what then bounds the
-way from the log to a sealed file is not here.
+variant: in `python -m benchmarks mysql_decode` this one is 49 to 80 times as fast as `mysql-replication`, and the
+bottleneck between the log and a sealed file is then elsewhere.
 """
 
 from replicator_source_mysql.binlog.compressed import InnerEvent, transaction_payload, uncompressed_body

@@ -1,4 +1,4 @@
-"""How a column of a row image becomes an Arrow array: its width in the image, and the decoder of its values."""
+"""Columns of row images to Arrow arrays: a column's width in the image, and the decoder of its values."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _COMPRESSED: Final = frozenset({t.BLOB_COMPRESSED, t.VARCHAR_COMPRESSED})
 
 
 def width(column: MapColumn, *, is_read: bool) -> Width:
-    """How long the column's values are.
+    """The width of the column's values.
 
     Args:
         column: The column.
@@ -81,7 +81,7 @@ def width(column: MapColumn, *, is_read: bool) -> Width:
 
 
 def column_decoder(column: MapColumn, spec: ColumnSpec, *, is_key: bool = False) -> ColumnDecoder:
-    """The decoder of a column whose spec is `spec` (`types.logged_spec`); of a key it does not hold what it would not tell apart."""
+    """The decoder of a column whose spec is `spec` (`types.logged_spec`); of a key it does not hold values that it would not tell apart."""
     if (make_number := _NUMBERS.get(spec.kind)) is not None:
         return _fixed(make_number(column, spec), spec.arrow)
     if spec.kind is Kind.TIME:

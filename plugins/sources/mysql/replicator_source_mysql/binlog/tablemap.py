@@ -1,4 +1,4 @@
-"""TABLE_MAP events: what the log itself says about a table's columns."""
+"""TABLE_MAP events: the log's own description of a table's columns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LENGTH_BITS: Final = 0x30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapColumn:
-    """One column as a TABLE_MAP describes it; what only `binlog_row_metadata=FULL` tells is None without it.
+    """One column as a TABLE_MAP describes it; facts that only `binlog_row_metadata=FULL` tells are None without it.
 
     Attributes:
         position: From 0, as in the row image.
@@ -40,9 +40,9 @@ class MapColumn:
             bytes of CHAR and VARCHAR. -1: not known, because a type before it is not known.
         is_nullable: The log's NULL bitmap allows NULL.
         name: FULL only.
-        is_unsigned: Of numeric columns; None for others, and where the log does not say.
+        is_unsigned: A numeric column is unsigned; None for others, and where the log does not say.
         collation: Collation number of a column with text, binary strings included (63); None for others; FULL only for ENUM and SET.
-        labels: Of ENUM and SET, as raw bytes in the column's character set; FULL only.
+        labels: Labels of ENUM and SET, as raw bytes in the column's character set; FULL only.
     """
 
     position: int
@@ -96,7 +96,7 @@ class TableMaps:
 
 
 def named_table(body: bytes | memoryview) -> tuple[str, str]:
-    """Database and name of the table, of a body that may be unreadable behind them; CorruptStreamError if they are."""
+    """Database and name of the table, of a body that may be unreadable after them; CorruptStreamError if they are."""
     reader = Reader(body, "A TABLE_MAP event")
     reader.take(_TABLE_ID_SIZE + 2)
     return _name(reader), _name(reader)
@@ -105,7 +105,7 @@ def named_table(body: bytes | memoryview) -> tuple[str, str]:
 def parse_table_map(body: bytes | memoryview, flavor: Flavor) -> TableMap:
     """Parse a TABLE_MAP event's body.
 
-    A type code that nobody knows is kept: `logged_spec` refuses it for its table alone.
+    An unknown type code is kept: `logged_spec` refuses it for its table alone.
 
     Raises:
         CorruptStreamError: `corrupt_binlog_event`: the body is not a TABLE_MAP.

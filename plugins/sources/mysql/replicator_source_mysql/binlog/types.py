@@ -48,7 +48,7 @@ Unrepresentable = Literal["fail", "null"]
 
 
 class Kind(StrEnum):
-    """What a value is, whatever its width."""
+    """The kind of a value, independent of its width."""
 
     INTEGER = "integer"
     DECIMAL = "decimal"
@@ -74,14 +74,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSpec:
-    """What of a column's type matters for its values.
+    """The parts of a column's type that matter for its values.
 
     Attributes:
         width: Bytes of an integer, bits of BIT, bytes of BINARY (`is_fixed`); else 0.
-        precision: Of DECIMAL.
-        scale: Of DECIMAL; digits of the fraction of TIME, DATETIME and TIMESTAMP.
+        precision: Precision of DECIMAL.
+        scale: Scale of DECIMAL; digits of the fraction of TIME, DATETIME and TIMESTAMP.
         charset: The server's name of the character set of TEXT, ENUM and SET.
-        labels: Of ENUM and SET.
+        labels: Labels of ENUM and SET.
     """
 
     kind: Kind
@@ -162,7 +162,7 @@ def declared_spec(column_type: str, charset: str | None, flavor: Flavor) -> Colu
     Args:
         column_type: `information_schema.columns.column_type`: `int(10) unsigned`, `enum('a','b')`, `varchar(20)`.
         charset: `character_set_name` of the same row.
-        flavor: Whose catalogue.
+        flavor: The server's flavor.
 
     Returns:
         None if the type is not known: discovery then refuses the table with `UnsupportedTypeError`.
@@ -224,7 +224,7 @@ _ONLY_DECLARED: Final = {Kind.UUID: 16, Kind.INET6: 16, Kind.INET4: 4, Kind.VECT
 
 
 def logged_spec(column: MapColumn, declared: ColumnSpec | None, flavor: Flavor) -> ColumnSpec:
-    """The spec of a column from the log, with what the log does not tell from the schema history: UUID, INET6 and INET4.
+    """The spec of a column from the log; from the schema history where the log does not tell: UUID, INET6 and INET4.
 
     Raises:
         UnsupportedTypeError: `unsupported_type`: no such type is known, or its form cannot be told. Holds no table: the caller knows it.
@@ -310,7 +310,7 @@ def _name(column: MapColumn) -> str:
 
 
 def ambiguous_key(column: str, count: int, total: int, *, table: str | None = None) -> UnsupportedTypeError:
-    """Values of a key column become texts that other values have as well."""
+    """The error for values of a key column that become texts that other values have as well."""
     return UnsupportedTypeError(
         f"Column {column}: {count} of {total} values of the key have bytes that their character set does not define, or the same "
         "text as another value. Two keys would become one.",

@@ -55,7 +55,7 @@ ORDER BY 1, 2, 3
 
 
 def list_tables(connection: Connection, *, watermark: TableId) -> list[TableSummary]:
-    """Every table of a user's database, and why it is left out if it is; `watermark` is `source.watermark_table`."""
+    """List every table of a user's database, with the reason if it is left out; `watermark` is `source.watermark_table`."""
     rows = rows_of(connection, _LIST)
     names: dict[str, set[str]] = defaultdict(set)
     for schema, name, _ in rows:
@@ -82,11 +82,11 @@ def _summary(table: TableId, kind: str, names: frozenset[str], watermark: TableI
 def read_tables(
     connection: Connection, tables: Collection[TableId], *, may_see_storage: bool = True
 ) -> dict[TableId, CatalogTable]:
-    """What the catalogue says of these tables; one that does not exist, or is no table, is missing from the answer.
+    """Read these tables from the catalogue; one that does not exist, or is no table, is missing from the answer.
 
     Args:
-        connection: Of an account that may see them.
-        tables: To be looked up.
+        connection: Connection of an account that may see them.
+        tables: Names to look up.
         may_see_storage: The account has PROCESS; without it `CatalogTable.storage` stays empty.
     """
     found: dict[TableId, CatalogTable] = {}
@@ -221,7 +221,7 @@ def _query(connection: Connection, query: str, tables: Sequence[TableId]) -> lis
 def _storage(connection: Connection, tables: Sequence[TableId]) -> dict[TableId, Storage]:
     """InnoDB's number of each table, or of each of its partitions; nothing for a table of another engine.
 
-    With `+n` behind it: columns were added or dropped n times since without a rebuild, which leaves the number as it is.
+    A `+n` after it: columns were added or dropped n times since without a rebuild, which leaves the number as it is.
     """
     if not tables:
         return {}
@@ -263,7 +263,7 @@ def _without_partition(name: str) -> str:
 def name_pattern(table: TableId) -> str:
     """A regular expression for the name that InnoDB gives a table.
 
-    It is that of a file: what is no letter, digit or underscore of ASCII becomes `@` and four hexadecimal digits, or `@`
+    It is that of a file: a character that is no letter, digit or underscore of ASCII becomes `@` and four hexadecimal digits, or `@`
     and two characters for some letters, whose table is the server's own. For those the pattern may match a neighbour too:
     then a change of either is taken for one of this table.
     """

@@ -1,4 +1,4 @@
-"""What the server's catalogue says of tables: the facts, and what we conclude from them. The queries are in `discovery`."""
+"""Tables in the server's catalogue: facts, and conclusions from them. The queries are in `discovery`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CatalogColumn:
 
     Attributes:
         spec: None where the type is not known.
-        expression: Of a VIRTUAL column, as the server writes it; None for others.
+        expression: Expression of a VIRTUAL column, as the server writes it; None for others.
         is_readable: Our account may SELECT it.
     """
 
@@ -40,7 +40,7 @@ class CatalogColumn:
 
     @property
     def is_virtual(self) -> bool:
-        """Whether its values are computed when they are read."""
+        """Return whether its values are computed when they are read."""
         return self.expression is not None
 
 
@@ -70,8 +70,8 @@ class CatalogTable:
         kind: `table_type` of the catalogue.
         storage: InnoDB's numbers of the table or of its partitions, which a TRUNCATE or a rebuild changes; on MySQL with how
             often columns were added or dropped without a rebuild.
-        unique_keys: In the order of the server, where it matters.
-        created: When it was made or altered, as text; a TRUNCATE leaves it (seen on MySQL 9.7 and MariaDB 10.11).
+        unique_keys: Unique keys, in the order of the server where it matters.
+        created: Time at which it was made or altered, as text; a TRUNCATE leaves it (seen on MySQL 9.7 and MariaDB 10.11).
             None if the server does not say.
     """
 
@@ -88,7 +88,7 @@ class CatalogTable:
 
     @property
     def is_system_versioned(self) -> bool:
-        """Whether it keeps its history (MariaDB)."""
+        """Return whether it keeps its history (MariaDB)."""
         return self.kind == "SYSTEM VERSIONED"
 
     def session_dependent(self, flavor: Flavor) -> tuple[CatalogColumn, ...]:
@@ -115,7 +115,7 @@ class CatalogTable:
 
     @cached_property
     def key_index(self) -> UniqueKey | None:
-        """The same, with its name."""
+        """The key of `key`, with its name."""
         by_name = {c.name: c for c in self.columns}
         for unique in sorted(self.unique_keys, key=lambda k: k.name != "PRIMARY"):
             parts = [by_name.get(name) for name in unique.columns]
@@ -144,12 +144,12 @@ class CatalogTable:
 
     @cached_property
     def specs(self) -> Mapping[str, ColumnSpec]:
-        """How each column's values are read."""
+        """The spec by which each column's values are read."""
         return {c.name: c.spec for c in self.columns if c.spec is not None}
 
     @cached_property
     def identity(self) -> TableIdentity:
-        """No number of the server survives a rebuild: another storage may be another object."""
+        """The table's identity. No number of the server survives a rebuild: another storage may be another object."""
         storage = ":".join(map(str, self.storage)) or str(self.created)
         # An expression changes what a virtual column has, and no storage.
         expressions = {c.name: c.expression for c in self.columns if c.is_virtual}
@@ -157,12 +157,12 @@ class CatalogTable:
 
     @property
     def description(self) -> TableDescription:
-        """For the host."""
+        """The table's description for the host."""
         return TableDescription(schema=self.schema, identity=self.identity, estimated_rows=self.estimated_rows)
 
 
 def system_versioned(table: TableId) -> TableError:
-    """The table is system-versioned (MariaDB)."""
+    """The error for a table that is system-versioned (MariaDB)."""
     return TableError(
         "it is system-versioned: its log mixes past and current rows.",
         code="system_versioned",
@@ -172,7 +172,7 @@ def system_versioned(table: TableId) -> TableError:
 
 
 def virtual_column(table: TableId, column: CatalogColumn) -> TableError:
-    """The table has a virtual column whose value may depend on the session."""
+    """The error for a virtual column whose value may depend on the session."""
     name, type_ = quoted(column.name), column.column_type
     return TableError(
         f"its virtual column {column.name} may depend on the session that reads it: AS ({column.expression}). The log may have"

@@ -1,8 +1,8 @@
-"""Which virtual columns have one value for every reader.
+"""Virtual columns that have one value for every reader.
 
 The log has the value that the writer's session computed, a chunk the one of ours. They may differ wherever an expression
 depends on a session: on its time zone, names of months, SQL mode, digits of a division. So only expressions of the forms below
-are taken, as the servers print them (measured with both servers under many sessions; `test_virtual.py`); whatever is not
+are taken, as the servers print them (measured with both servers under many sessions; `test_virtual.py`); an expression that is not
 understood to its last character is refused. STORED columns are computed once, by the writer: they need none of this.
 
 Forms: integers with their operators, comparisons and functions; NULL and conditions; texts of VARCHAR columns; parts of dates
@@ -24,7 +24,7 @@ from replicator_source_mysql.flavors import Flavor
 class _Type(Enum):
     INTEGER = auto()
     TEXT = auto()
-    LITERAL = auto()  # a text without a column: it takes over the other side's character set and collation
+    LITERAL = auto()  # a text without a column: it takes over the other operand's character set and collation
     LABEL = auto()  # of ENUM
     JSON = auto()
     DATE = auto()
@@ -81,13 +81,13 @@ _RESULTS: Final[Mapping[_Type, frozenset[Kind]]] = {
 def is_same_for_all(
     expression: str, column: str, columns: Mapping[str, tuple[str, ColumnSpec | None]], flavor: Flavor
 ) -> bool:
-    """Whether a virtual column has the same value in every session.
+    """Return whether a virtual column has the same value in every session.
 
     Args:
-        expression: As `information_schema.columns.generation_expression` has it.
+        expression: `information_schema.columns.generation_expression` of the column.
         column: The virtual column's name.
         columns: `column_type` and spec of each column of the table.
-        flavor: Whose expression.
+        flavor: The server's flavor.
     """
     column_type, spec = columns[column]
     if spec is None or (spec.kind is Kind.TEXT and column_type.lower().startswith("char")):
@@ -263,7 +263,7 @@ class _Parser:
         return _Type.CAST
 
     def _convert(self) -> _Type:
-        """What the servers write themselves around a text that meets one of another character set."""
+        """CONVERT, which the servers themselves write around a text that meets one of another character set."""
         found = self._expression()
         self._expect("using")
         kind, _ = self._peek()
@@ -316,7 +316,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
 
 
 def _compare(types: Sequence[_Type]) -> None:
-    """What is compared is all integers, or all texts of which one is a column's, which gives the collation."""
+    """Check that all operands are integers, or all texts of which one is a column's, which gives the collation."""
     found = set(types) - {_Type.NULL}
     if found <= {_Type.INTEGER}:
         return
@@ -328,7 +328,7 @@ def _compare(types: Sequence[_Type]) -> None:
 
 
 def _choice(types: Sequence[_Type]) -> _Type:
-    """One of several values of one type."""
+    """The type of one of several values."""
     found = set(types) - {_Type.NULL}
     if not found:
         return _Type.NULL

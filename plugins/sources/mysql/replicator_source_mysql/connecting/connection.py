@@ -32,8 +32,8 @@ def connect(config: MysqlConfig, *, read_timeout_s: float) -> Connection:
     """Open a connection: UTF-8, UTC, autocommit, TLS as configured, no LOAD DATA LOCAL.
 
     Args:
-        config: Where to and as whom.
-        read_timeout_s: The longest silence of the server that is not taken for its end.
+        config: Address and account.
+        read_timeout_s: Longest silence of the server that is not taken for its end.
 
     Raises:
         pymysql.MySQLError, OSError: As PyMySQL.
@@ -80,7 +80,7 @@ def _verify_tls(connection: Connection, config: MysqlConfig) -> None:
 class SameServer:
     """Holds all connections of one source object to one server. Thread-safe.
 
-    Behind a name or a proxy may stand several servers: what one of them has logged, another may not show yet.
+    A name or a proxy may lead to several servers: what one of them has logged, another may not show yet.
     """
 
     def __init__(self) -> None:
@@ -99,14 +99,14 @@ class SameServer:
                 self._name = str(name)
             if self._name != str(name):
                 raise SourceUnavailableError(
-                    f"the connection reached another server: {name}. Before, it was {self._name}.",
+                    f"The connection reached another server: {name}. Before, it was {self._name}.",
                     code="another_server",
                     action="Set source.host to one server. A proxy must not spread connections over several servers.",
                 )
 
 
 def verify_host(config: MysqlConfig, same: SameServer) -> None:
-    """See over a new connection whether the host still leads to the one server: connections that stand do not notice a failover.
+    """Verify over a new connection that the host still leads to the same server: open connections do not notice a failover.
 
     Raises:
         SourceUnavailableError: It leads to another one. That nobody answers is left to the connections that are in use.
@@ -130,10 +130,10 @@ class Session(KitSession[Connection]):
         """Describe the connection; nothing is opened yet.
 
         Args:
-            config: Where to and as whom.
+            config: Address and account.
             same: Shared by all connections of a source.
-            is_bounded: Whether a statement may run for `statement_timeout` only.
-            is_reading: Whether tables are read over it.
+            is_bounded: A statement may run for `statement_timeout` only.
+            is_reading: Tables are read over it.
         """
         super().__init__(config.server)
         self._config = config

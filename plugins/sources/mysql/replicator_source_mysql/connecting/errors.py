@@ -1,4 +1,4 @@
-"""Where PyMySQL's errors become ours: by number, never by wording where a number exists."""
+"""Translation of PyMySQL's errors to ours: by number, never by wording where a number exists."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ PACKET_TOO_LARGE: Final = "max_allowed_packet"
 # Measured on MySQL 9.7 and MariaDB 10.11: the server's max_allowed_packet does not bound what it sends of its log, 1 GiB does.
 _BEHIND_EVENT: Final = (
     "No server sends an event of more than 1 GiB, whatever its max_allowed_packet is. Write less into one row; an UPDATE logs it"
-    f" twice. To continue behind the event: {RESTART_ACTION}"
+    f" twice. To continue after the event: {RESTART_ACTION}"
 )
 _TIMED_OUT: Final = frozenset({1969, 3024})
 _UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
@@ -103,7 +103,7 @@ def translate(error: Exception, *, doing: str, table: str | None = None) -> Repl
 
     Args:
         error: From PyMySQL or the socket.
-        doing: What was attempted, for the message.
+        doing: The attempted action, for the message.
         table: The table that was being read; errors about missing tables and columns then concern it alone.
     """
     number = number_of(error)
@@ -135,7 +135,7 @@ def translate(error: Exception, *, doing: str, table: str | None = None) -> Repl
 
 
 def _final(message: str, number: int | None, table: str | None) -> ReplicatorError:
-    """What does not pass by itself: about the table that was being read, if there is one."""
+    """The error for a condition that does not pass by itself: of the table that was being read, if there is one."""
     then = "Then run `replicator snapshot NAME TABLE`."
     if number in _PACKET_TOO_LARGE:
         if table is None:
@@ -147,7 +147,7 @@ def _final(message: str, number: int | None, table: str | None) -> ReplicatorErr
 
 
 def translate_log(number: int, text: str, *, doing: str) -> ReplicatorError:
-    """As `translate`, for an error that the server sends instead of an event."""
+    """Translate an error that the server sends instead of an event; otherwise as `translate`."""
     message = f"{doing}: ({number}) {text}"
     lowered = text.lower()
     if number in _LOG_ERROR:
@@ -164,12 +164,12 @@ def translate_log(number: int, text: str, *, doing: str) -> ReplicatorError:
 
 
 def event_too_large(error: FatalError, transaction: str, tables: Sequence[TableId]) -> FatalError:
-    """The same with what is known of the event that the server does not send: the log cannot be read past it, by no table.
+    """The server's error with what is known of the event that it does not send: the log cannot be read past it, for no table.
 
     Args:
         error: The server's answer.
-        transaction: To which the event belongs.
-        tables: Of one of them it has rows; empty if it is none of rows.
+        transaction: The event's transaction.
+        tables: Tables of one of which it has rows; empty if it is none of rows.
     """
     rows = f"rows of {' or '.join(map(str, tables))}" if tables else "no rows, or compressed ones,"
     message = f"{error.message} The event has more than 1 GiB and {rows} in the transaction {transaction}."
@@ -177,7 +177,7 @@ def event_too_large(error: FatalError, transaction: str, tables: Sequence[TableI
 
 
 def gtids_are_off(message: str) -> LogGapError:
-    """GTIDs were on when the replicator began, and are not any more."""
+    """The error for GTIDs that were on when the replicator began, and are off now."""
     return LogGapError(
         message,
         code="gtid_off",

@@ -1,6 +1,6 @@
 """Packets of the client protocol in bulk.
 
-PyMySQL opens and authenticates a connection; what is read in quantity is read here, from its socket, at the cost of a few
+PyMySQL opens and authenticates a connection; data in quantity is read here, from its socket, at the cost of a few
 lines of Python per packet. (Rows of queries: `textrows`.)
 """
 
@@ -21,7 +21,7 @@ EOF: Final = 0xFE
 _RECEIVE_BYTES: Final = 1 << 18
 _PACKET_MAX: Final = (1 << 24) - 1
 _JOINED_MAX: Final = (1 << 30) + (1 << 20)
-"""No server sends a larger event: max_allowed_packet ends at 1 GiB. What never ends must not fill the memory."""
+"""The size of the largest event that a server sends: max_allowed_packet ends at 1 GiB. An endless packet must not fill the memory."""
 _HEADER: Final = 4
 _HEAD: Final = struct.Struct("<I")
 
@@ -36,7 +36,7 @@ class PacketReader:
     Args:
         connection: Nothing of its next answer has been read yet.
         sequence: The number that the next packet must have.
-        silence_s: How long the server may say nothing while it is waited for.
+        silence_s: Seconds for which the server may send nothing while it is waited for.
     """
 
     def __init__(self, connection: Connection, *, sequence: int, silence_s: float) -> None:
@@ -54,7 +54,7 @@ class PacketReader:
     def packets(self, wait_s: float) -> list[bytes]:
         """Contents of the packets that have arrived, waiting at most `wait_s` for the first that is whole.
 
-        A large one comes in thousands of pieces: the caller is not given nothing for each of them.
+        A large one comes in thousands of pieces, none of which ends the wait.
 
         Raises:
             LostError: The connection has ended, or nothing came for longer than the bound on silence.
@@ -80,7 +80,7 @@ class PacketReader:
         return False
 
     def _receive(self) -> bytes | None:
-        """Everything that has arrived once at least one packet is whole."""
+        """Return all bytes that have arrived once at least one packet is whole."""
         chunk = self._socket.recv(_RECEIVE_BYTES)
         if not chunk:
             raise LostError("the server closed the connection")
@@ -120,7 +120,7 @@ class PacketReader:
         return packets
 
     def _add_large(self, content: bytes, packets: list[bytes]) -> None:
-        """Join what the protocol has cut; a piece of the largest size is not the last."""
+        """Join the pieces of a packet; a piece of the largest size is not the last."""
         self._large.append(content)
         if sum(map(len, self._large)) > _JOINED_MAX:
             raise endless(_JOINED_MAX)
@@ -130,7 +130,7 @@ class PacketReader:
 
     @staticmethod
     def _check_farewell(content: bytes, found: int, expected: int) -> None:
-        """A server that shuts down, or kills the connection, says so with a number of its own."""
+        """Raise if the server announced its end: one that shuts down, or kills the connection, does so with a number of its own."""
         if content[:1] == b"\xff":
             raise farewell(content)
         raise misnumbered(found, expected)
@@ -148,7 +148,7 @@ def endless(bytes_max: int) -> LostError:
 
 
 def misnumbered(found: int, expected: int) -> pymysql.err.InternalError:
-    """The error for a packet that has another number than the one behind the last."""
+    """The error for a packet that has another number than the one after the last."""
     return pymysql.err.InternalError(2014, f"a packet has number {found}; {expected} was expected")
 
 

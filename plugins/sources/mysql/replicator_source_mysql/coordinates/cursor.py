@@ -1,4 +1,4 @@
-"""Where in a server's files the reader is."""
+"""The reader's position in a server's files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class ReadPosition:
 
     Attributes:
         file: The file that is being read.
-        pos: The byte behind the last event, counted beyond 32 bits.
-        boundary: File and byte behind the last transaction.
+        pos: The byte after the last event, counted beyond 32 bits.
+        boundary: File and byte after the last transaction.
     """
 
     __slots__ = ("_furthest", "_numbered", "boundary", "file", "pos")
@@ -31,7 +31,7 @@ class ReadPosition:
 
     @property
     def position(self) -> LogPosition:
-        """Comparable with other positions in the log of the same server."""
+        """The position, comparable with others in the log of the same server."""
         if self._numbered[0] != self.file:
             self._numbered = (self.file, file_number(self.file))
         return self._numbered[1], self.pos
@@ -49,25 +49,25 @@ class ReadPosition:
             self.pos += size
 
     def enter(self, file: str, pos: int) -> bool:
-        """Reading continues in this file at this byte; return whether it is another one."""
+        """Continue in this file at this byte; return whether it is another one."""
         is_other = file != self.file
         if is_other or pos > self.pos:
             self.file, self.pos = file, pos
         return is_other
 
     def heartbeat(self, file: str, pos: int | None) -> None:
-        """The server waits for changes, and says where."""
+        """Take the position at which the server waits for changes."""
         if file and file != self.file:
             self.file, self.pos = file, 0
         if pos is not None:
             self.pos = max(self.pos, pos)
 
     def end_transaction(self) -> None:
-        """A transaction ends here."""
+        """Take note that a transaction ends here."""
         self.boundary = (self.file, self.pos)
 
     def refuse_shrunk(self, end: LogEnd) -> None:
-        """A log that ends before what was read, or before where it once ended, was recreated under the open dump.
+        """Refuse a log that ends before what was read, or before an earlier end: it was recreated under the open dump.
 
         The server says nothing then while the file of the same name is the shorter one: its dump waits in the file that was
         removed (measured: RESET MASTER with the dump in the log's first file; MySQL 9.7.4 and MariaDB 10.11.19). Once the new

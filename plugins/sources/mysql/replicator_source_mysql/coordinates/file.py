@@ -1,8 +1,8 @@
 """MySQL without GTIDs: file and byte of one very server say what is executed (ADR 9).
 
-What stood in the log before a watermark of ours (see `watermark`) is visible once that has committed; what comes behind the
-end of the log as it was once the read had begun was not seen; in between nobody can say. A transaction's id is the file and
-the byte behind its first event: `binlog.000003:1234`.
+What stood in the log before a watermark of ours (see `watermark`) is visible once that has committed; what comes after the
+end of the log as it was once the read had begun was not seen; what is in between is unknown. A transaction's id is the file and
+the byte after its first event: `binlog.000003:1234`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class FileCoordinates(Coordinates):
         # The event that was read last is compared when the log is opened there (`FileProgress.take_event`).
         if facts.server != position.server:
             raise LogGapError(
-                f"the server is {facts.server}, but the log was read from {position.server}: without GTIDs a log position is valid"
+                f"The server is {facts.server}, but the log was read from {position.server}: without GTIDs a log position is valid"
                 " on one server only.",
                 code="other_server",
                 action=f"Name the server that was read; or: {RESTART_ACTION}",
@@ -225,7 +225,7 @@ class FileProgress(Progress):
 
     @override
     def begin_file(self) -> None:
-        """What came before the file's first event is read, and may be purged."""
+        """Take note that all before the file's first event is read, and may be purged."""
         event, raw = self._last_event
         if event != FIRST_BYTE:
             return
@@ -251,11 +251,11 @@ class FileProgress(Progress):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileVisibility(SourceVisibility):
-    """See the module. Ids are of the very server that was read: without GTIDs no other takes over.
+    """See the module. Ids are of the server that was read: without GTIDs no other takes over.
 
     Attributes:
         before: Everything up to here was seen.
-        after: Nothing behind here was seen.
+        after: Nothing after this position was seen.
     """
 
     before: LogPosition
@@ -277,7 +277,7 @@ class FileVisibility(SourceVisibility):
 
 
 class _StatementView(ReadView):
-    """One statement after a watermark and before a look at the end of the log: what came in between is unknown."""
+    """View of one statement after a watermark and before a look at the end of the log: whether it saw transactions between is unknown."""
 
     def __init__(self, connection: Connection, watch: Session, watermark: TableId) -> None:
         self._connection = connection
@@ -297,7 +297,7 @@ class _StatementView(ReadView):
 
 
 class _SnapshotView(SnapshotView):
-    """A consistent snapshot, opened in a moment in which nothing that touches this table is being committed."""
+    """A consistent snapshot, opened at a moment at which nothing that touches this table is being committed."""
 
     def __init__(self, connection: Connection, watermark: TableId, table: TableId, *, is_exact: bool) -> None:
         super().__init__(connection)
@@ -307,7 +307,7 @@ class _SnapshotView(SnapshotView):
 
     @override
     def begin(self) -> None:
-        """Find such a moment; if it need not be exact, what was being committed is unknown.
+        """Find such a moment; if the view need not be exact, transactions that were being committed are unknown to it.
 
         Raises:
             TableError: There was none.
@@ -334,7 +334,7 @@ class _SnapshotView(SnapshotView):
 
 
 def verify_boundary(connection: Connection, at: FilePosition) -> None:
-    """Check a position up to which nobody has read: a transaction must have ended there.
+    """Check a position that has not been read up to: a transaction must have ended there.
 
     Raises:
         OffsetExpiredError: The file was purged.
@@ -352,7 +352,7 @@ def _verify_size(connection: Connection, at: FilePosition) -> None:
         first = next(iter(sizes), at.file)
         if file_number(at.file) < file_number(first) and _base(at.file) == _base(first):
             raise OffsetExpiredError(
-                f"the server has purged {at.file}, which was not read to its end; its log begins with {first}.",
+                f"The server has purged {at.file}, which was not read to its end; its log begins with {first}.",
                 code="log_removed",
                 action=RESTART_ACTION,
             )

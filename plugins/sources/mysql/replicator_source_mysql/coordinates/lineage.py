@@ -1,4 +1,4 @@
-"""A server's history, compared with what was read: what the coordinate systems need in common."""
+"""A server's history, compared with what was read: shared by the coordinate systems."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from replicator_source_mysql.positions.position import Position
 from replicator_source_mysql.server import ServerFacts
 
 NO_EVENT: Final = 1220
-"""No event begins there. Or one is being written: `SHOW BINLOG EVENTS` reads behind the end that the server states (seen on MySQL 9.7)."""
+"""Error: no event begins there. Or one is being written: `SHOW BINLOG EVENTS` reads past the end that the server states (MySQL 9.7)."""
 _SHOWN_MAX: Final = 200
 
 
@@ -53,7 +53,7 @@ def file_sizes(connection: Connection) -> Mapping[str, int]:
 
 
 def has_file(connection: Connection, position: Position) -> bool:
-    """Whether the file that was read last is still there.
+    """Return whether the file that was read last is still there.
 
     Raises:
         LogGapError: `other_history`: it never was.
@@ -76,20 +76,19 @@ def missing_transactions(facts: ServerFacts, position: Position, missing: str) -
     if facts.server == position.server:
         return other_history(f"it has not executed {shortened(missing)}, which it did before")
     return SourceLagsError(
-        f"the server {facts.server} has not executed {shortened(missing)}, which {position.server} had: it lags behind, or has"
-        " another history.",
+        f"The server {facts.server} has not executed {shortened(missing)}, which {position.server} had: it lags, or has another history.",
         code="source_lags",
         action="Name a server that has caught up; if none has these transactions: " + RESTART_ACTION,
     )
 
 
 def other_history(what: str) -> LogGapError:
-    """What is in the server's log is not what was read."""
+    """The error for a server's log that is not the one that was read."""
     return LogGapError(
-        f"the server's history is not the one that was read: {what}.", code="other_history", action=RESTART_ACTION
+        f"The server's history is not the one that was read: {what}.", code="other_history", action=RESTART_ACTION
     )
 
 
 def shortened(text: str) -> str:
-    """A text for a message."""
+    """A text, shortened for a message."""
     return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…"

@@ -17,12 +17,12 @@ class PreparedTransaction:
     """A prepared transaction.
 
     Attributes:
-        gtid: Of its PREPARE.
-        before: Where reading begins so that the PREPARE comes again.
+        gtid: GTID of its PREPARE.
+        before: Position at which reading begins so that the PREPARE comes again.
         held: Its rows events.
         held_bytes: Their size.
         unlogged: Tables that it may have changed without a trace.
-        since: When it was prepared.
+        since: Time at which it was prepared.
     """
 
     gtid: str
@@ -34,7 +34,7 @@ class PreparedTransaction:
 
 
 class PreparedTransactions:
-    """Those that the reader has met, in the order of their PREPARE.
+    """Prepared transactions that the reader has met, in the order of their PREPARE.
 
     Args:
         pending: GTIDs of those that were prepared at the durable position: each is read again, and not skipped.
@@ -45,28 +45,28 @@ class PreparedTransactions:
         self._by_xid: dict[str, PreparedTransaction] = {}
 
     def add(self, xid: str, prepared: PreparedTransaction) -> None:
-        """One is prepared."""
+        """Add one that is prepared."""
         self._by_xid[xid] = prepared
 
     def take(self, xid: str) -> PreparedTransaction | None:
-        """One is decided; None: its PREPARE was not met."""
+        """Remove and return one that is decided; None: its PREPARE was not met."""
         prepared = self._by_xid.pop(xid, None)
         if prepared is not None:
             self._pending.discard(prepared.gtid)
         return prepared
 
     def is_pending(self, gtid: str) -> bool:
-        """Whether it was prepared at the durable position and is undecided."""
+        """Return whether it was prepared at the durable position and is undecided."""
         return gtid in self._pending
 
     @property
     def gtids(self) -> tuple[str, ...]:
-        """Of those that were met, sorted."""
+        """GTIDs of those that were met, sorted."""
         return tuple(sorted(p.gtid for p in self._by_xid.values()))
 
     @property
     def gtids_with_pending(self) -> tuple[str, ...]:
-        """The same with those that have still to be met."""
+        """GTIDs of those that were met, and of those that have still to be met."""
         return tuple(sorted(self._pending.union(p.gtid for p in self._by_xid.values())))
 
     @property
@@ -76,7 +76,7 @@ class PreparedTransactions:
 
     @property
     def oldest_open(self) -> OpenTransaction | None:
-        """The same, for the status."""
+        """The one that was prepared first, for the status."""
         xid, oldest = next(iter(self._by_xid.items()), (None, None))
         return OpenTransaction(name=f"XA {xid} ({oldest.gtid})", since=oldest.since) if oldest is not None else None
 

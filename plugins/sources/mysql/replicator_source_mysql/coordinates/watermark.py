@@ -1,8 +1,8 @@
-"""The watermark: a transaction of ours behind whose commit everything is visible that stood in the log before it.
+"""The watermark: a transaction of ours after whose commit everything is visible that stood in the log before it.
 
 Without GTIDs MySQL does not say which transactions of its log are visible. With `binlog_order_commits` they become
 visible in the order in which they stand there. So once a transaction of ours has committed, everything is visible that
-stood in the log before it did; and what comes behind the end of the log as it is then is visible to nobody yet. The
+stood in the log before it did; and what comes after the end of the log as it is then is visible to nobody yet. The
 transaction inserts a row and deletes it again: nothing stays in the table, which the user makes.
 """
 
@@ -26,7 +26,7 @@ from replicator_source_mysql.positions.marks import log_status_statement
 _READ_ONLY: Final = 1290
 # No such database, table or column; and what we may not do.
 _UNUSABLE: Final = frozenset({1044, 1049, 1054, 1142, 1143, 1146, 1364})
-# Whatever completion_type says: nothing stays open behind it.
+# Whatever completion_type says: nothing stays open after it.
 _COMMIT: Final = "COMMIT AND NO CHAIN NO RELEASE"
 _EVENTS_MAX: Final = 2_000
 _BEGINS: Final = frozenset({"Anonymous_Gtid", "Gtid", "Gtid_tagged"})
@@ -56,13 +56,13 @@ def grant(table: TableId, account: str) -> str:
 
 
 def end_of_log(connection: Connection) -> FilePosition:
-    """The end of the log as the server states it: nothing that lies behind it is visible to anybody."""
+    """The end of the log as the server states it: nothing that lies after it is visible to anybody."""
     file, pos, *_ = rows_of(connection, log_status_statement(connection))[0]
     return FilePosition(file, int(pos))
 
 
 def ordered_end_of_log(connection: Connection) -> FilePosition:
-    """As `end_of_log`, where positions in the log say something about what is visible.
+    """The same as `end_of_log`; verifies that positions in the log say what is visible.
 
     Raises:
         SourceUnavailableError: `binlog_order_commits` is off.
@@ -85,7 +85,7 @@ def write_watermark(connection: Connection, table: TableId, *, commit: str = _CO
     Args:
         connection: Without an open transaction; a consistent snapshot on it ends.
         table: `source.watermark_table`.
-        commit: The statement that commits it, and may do more behind that.
+        commit: The statement that commits it, and may do more after that.
 
     Raises:
         SourceUnavailableError: `binlog_order_commits` is off.
@@ -104,7 +104,7 @@ def write_watermark(connection: Connection, table: TableId, *, commit: str = _CO
         if number_of(error) not in _UNUSABLE:
             raise
         raise FatalError(
-            f"without GTIDs a watermark is written into {table}, which does not exist or cannot be written: {facts_of(error)}.",
+            f"Without GTIDs a watermark is written into {table}, which does not exist or cannot be written: {facts_of(error)}.",
             code="watermark_table",
             action=f"{creation(table)} {grant(table, 'our account')}",
         ) from error
@@ -120,21 +120,21 @@ def verify_round_trip(connection: Connection, table: TableId) -> None:
     before = write_watermark(connection, table)
     if end_of_log(connection).position <= before.position:
         raise FatalError(
-            f"a watermark was written into {table}, but it is not in the log.",
+            f"A watermark was written into {table}, but it is not in the log.",
             code="watermark_table",
             action="Take its database out of binlog_ignore_db, or into binlog_do_db, or name another table under source.watermark_table.",
         )
 
 
 def assess(connection: Connection, table: TableId, account: str) -> list[Problem]:
-    """What would keep a watermark from being written. Changes nothing."""
+    """Problems that would keep a watermark from being written. Changes nothing."""
     kinds = rows_of(
         connection,
         "SELECT table_type, engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
         [table.namespace, table.name],
     )
     if kinds and kinds[0] != ("BASE TABLE", "InnoDB"):
-        return [_problem(f"{table} is not an InnoDB table", "Name another one under source.watermark_table.")]
+        return [_problem(f"{table} is not an InnoDB table.", "Name another one under source.watermark_table.")]
     name = quoted_table(table)
     for statement in (f"INSERT INTO {name} (mark) VALUES ('')", f"DELETE FROM {name} WHERE mark = ''"):  # noqa: S608 - quoted
         try:
@@ -147,7 +147,7 @@ def assess(connection: Connection, table: TableId, account: str) -> list[Problem
                 raise
             return [
                 _problem(
-                    f"without GTIDs a watermark is written into {table}, which does not exist or cannot be written (error {number})",
+                    f"Without GTIDs a watermark is written into {table}, which does not exist or cannot be written (error {number}).",
                     None,
                     creation(table),
                     grant(table, account),
@@ -178,9 +178,9 @@ class _Group:
 def seen_but_for_others(
     connection: Connection, table: TableId, *, watermark: TableId, before: FilePosition, after: FilePosition
 ) -> FilePosition | None:
-    """Up to where everything is visible if nothing that is uncertain touched this table; None if something may have.
+    """The position up to which everything is visible if nothing uncertain touched this table; None if something may have.
 
-    A watermark was written behind `before`, then a snapshot was opened, and then the log ended at `after`. Whatever
+    A watermark was written after `before`, then a snapshot was opened, and then the log ended at `after`. Whatever
     stands in the log before the watermark is visible in the snapshot; what stands between it and `after` is uncertain.
     """
     if before.file != after.file:
@@ -192,7 +192,7 @@ def seen_but_for_others(
     except pymysql.err.OperationalError as error:
         if number_of(error) != NO_EVENT:
             raise
-        # It met an event behind the end that is being written: what it had found is lost with the error.
+        # It met an event after the end that is being written: what it had found is lost with the error.
         return None
     rows = [row for row in rows if int(row[1]) < after.pos]
     # All of it must be there, up to the end, which the server shows with 32 bits.
@@ -212,7 +212,7 @@ def _is_of(group: _Group, watermark: TableId) -> bool:
 
 
 def _groups(rows: Sequence[Row]) -> list[_Group]:
-    """The transactions; none if something stands there that is not known: it may be the beginning of one."""
+    """The transactions; empty if an event is unknown: it may be the beginning of one."""
     groups: list[_Group] = []
     for _, pos, kind, _, _, info in rows:
         if kind in _BEGINS:

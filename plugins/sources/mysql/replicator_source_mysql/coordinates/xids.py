@@ -17,7 +17,7 @@ _NOT_ALLOWED: Final = 1401
 
 
 def prepared_xids(connection: Connection) -> frozenset[str]:
-    """What XA RECOVER lists, as `xid_text` writes names; on MariaDB transactions being committed are among them.
+    """Names that XA RECOVER lists, as `xid_text` writes them; on MariaDB transactions being committed are among them.
 
     Raises:
         pymysql.MySQLError: Also where our account may not ask.
@@ -29,7 +29,7 @@ def prepared_xids(connection: Connection) -> frozenset[str]:
 
 
 def prepared_xids_if_allowed(connection: Connection) -> frozenset[str]:
-    """The same; none where our account may not ask."""
+    """The same as `prepared_xids`; empty where our account may not ask."""
     try:
         return prepared_xids(connection)
     except pymysql.err.OperationalError as error:

@@ -7,7 +7,7 @@ the exception: the next TABLE_MAP contradicts, and the table fails as changed.
 How servers apply the clauses of one statement (measured on MySQL 9.7 and MariaDB 10.11; `test_alterations_random.py`): names of
 DROP, CHANGE, MODIFY and RENAME are those of the table before. What they leave stands in its order, under its new names. Then what
 is added, and what has a new position, goes to its position one by one, in the order of the statement; until then, a column that moves
-stands where it stood. Whatever has two readings is not applied.
+stands where it stood. A statement with two possible readings is not applied.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _HAS_ALL: Final = "utf8mb4"
 
 @dataclass(frozen=True, kw_only=True)
 class Alteration:
-    """As in `DDLEvent`."""
+    """Shapes before and after a statement, and the fill of new columns, as in `DDLEvent`."""
 
     before: TableSchema
     schema: TableSchema
@@ -59,17 +59,17 @@ class Alteration:
 
 
 class _UnclearError(Exception):
-    """What the statement does to the shape cannot be told."""
+    """The statement's effect on the shape cannot be told."""
 
 
 def alteration(schema: TableSchema, changes: ColumnChanges, *, after: int, flavor: Flavor) -> Alteration | None:
-    """What a statement makes of a table; None if that cannot be told.
+    """The alteration of a table by a statement; None if that cannot be told.
 
     Args:
         schema: The table before it.
         changes: The statement.
         after: The highest number that a column of the table ever had; columns without a number get theirs first.
-        flavor: Whose statement.
+        flavor: The server's flavor.
     """
     before = numbered(schema)
     building = _Building(before, changes, max(after, *_ids(before)), flavor)
@@ -80,7 +80,7 @@ def alteration(schema: TableSchema, changes: ColumnChanges, *, after: int, flavo
 
 
 def numbered(schema: TableSchema) -> TableSchema:
-    """The same schema; columns that have no number have one."""
+    """The same schema, with a number for each column that has none."""
     taken = set(_ids(schema))
     columns = []
     for column in schema.columns:
@@ -101,10 +101,10 @@ class _Building:
     """The table that is being built.
 
     Attributes:
-        columns: In their order so far.
-        names: By a column's name before: its name now; of those that stay.
+        columns: Columns in their order so far.
+        names: Name before → name now, of the columns that stay.
         fill: Values in rows that are there already.
-        is_filled: All of them are known, and no other row changes.
+        is_filled: All of these values are known, and no other row changes.
     """
 
     before: TableSchema
@@ -145,7 +145,7 @@ class _Building:
 
     @cached_property
     def _has_key_clause(self) -> bool:
-        """Whether the statement says which primary key there is: a column's NULL or NOT NULL is then its own."""
+        """Return whether the statement says which primary key there is: a column's NULL or NOT NULL is then its own."""
         return any(
             isinstance(clause, AddKey | DropKey) or (isinstance(clause, Add | Change) and clause.definition.is_primary)
             for clause in self.changes.clauses
@@ -192,7 +192,7 @@ class _Building:
         return tuple(names) if can_serve else ()
 
     def _named(self, clauses: Iterable[Drop | Change | Rename]) -> dict[str, Drop | Change | Rename]:
-        """By the name of a column before: the clause that is about it."""
+        """Name of a column before the statement → the clause that is about it."""
         found: dict[str, Drop | Change | Rename] = {}
         for clause in clauses:
             name = clause.name if isinstance(clause, Drop) else clause.old

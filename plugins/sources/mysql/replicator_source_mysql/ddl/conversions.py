@@ -1,4 +1,4 @@
-"""Whether every row has the same value in a column after its definition changed. Pure.
+"""Comparison of column definitions: does every row keep its value after a change? Pure.
 
 A session with a strict SQL mode fails where it would have to change a value, with exceptions: trailing spaces are cut, and bytes are
 padded, without an error. Measured on MySQL 9.7 and MariaDB 10.11, by rows before and afterwards (`test_conversions.py`,
@@ -33,7 +33,7 @@ _CHARACTER: Final = 4
 
 
 def keeps_values(column: Column, definition: Definition, *, sql_mode: int, flavor: Flavor) -> bool:
-    """Whether no row has another value in a column after it got a new definition: the same number, text or moment."""
+    """Return whether every row keeps its value in a column after it got a new definition: the same number, text or moment."""
     old = declared_spec(column.source_type, None, flavor)
     new = declared_spec(definition.type, None, flavor)
     if old is None or new is None or definition.is_computed or _may_convert(column, definition, new, sql_mode):
@@ -48,7 +48,7 @@ def keeps_values(column: Column, definition: Definition, *, sql_mode: int, flavo
 
 
 def _may_convert(column: Column, definition: Definition, new: ColumnSpec, sql_mode: int) -> bool:
-    """Whether values may become others, whatever their types are."""
+    """Return whether values may become others, regardless of their types."""
     if new.kind is Kind.TIMESTAMP:
         # Without explicit_defaults_for_timestamp nothing is NOT NULL, and NULL becomes the time.
         may_tighten = column.nullable and definition.is_nullable is not True
@@ -78,7 +78,7 @@ def _keeps_integer(old: ColumnSpec, new: ColumnSpec, _: str, type_: str) -> bool
 
 
 def _keeps_real(old: ColumnSpec, new: ColumnSpec, old_type: str, new_type: str) -> bool:
-    """A type with digits rounds what comes in. A float is the same number as a double."""
+    """Return whether FLOAT and DOUBLE values stay. A type with digits rounds them; a float is the same number as a double."""
     if new.kind is old.kind and old_type.partition(" ")[0] == new_type.partition(" ")[0]:
         return True
     return "(" not in new_type and (new.kind is Kind.DOUBLE or new.kind is old.kind)

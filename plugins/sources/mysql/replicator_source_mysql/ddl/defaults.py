@@ -1,4 +1,4 @@
-"""What a new column has in the rows that were there before it. Pure.
+"""Values of a new column in the rows that were there before it. Pure.
 
 Only literals whose value does not depend on a session or on a character set: of texts, those in plain ASCII. Everything else is
 unknown.

@@ -1,4 +1,4 @@
-"""Whether a text may name a table, where it cannot be read. Pure."""
+"""Search for a table's name in a text that cannot be parsed. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 
 
 def skeleton(table: TableId) -> tuple[str, ...]:
-    """What is left of a name without the letters that are not ASCII."""
+    """The parts of a name without the letters that are not ASCII."""
     return tuple(_NOT_ASCII.sub("?", name.lower()) for name in (table.namespace, table.name))
 
 
 def is_mentioned(query: Query, table: TableId) -> bool:
-    """Whether the text may name the table, however it is to be read."""
+    """Return whether the text may name the table, however it is to be read."""
     text = query.text.casefold()
     is_near = query.database.casefold() == table.namespace.casefold()
     if _is_in(table.namespace, text):

@@ -1,4 +1,4 @@
-"""What a statement in the log does to the tables that are replicated. Pure.
+"""Effects of a statement in the log on the replicated tables. Pure.
 
 What is not understood is not harmless (ADR 13). A statement is read to its end; it does nothing only if it is in a closed
 list of complete forms (`sql.harmless`, `sql.alter`). A statement that changes rows may reach any table, by triggers,
@@ -25,13 +25,13 @@ from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
 
 class Effect(StrEnum):
-    """What becomes of a table."""
+    """The effect of a statement on a table."""
 
     TRUNCATE = "truncate"
     DROP = "drop"
     RENAME = "rename"
     ALTER = "alter"
-    """Its columns or its key may be others now."""
+    """Its columns or its key may be different now."""
     REPLACED = "replaced"
     """It is another object, or rows came or went that the log does not name."""
     STATEMENT = "statement"
@@ -44,9 +44,9 @@ class TableEffect:
     """An effect on a replicated table.
 
     Attributes:
-        new_table: Of a RENAME.
-        columns: Of an ALTER that was understood.
-        is_other_table: Of REPLACED: another table has its name now, whose columns may be others.
+        new_table: New name in a RENAME.
+        columns: Changes of an ALTER that was understood.
+        is_other_table: In REPLACED: another table has its name now, whose columns may be different.
     """
 
     effect: Effect
@@ -82,12 +82,12 @@ _ORDER: Final = (
 
 
 def effects(query: Query, replicated: Collection[TableId], *, flavor: Flavor, is_lower_case: bool) -> list[TableEffect]:
-    """What a statement does to replicated tables, each at most once; of one that is renamed also what was done to it before.
+    """Effects of a statement on replicated tables, one for each; for one that is renamed also the effect before that.
 
     Args:
         query: The statement.
-        replicated: Under the names that the server stores.
-        flavor: Whose log it is.
+        replicated: Replicated tables, under the names that the server stores.
+        flavor: The server's flavor.
         is_lower_case: The server stores names in lower case.
     """
     if not replicated:
@@ -106,13 +106,13 @@ def effects(query: Query, replicated: Collection[TableId], *, flavor: Flavor, is
 
 
 def _in_order(effects: Sequence[TableEffect]) -> Sequence[TableEffect]:
-    """What counts of a statement's effects on a table, which are given by gravity."""
+    """The effects of a statement on a table that count; they are given by gravity."""
     first, *others = effects
     return [*others[:1], first] if first.effect is Effect.RENAME else [first]
 
 
 def opens_group(query: Query, flavor: Flavor) -> bool:
-    """Whether the rows of a CREATE TABLE … SELECT follow in the same group: the server wrote START TRANSACTION at its end."""
+    """Return whether the rows of a CREATE TABLE … SELECT follow in the same group: the server wrote START TRANSACTION at its end."""
     reader = Reader(query, flavor, is_lower_case=False)
     try:
         if not reader.skip("CREATE"):
@@ -134,7 +134,7 @@ class _RowsError(Exception):
 
 
 class _Statement:
-    """One statement. `found`: what it does, also to tables that are not replicated."""
+    """One statement. `found`: its effects, also on tables that are not replicated."""
 
     def __init__(self, query: Query, replicated: Collection[TableId], flavor: Flavor, *, is_lower_case: bool) -> None:
         self._query = query
@@ -172,7 +172,7 @@ class _Statement:
             raise NotUnderstoodError
 
     def replicated_effects(self) -> Iterator[TableEffect]:
-        """What it does to replicated tables."""
+        """Give its effects on replicated tables."""
         for effect in self._found:
             if effect.table in self._replicated:
                 yield effect
@@ -187,7 +187,7 @@ class _Statement:
         return [table for table in self._replicated if table in named or is_mentioned(self._query, table)]
 
     def _take_verb(self) -> None:
-        """The first word; MariaDB's SET STATEMENT … FOR before it is passed."""
+        """Take the first word, after MariaDB's SET STATEMENT … FOR."""
         reader = self._reader
         if reader.skip("SET", "STATEMENT"):
             pass_settings(reader)
@@ -224,11 +224,11 @@ class _Statement:
     # ---- statements about rows ----
 
     def _is_analyzed_statement(self) -> bool:
-        """MariaDB's ANALYZE [FORMAT = JSON] DELETE …: it is done."""
+        """Return whether it is MariaDB's ANALYZE [FORMAT = JSON] DELETE …, which executes the statement."""
         return self._reader.peek().word not in {*_TABLES, "LOCAL", "NO_WRITE_TO_BINLOG"}
 
     def _is_upkeep_of_rds(self) -> bool:
-        """What Amazon RDS writes of its own as statements: INSERT into and DELETE from `mysql.rds_…`, with literals only.
+        """Return whether Amazon RDS wrote it for itself: INSERT into or DELETE from `mysql.rds_…`, with literals only.
 
         Tables of this database have no triggers, and literals call nothing.
         """
@@ -361,7 +361,7 @@ class _Statement:
         for old, new in pairs:
             names[new] = names.pop(old, old)
         for new, old in names.items():
-            # Where the old name has another table behind it now, it was swapped.
+            # Where the old name belongs to another table now, it was swapped.
             if old not in names:
                 self._add(Effect.RENAME, old, new)
             if old != new:
@@ -422,7 +422,7 @@ class _Statement:
         reader.end()
 
     def _refuse_query(self) -> None:
-        """A CREATE TABLE with a query in it runs it, and what that calls: servers in ROW format log columns and rows instead."""
+        """Refuse a CREATE TABLE with a query, which would run with all that it calls: servers in ROW format log columns and rows."""
         reader = self._reader
         while not reader.is_at_end:
             word = reader.take().word
@@ -474,7 +474,7 @@ class _Statement:
         return ColumnChanges(clauses=tuple(clauses), changes_rows=changes_rows, sql_mode=self._query.sql_mode)
 
     def _alter_other(self) -> None:
-        """ALTER of something else than a table."""
+        """Read ALTER of something else than a table."""
         reader = self._reader
         if not reader.skip_any(_DATABASES):
             if not is_defined(reader):

@@ -36,12 +36,12 @@ _CHECKSUM_SIZE: Final = 4
 _CRC32: Final = 1
 _SIZE: Final = struct.Struct("<I")
 _OWN_RULES: Final = frozenset({ROTATE, FORMAT_DESCRIPTION})
-# The CRC-32 of anything with its own CRC-32 behind it.
+# The CRC-32 of anything with its own CRC-32 after it.
 _SOUND: Final = 0x2144DF1C
 
 
 def _before_status() -> int:
-    """What a CRC-32 begins with so that the status byte, 0, in front of an event does not count: no copy without it is made."""
+    """Initial value of a CRC-32 by which the status byte, 0, in front of an event does not count: no copy without it is made."""
     table = (zlib.crc32(b"\0", number ^ 0xFFFF_FFFF) ^ 0xFFFF_FFFF for number in range(256))
     number, entry = next((n, e) for n, e in enumerate(table) if e >> 24 == 0xFF)  # noqa: PLR2004 - the byte that the rest shifts out
     return ((entry ^ 0xFFFF_FFFF) << 8 | number) ^ 0xFFFF_FFFF
@@ -68,7 +68,7 @@ class Dump:
     def open(
         cls, config: MysqlConfig, same: SameServer, *, flavor: Flavor, coordinates: Coordinates, behind: Executed
     ) -> Dump:
-        """Connect to the same server as the others, and ask for everything behind a position.
+        """Connect to the same server as the others, and ask for everything after a position.
 
         Raises:
             ReplicatorError: As `errors.translate`.
@@ -149,7 +149,7 @@ class Dump:
             raise self._refusal(packet)
         if packet[0] == EOF and len(packet) < HEADER_SIZE:
             raise SourceUnavailableError(
-                f"the server {self._server} ended the reading of its log. It does so when another reader uses the same server id.",
+                f"The server {self._server} ended the reading of its log. It does so when another reader uses the same server id.",
                 code="source_unavailable",
             )
         if len(packet) <= HEADER_SIZE or int.from_bytes(packet[10:14], "little") != len(packet) - 1:

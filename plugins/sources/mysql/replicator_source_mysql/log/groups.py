@@ -1,4 +1,4 @@
-"""The group of events that is being read, and what of it was rolled back.
+"""The group of events that is being read, and its parts that were rolled back.
 
 Most of what is rolled back is so in the pull that has it, and is cut out of it. What an earlier pull delivered cannot
 be taken back here: the rest of the group is then only looked through for what else is rolled back, and the host drops
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 _REPLACEMENT: Final = "\ufffd"
 
 UndoneGroups = MutableMapping[str, Undone]
-"""What was rolled back of groups that have to be read twice, by their ids."""
+"""Rolled back parts of groups that have to be read twice, by their ids."""
 
 
 @dataclass(slots=True)
@@ -32,21 +32,21 @@ class Group:
     """The group of events that is being read.
 
     Attributes:
-        begin: Its first event. Without GTIDs its `gtid` is where that ended, `binlog.000003:1234`.
+        begin: Its first event. Without GTIDs its `gtid` is the position of that event's end, `binlog.000003:1234`.
         id: The transaction's id.
-        started: Where its first event ended: offsets in the group are counted from here.
-        first_slot: In the pull at hand, the slot of its first event.
+        started: The end of its first event: offsets in the group are counted from here.
+        first_slot: Slot of its first event in the current pull.
         is_open: A BEGIN came, so that it ends with a commit; without, its first statement ends it.
         is_skipped: It was durable here before (see `Position.restart`).
-        transaction: Once it has rows or DDL events of ours.
+        transaction: Its transaction; None until it has rows or DDL events of ours.
         is_xa: It is the first half of an XA transaction, whose changes are held back.
         held: Their rows events.
         held_bytes: Their size.
         unlogged: Tables that a prepared XA transaction may have changed without a trace.
         delivered: Slots that earlier pulls delivered.
         touched: Tables of which earlier pulls delivered rows.
-        savepoints: Once one was set.
-        known: What is rolled back of it, where it is read for the second time.
+        savepoints: Its savepoints; None until one was set.
+        known: Its parts that are rolled back; set where it is read for the second time.
         is_lost: Rows that were delivered were rolled back: the rest is only looked through.
     """
 
@@ -71,7 +71,7 @@ class Group:
 
     @property
     def is_plain(self) -> bool:
-        """Whether its rows go straight into the pull."""
+        """Return whether its rows go straight into the pull."""
         return not (self.is_skipped or self.is_xa or self.is_lost or self.known is not None)
 
     def ensure_transaction(self) -> Transaction:
@@ -89,13 +89,13 @@ class Group:
             self.held_bytes += len(body)
 
     def hand_out(self, pull: Pull) -> None:
-        """The pull ends inside the group."""
+        """Count the rows that this pull delivers, as it ends inside the group."""
         self.delivered += pull.slots - self.first_slot
         self.touched |= pull.tables(self.first_slot)
         self.first_slot = 0
 
     def is_undone(self, offset: int) -> bool:
-        """Whether the rows event that ends here counts for nothing."""
+        """Return whether the rows event that ends here was rolled back."""
         return self.is_lost or (self.known is not None and self.known.has(offset - self.started))
 
 
@@ -104,8 +104,8 @@ class Undoing:
     """Takes back what groups roll back.
 
     Attributes:
-        groups: Those that have to be read twice; kept by the source while its log is opened again.
-        fold: One spelling of all names that are the same to the server; asked for those that are not ASCII.
+        groups: Groups that have to be read twice; kept by the source while its log is opened again.
+        fold: Returns one spelling of all names that are the same to the server; called for those that are not ASCII.
     """
 
     groups: UndoneGroups
@@ -113,14 +113,14 @@ class Undoing:
     _passed: list[str] = field(default_factory=list)
 
     def begin(self, group: Group) -> None:
-        """A group begins: it may have been read before."""
+        """Begin a group, which may have been read before."""
         known = self.groups.get(group.id)
         if known is not None and not group.is_skipped:
             group.known = known
             self._passed.append(group.id)
 
     def acknowledge(self) -> None:
-        """Everything that was delivered is durable."""
+        """Forget the groups that were delivered: they are durable."""
         for id_ in self._passed:
             self.groups.pop(id_, None)
         self._passed.clear()
@@ -142,7 +142,7 @@ class Undoing:
         return True
 
     def roll_back(self, group: Group, pull: Pull) -> None:
-        """The whole group is rolled back."""
+        """Roll back the whole group."""
         group.held.clear()
         if group.delivered and group.known is None:
             group.is_lost = True
@@ -152,7 +152,7 @@ class Undoing:
             pull.cut(group.first_slot)
 
     def end(self, group: Group, pull: Pull) -> bool:
-        """The group ends; False: it has to be read again, and the pull hands out nothing."""
+        """End the group; False: it has to be read again, and the pull delivers nothing."""
         if not group.is_lost:
             return True
         assert group.savepoints is not None
@@ -177,7 +177,7 @@ class Undoing:
             group.is_lost = True
 
     def _doubt(self, group: Group, pull: Pull) -> None:
-        """What was rolled back cannot be told: the tables that may be concerned get a new snapshot."""
+        """Take new snapshots of the tables that may be concerned: the parts that were rolled back are unknown."""
         if group.is_lost:
             return  # it is said in the second reading
         if group.is_xa:

@@ -1,4 +1,4 @@
-"""One pull: what was gathered, and the batch that becomes of it."""
+"""One pull: the events that were gathered, and the batch that is made of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Pull:
         opened: The transaction inside which the last pull stopped.
 
     Attributes:
-        is_rolled_back: As `LogBatch.is_rolled_back`; nothing may follow.
+        is_rolled_back: See `LogBatch.is_rolled_back`; nothing may follow.
     """
 
     def __init__(self, opened: Transaction | None = None) -> None:
@@ -73,7 +73,7 @@ class Pull:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing may follow: a DDL event or a mark came, or what was delivered was rolled back."""
+        """Return whether nothing may follow: a DDL event or a mark came, or delivered rows were rolled back."""
         return bool(self._ddl or self.marks or self.is_rolled_back)
 
     @property
@@ -86,7 +86,7 @@ class Pull:
         return {part.version.schema.table for part in self._parts.values() if part.slots[-1] >= slot}
 
     def cut(self, slot: int) -> None:
-        """Drop the rows from this slot on: they were rolled back. What the log does not have may have happened all the same."""
+        """Drop the rows from this slot on: they were rolled back. Changes that the log does not have may have happened all the same."""
         for key, part in list(self._parts.items()):
             keep = bisect_left(part.slots, slot)
             for _, body in part.events[keep:]:
@@ -98,7 +98,7 @@ class Pull:
         self._slots = max(slot, self._empty_slots[-1] + 1 if self._empty_slots else 0)
 
     def is_full(self, limits: PullLimits) -> bool:
-        """Whether a bound is reached. Rows are estimated: their events are not decoded yet."""
+        """Return whether a bound is reached. Rows are estimated: their events are not decoded yet."""
         return self._rows >= limits.rows or self._bytes >= limits.bytes or self._bytes >= _BYTES_MAX
 
     def admit(self, version: Version) -> bool:
@@ -113,7 +113,7 @@ class Pull:
         self.rows_of(transaction)(version, kind, body)
 
     def rows_of(self, transaction: Transaction) -> Callable[[Version, int, bytes | memoryview], None]:
-        """What takes rows events of a transaction, until an event of another one is taken."""
+        """Return a function that takes rows events of a transaction; valid until an event of another one is taken."""
         owner, parts = self._number(transaction), self._parts
 
         def take(version: Version, kind: int, body: bytes | memoryview) -> None:
@@ -132,7 +132,7 @@ class Pull:
         return take
 
     def unlogged(self, transaction: Transaction, tables: Collection[TableId]) -> None:
-        """The transaction may have changed these tables without a trace."""
+        """Take note that the transaction may have changed these tables without a trace."""
         number = self._number(transaction)
         if all(self._unlogged.get(table, (0, -1))[1] == number for table in tables):
             return
@@ -142,7 +142,7 @@ class Pull:
         self._rows += 1.0
 
     def unlogged_statement(self, transaction: Transaction, errors: Mapping[TableId, TableError]) -> None:
-        """A statement may have changed these tables; each with the error that it fails with where no new snapshot is wanted."""
+        """Take note that a statement may have changed these tables, each with its error for where no new snapshot is wanted."""
         self.unlogged(transaction, errors.keys())
         self._unlogged_errors |= errors
 
@@ -152,19 +152,19 @@ class Pull:
         self._ddl.append(event)
 
     def end(self, transaction: Transaction) -> None:
-        """The transaction is committed."""
+        """End the transaction: it is committed."""
         self._ends.append((self._number(transaction), self._slots, len(self._ddl)))
 
     def fail(self, table: TableId, error: TableError) -> None:
-        """The table's rows cannot be decoded from here on."""
+        """Fail the table: its rows cannot be decoded from here on."""
         self._errors.setdefault(table, error)
 
     def finish(self, drop: Callable[[TableId], None], *, open_transaction: str | None) -> LogBatch:
         """Decode, count, and put together.
 
         Args:
-            drop: Told the tables whose rows could not be decoded.
-            open_transaction: As in `LogBatch`.
+            drop: Called with each table whose rows could not be decoded.
+            open_transaction: See `LogBatch`.
         """
         if self.is_rolled_back:
             return LogBatch(open_transaction=None, is_rolled_back=True)
@@ -236,7 +236,7 @@ class Pull:
         return pa.array([t.committed_us for t in self._transactions], pa.int64()).cast(_TIMESTAMP)
 
     def _ended(self, firsts: Longs) -> pa.RecordBatch:
-        # DDL events are behind all rows.
+        # DDL events are after all rows.
         ends = [int(firsts[slots]) + ddl for _, slots, ddl in self._ends]
         ended = [self._transactions[number] for number, *_ in self._ends]
         return pa.RecordBatch.from_arrays(
@@ -250,7 +250,7 @@ class Pull:
 
 
 def error_of_table(table: TableId, error: Exception) -> TableError:
-    """What went wrong while one table's part of the log was decoded, as an error of that table."""
+    """Convert an exception from the decoding of one table's part of the log to an error of that table."""
     if isinstance(error, TableError):
         return error
     # Events came with the right checksums: whatever cannot be read is about the table. The log has what a message may not.
@@ -269,7 +269,7 @@ def error_of_table(table: TableId, error: Exception) -> TableError:
 
 
 def _estimate(version: Version, size: int) -> float:
-    """How many rows an event of this size has."""
+    """Estimate the number of rows of an event of this size."""
     return size / version.bytes_per_row if size > version.bytes_per_row else 1.0
 
 

@@ -1,10 +1,10 @@
-"""The log: events in, pulls of Arrow columns out.
+"""The log's reader: takes events, returns pulls of Arrow columns.
 
 Events are looked at one by one, rows are not: the bodies of rows events wait, table version by table version, until the
-pull ends, and are then decoded all at once. How many rows an event had is known then, so ordinals are counted in
+pull ends, and are then decoded all at once. The number of rows of an event is known only then, so ordinals are counted in
 *slots*, one per event, and become numbers of rows after the decoding.
 
-Nothing that must survive is kept here. After a lost connection a new reader starts behind the last durable offset.
+Nothing that must survive is kept here. After a lost connection a new reader starts after the last durable offset.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class BinlogReader(LogReader):
     """See `LogReader`.
 
     Args:
-        dump: Opened where `progress` begins.
-        progress: Says in the log's coordinate system where reading begins and how far it is.
-        flavor: Whose log it is.
+        dump: Dump that was opened at the beginning of `progress`.
+        progress: Progress in the log's coordinate system, from the position at which reading begins.
+        flavor: The server's flavor.
         schemas: The replicated tables, in their last known shapes.
         board: The source's marks.
         probe: Asks for the end of the log, on another connection.
-        on_delivered: Told what is executed at the end of each pull.
+        on_delivered: Called at the end of each pull with all that is executed.
         is_lower_case: The server stores names in lower case.
         size_max: Bytes that a compressed event, or all prepared transactions, may have.
         cascades: Tells which tables foreign keys may have changed; None where the server logs what they do, or it is not asked for.
@@ -134,7 +134,7 @@ class BinlogReader(LogReader):
     # ---- the interface ----
 
     def pull(self, limits: PullLimits) -> LogBatch:
-        """As `LogReader.pull`."""
+        """See `LogReader.pull`."""
         self._look_at_end()
         group = self._group
         self._pull = pull = Pull(group.transaction if group is not None else None)
@@ -152,15 +152,15 @@ class BinlogReader(LogReader):
         return replace(batch, offset=offset, source_time=self._source_time)
 
     def acknowledge(self, offset: Offset) -> None:  # noqa: ARG002 - everything that was delivered is durable then
-        """As `LogReader.acknowledge`: the server keeps its log by its own rules, so nothing is said to it."""
+        """See `LogReader.acknowledge`. Nothing is sent: the server keeps its log by its own rules."""
         self._undoing.acknowledge()
 
     def accept(self, table: TableId) -> None:
-        """The catalogue shows the table in the shape in which it is replicated: statements apply to that again."""
+        """Apply statements to the table again: the catalogue shows the shape in which it is replicated."""
         self._rows.accept(table)
 
     def keep_alive(self) -> None:
-        """As `LogReader.keep_alive`: the server waits, as long as its `net_write_timeout`, which this dump has at an hour."""
+        """See `LogReader.keep_alive`. The server waits, as long as its `net_write_timeout`, which this dump has at an hour."""
 
     @property
     def oldest_open(self) -> OpenTransaction | None:
@@ -168,7 +168,7 @@ class BinlogReader(LogReader):
         return self._progress.prepared.oldest_open
 
     def close(self) -> None:
-        """As `LogReader.close`."""
+        """See `LogReader.close`."""
         self._stream.close()
 
     # ---- one pull ----
@@ -265,13 +265,13 @@ class BinlogReader(LogReader):
             self._progress.heartbeat(*heartbeat_v2(event.body))
         elif event.kind == Kind.INCIDENT:
             raise LogGapError(
-                "the server says that changes are missing from its log (an INCIDENT event).",
+                "The server says that changes are missing from its log (an INCIDENT event).",
                 code="log_incident",
                 action=RESTART_ACTION,
             )
         elif not event.flags & FLAG_IGNORABLE:
             raise FatalError(
-                f"the log has an event of type {event.kind}, which is unknown.",
+                f"The log has an event of type {event.kind}, which is unknown.",
                 code="unknown_event",
                 action="Report the server's version. If a new feature writes such events, switch it off.",
             )
@@ -306,12 +306,12 @@ class BinlogReader(LogReader):
             self._progress.begin_file()
 
     def _lose_group(self) -> None:
-        """A file ended inside a transaction: the server went down while it wrote it, and it never committed."""
+        """Drop the group, inside which a file ended: the server went down while it wrote it, and it never committed."""
         group = self._group
         assert group is not None
         if group.transaction is not None:
             raise SourceUnavailableError(
-                f"the log ended inside the transaction {group.id}, which never committed; what was read of it is dropped.",
+                f"The log ended inside the transaction {group.id}, which never committed; what was read of it is dropped.",
                 code="transaction_cut",
             )
         self._group = None
@@ -342,7 +342,7 @@ class BinlogReader(LogReader):
         return self._group
 
     def _commit(self, pull: Pull) -> None:
-        """The group is committed: it counts as executed."""
+        """Commit the group: it counts as executed."""
         group = self._open_group("commit")
         if not self._undoing.end(group, pull):
             return

@@ -1,4 +1,4 @@
-"""Statements in the log: what they do to their transaction, and to the replicated tables."""
+"""Statements in the log, and their effects on their transaction and the replicated tables."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Statements:
     """Takes the QUERY events of one open log.
 
     Args:
-        flavor: Whose log it is.
+        flavor: The server's flavor.
         is_lower_case: The server stores names in lower case.
         rows: The replicated tables.
         xa: Takes statements about XA transactions.
         undoing: Takes back what transactions roll back.
-        cascades: As `TableRows`.
+        cascades: See `TableRows`.
         definitions: Tells what a statement met on the server; None: nothing does.
-        cursor: Where in the server's files the log is read.
+        cursor: The reader's position in the server's files.
     """
 
     def __init__(
@@ -167,11 +167,11 @@ class Statements:
 
 
 def event_of(effect: TableEffect, altered: Alteration | None, statement: str) -> DDLEvent | None:
-    """What a statement's effect on a table is to the host, without its transaction; None: it fails the table.
+    """Convert a statement's effect on a table to the host's event, without its transaction; None: it fails the table.
 
     Args:
         effect: The effect.
-        altered: Of an ALTER: the table's shapes; None if they are not known.
+        altered: Shapes of the table before and after an ALTER; None if they are not known.
         statement: The statement's text.
     """
     operation = _DDL.get(effect.effect)
@@ -189,17 +189,17 @@ def event_of(effect: TableEffect, altered: Alteration | None, statement: str) ->
 
 
 def refusal(effect: TableEffect, statement: str) -> TableError:
-    """Why a statement in the log fails a table; `statement`: its text without values."""
+    """The error by which a statement in the log fails a table; `statement`: its text without values."""
     if effect.effect is Effect.STATEMENT:
         return TableError(
-            f"the log has a statement instead of the rows that it changed; these may be rows of this table: {statement}",
+            f"The log has a statement instead of the rows that it changed; these may be rows of this table: {statement}",
             code="statement_format",
             table=str(effect.table),
             action="Remove what sets it: the session that wrote (SET SESSION binlog_format), or for all (SET GLOBAL binlog_format = 'ROW')."
             " Then run `replicator snapshot NAME TABLE`.",
         )
     return TableError(
-        f"the log has a statement that was not understood and may be about this table: {statement}",
+        f"The log has a statement that was not understood and may be about this table: {statement}",
         code="ddl_not_understood",
         table=str(effect.table),
         action="Run `replicator ddl accept NAME TABLE`: the target follows to the columns that the table has now.",

@@ -1,4 +1,4 @@
-"""The events of an open log, one after another, and how far in the server's files they are."""
+"""The events of an open log, one after another, and their position in the server's files."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class EventStream:
     """Takes events from a dump.
 
     Args:
-        dump: Opened where `progress` begins.
-        progress: Told of every event.
+        dump: Dump that was opened at the beginning of `progress`.
+        progress: Takes note of every event.
         size_max: Bytes that an event of a compressed transaction may have; of a larger one only the beginning is held.
 
     Attributes:
         queue: Events that have arrived, header included.
-        cursor: Of `progress`; it moves with every event.
+        cursor: The cursor of `progress`; it moves with every event.
     """
 
     def __init__(self, dump: Dump, progress: Progress, *, size_max: int) -> None:
@@ -42,16 +42,16 @@ class EventStream:
 
     @property
     def offset(self) -> int:
-        """Grows from event to event of a transaction; the events inside one compressed event are counted one by one."""
+        """Offset that grows from event to event of a transaction; the events inside one compressed event are counted one by one."""
         return self.cursor.pos + self._inner_events
 
     @property
     def is_at_queue(self) -> bool:
-        """Whether the next event is the first of `queue`."""
+        """Return whether the next event is the first of `queue`."""
         return self._inner is None and self._put_back is None
 
     def receive(self, wait_s: float) -> bool:
-        """Put into the queue what has arrived, waiting at most `wait_s` for it; whether there was something."""
+        """Put the events that have arrived into the queue, waiting at most `wait_s`; return whether there were any."""
         try:
             received = self._dump.events(wait_s)
         except FatalError as error:

@@ -1,4 +1,4 @@
-"""TABLE_MAP and rows events: which table a rows event is about, and into which pull it goes."""
+"""TABLE_MAP and rows events: the table that a rows event is about, and the pull that it goes into."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class TableRows:
     """Takes the TABLE_MAP and rows events of one open log.
 
     Args:
-        flavor: Whose log it is.
+        flavor: The server's flavor.
         schemas: The replicated tables, in their last known shapes.
         unrepresentable: `source.unrepresentable`.
-        cascades: Tells which tables foreign keys may have changed; None where the server logs what they do, or nobody asks.
+        cascades: Tells which tables foreign keys may have changed; None where the server logs what they do, or it is not asked for.
         size_max: Bytes that a compressed event may have.
     """
 
@@ -69,7 +69,7 @@ class TableRows:
 
     @property
     def announced(self) -> Sequence[TableId]:
-        """The tables of which the statement that is being read may have rows: of one of them is the next rows event, if it has one."""
+        """The tables of which the statement that is being read may have rows: its next rows event, if it has one, is of one of them."""
         return [TableId(*named) for named in dict.fromkeys(map(named_table, self._announced))]
 
     @property
@@ -78,14 +78,14 @@ class TableRows:
         return self._versions.replicated
 
     def forget_numbers(self) -> None:
-        """Table numbers mean nothing beyond a transaction or a file."""
+        """Forget table numbers: they mean nothing beyond a transaction or a file."""
         self._numbers.clear()
         self._parents.clear()
         self._announced.clear()
         self._begun = 0
 
     def drop(self, table: TableId) -> None:
-        """Hand out no more rows of a table."""
+        """Deliver no more rows of a table."""
         self._versions.drop(table)
         self._known.clear()
 
@@ -105,24 +105,24 @@ class TableRows:
         return self._versions.alter(table, changes)
 
     def accept(self, table: TableId) -> None:
-        """As `BinlogReader.accept`."""
+        """See `BinlogReader.accept`."""
         self._versions.trust(table)
 
     def rename(self, table: TableId, new: TableId) -> None:
-        """Hand out a table's rows under its new name, unless another one has that."""
+        """Deliver a table's rows under its new name, unless another one has that."""
         self._versions.rename(table, new)
         self._known.clear()
 
     def expect_any_key(self, table: TableId) -> None:
-        """The host has been told that the table may be another one: its next key is no news."""
+        """Report no change with the table's next key: the host knows that the table may be another one."""
         self._versions.expect_any_key(table)
 
     # ---- events ----
 
     def take_queued(self, stream: EventStream, group: Group, pull: Pull, limits: PullLimits) -> None:
-        """Take what most of a log consists of, events that name a known table and bring rows of it, in as few steps as can be.
+        """Take most events of a log, those that name a known table and bring rows of it, in as few steps as possible.
 
-        Whatever is not as plain stays in the queue, for `table_map` and `rows`. This is a second way for a rows event because the
+        All others stay in the queue, for `table_map` and `rows`. This is a second way for a rows event because the
         other one costs two to six times as much CPU time: 8.9 instead of 1.8 µs an event in transactions of 50 statements with a
         row each, 7.9 instead of 3.6 in transactions of one row, 3.3 instead of 0.5 for tables that are not replicated (measured
         on events made by hand, the best of five). `test_plain_rows.py` shows that both ways give the same.
@@ -185,7 +185,7 @@ class TableRows:
             table_map = self._table_maps.get(event.body)
             change = self._versions.take_key(table_map)
             if change is not None:
-                # What rows are known by is another key: they come behind this event.
+                # The rows' key is another one now: they come after this event.
                 self._known.clear()
                 _other_key(group, change, pull)
                 return False
@@ -243,7 +243,7 @@ class TableRows:
             pull.rows(group.ensure_transaction(), version, kind, body)
 
     def release(self, group: Group, held: HeldRows, unlogged: frozenset[TableId], pull: Pull) -> None:
-        """Put what was held of an XA transaction into the pull, as changes of this group."""
+        """Put the held rows of an XA transaction into the pull, as changes of this group."""
         if unlogged:
             pull.unlogged(group.ensure_transaction(), unlogged)
         for version, kind, body in held:
@@ -259,7 +259,7 @@ class TableRows:
         return kind, memoryview(body)
 
     def _cascade(self, group: Group, parent: Parent, event: Event, pull: Pull) -> None:
-        """Foreign keys may have changed other tables, of which the log has nothing."""
+        """Take note of tables that foreign keys may have changed: the log has nothing of them."""
         assert self._cascades is not None
         if event.cut:
             parent = Parent(parent.reach, None)
@@ -273,7 +273,7 @@ class TableRows:
 
 
 def committed_at(transaction: Transaction) -> datetime:
-    """When a transaction was committed, by the source's clock."""
+    """Time of a transaction's commit, by the source's clock."""
     return _EPOCH + timedelta(microseconds=transaction.committed_us)
 
 

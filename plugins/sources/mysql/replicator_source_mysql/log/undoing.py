@@ -1,4 +1,4 @@
-"""What a transaction in the log takes back: ROLLBACK TO SAVEPOINT inside it, and ROLLBACK at its end. Pure.
+"""Rollbacks within the log: ROLLBACK TO SAVEPOINT inside a transaction, and ROLLBACK at its end. Pure.
 
 A server usually cuts what was rolled back out of its log. Where it cannot undo a transaction wholly (MariaDB: it made or
 dropped a temporary table, or wrote to a table without transactions; MySQL: in STATEMENT or MIXED format) it logs all of
@@ -22,7 +22,7 @@ _RELEASE: Final = re.compile(r"RELEASE\s+SAVEPOINT\s+", re.IGNORECASE)
 _TO: Final = re.compile(r"ROLLBACK\s+(?:WORK\s+)?TO\s+(?:SAVEPOINT\s+(?=\S))?", re.IGNORECASE)
 
 END: Final = sys.maxsize
-"""Behind every offset."""
+"""An offset after every other."""
 
 
 def set_name(text: str) -> str | None:
@@ -63,7 +63,7 @@ class Undone:
         self._begins, self._ends = array("q"), array("q")
 
     def add(self, begin: int, end: int) -> None:
-        """Everything behind `begin`, up to here, was rolled back. Bounded: what is beyond the bound is not remembered."""
+        """Remember that everything from `begin` to `end` was rolled back. Bounded: parts beyond the bound are not remembered."""
         while self._begins and self._begins[-1] >= begin:
             self._begins.pop()
             self._ends.pop()
@@ -72,7 +72,7 @@ class Undone:
             self._ends.append(end)
 
     def has(self, offset: int) -> bool:
-        """Whether the event that ends at this offset was rolled back."""
+        """Return whether the event that ends at this offset was rolled back."""
         index = bisect_left(self._ends, offset)
         return index < len(self._begins) and self._begins[index] < offset
 
@@ -83,11 +83,11 @@ class Undone:
 class Savepoints:
     """The savepoints of one group that are live, in the order in which they were set.
 
-    As the server: a name that is set again moves to the end; going back to one, or releasing it, ends those behind it.
+    As on the server, a name that is set again moves to the end; rolling back to one, or releasing it, ends those after it.
     Names are folded already. Bounded: beyond the bound the oldest is forgotten, and then not found.
 
     Attributes:
-        undone: What was rolled back to them so far.
+        undone: Parts of the group that were rolled back to them so far.
     """
 
     __slots__ = ("_live", "undone")
@@ -97,25 +97,25 @@ class Savepoints:
         self.undone = Undone()
 
     def set(self, name: str, slot: int, offset: int) -> None:
-        """One is set behind so many rows events of the group (`slot`), at this offset."""
+        """Set one after `slot` rows events of the group, at this offset."""
         self._live.pop(name, None)
         if len(self._live) >= _SAVEPOINTS_MAX:
             del self._live[next(iter(self._live))]
         self._live[name] = slot, offset
 
     def release(self, name: str) -> None:
-        """One is released, with all that were set behind it."""
+        """Release one, with all that were set after it."""
         if self.roll_back_to(name, None) is not None:
             del self._live[name]
         else:
             self._live.clear()  # it was forgotten, and is older than all
 
     def forget_rows(self) -> None:
-        """The rows so far are not kept: to go back to any of these leaves none of those that come."""
+        """Forget the rows so far: a rollback to any of these leaves none of those that come."""
         self._live = {name: (0, offset) for name, (_, offset) in self._live.items()}
 
     def roll_back_to(self, name: str, offset: int | None) -> int | None:
-        """Go back to one at this offset in the group; return its slot, None if it is not known."""
+        """Roll back to one at this offset in the group; return its slot, None if it is not known."""
         found = self._live.get(name)
         if found is None:
             return None

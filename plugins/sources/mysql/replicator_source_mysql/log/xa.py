@@ -22,7 +22,7 @@ class XaTransactions:
     """Takes the events and statements of one open log that are about XA transactions.
 
     Args:
-        progress: Knows those that are prepared and not decided, and names those that are.
+        progress: Has the transactions that are prepared and not decided, and names those that are decided.
         rows: Takes the changes of those that are committed.
         size_max: Bytes that all prepared ones may have.
     """
@@ -33,7 +33,7 @@ class XaTransactions:
         self._size_max = size_max
 
     def limit(self, group: Group) -> None:
-        """Bound what is held: beyond the bound a commit costs its tables a new snapshot."""
+        """Bound the rows that are held: beyond the bound a commit costs its tables a new snapshot."""
         total = group.held_bytes + self._progress.prepared.held_bytes
         if total <= self._size_max:
             return
@@ -53,7 +53,7 @@ class XaTransactions:
             group.savepoints.forget_rows()
 
     def prepare(self, xid: str, group: Group, pull: Pull, *, is_one_phase: bool) -> None:
-        """XA PREPARE at the end of a group; with `is_one_phase`, MySQL's XA COMMIT … ONE PHASE."""
+        """Take XA PREPARE at the end of a group; with `is_one_phase`, MySQL's XA COMMIT … ONE PHASE."""
         # Also one without rows of ours: its COMMIT must find it, and a table that is added meanwhile may have rows in it.
         if not is_one_phase and not group.is_skipped:
             since = _EPOCH + timedelta(seconds=group.timestamp)
@@ -86,7 +86,7 @@ class XaTransactions:
         raise corrupt("An XA statement in the log is of an unknown kind.")
 
     def _decide(self, xid: str, group: Group, pull: Pull, *, is_commit: bool) -> None:
-        """XA COMMIT or XA ROLLBACK: a group of its own."""
+        """Take XA COMMIT or XA ROLLBACK, which is a group of its own."""
         prepared = self._progress.prepared.take(xid)
         # By this id reads tell whether they saw what was committed, also where it is not known what that was.
         group.id = self._progress.decision_id(group.id, xid)

@@ -1,1 +1,1 @@
-"""Positions in the log: what a server has executed and where its files are come in, offsets and marks that compare go out. Pure."""
+"""Positions in the log: executed transactions and positions in files come in, offsets and marks that compare go out. Pure."""

@@ -10,12 +10,12 @@ from typing import ClassVar, Final, Self
 from replicator_source_mysql.flavors import MYSQL, Flavor, System
 
 LogPosition = tuple[int, int]
-"""Comparable with others in the log of the same server: the number of the file, and the byte behind the event."""
+"""Position in the log of one server, comparable: the number of the file, and the byte after the event."""
 
 FIRST_BYTE: Final = 4
-"""Where the first event of a file begins."""
+"""Byte at which the first event of a file begins."""
 WRAP: Final = 1 << 32
-"""Events, and the command that asks for the log, have 32 bits for a byte of a file."""
+"""Limit of the 32 bits that events, and the command that asks for the log, have for a byte of a file."""
 
 _TEXT: Final = re.compile(r"(.+\.\d{1,10}):(\d{1,19})(?:@(\d{1,19})#([0-9a-f]{8}))?", re.DOTALL)
 _FORMAT_DESCRIPTION: Final = 15
@@ -28,9 +28,9 @@ class FilePosition:
 
     Attributes:
         file: The file's name.
-        pos: The byte behind the last event of a transaction, counted beyond 32 bits.
-        event: Where an event begins that was read: the one that ends at `pos`, or at a file's beginning its first. None: none was read.
-        crc: Of that event (`fingerprint`): another history has another event there.
+        pos: The byte after the last event of a transaction, counted beyond 32 bits.
+        event: First byte of an event that was read: the one that ends at `pos`, or at a file's beginning its first. None: none was read.
+        crc: `fingerprint` of that event: another history has another event there.
     """
 
     flavor: ClassVar[Flavor] = MYSQL
@@ -44,7 +44,7 @@ class FilePosition:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Read `binlog.000003:1234`, perhaps with `@1203#0a1b2c3d` (event and CRC-32) behind it.
+        """Read `binlog.000003:1234`, perhaps followed by `@1203#0a1b2c3d` (event and CRC-32).
 
         Raises:
             ValueError: It is none.
@@ -56,27 +56,27 @@ class FilePosition:
         return cls(match[1], int(match[2]), event, crc)
 
     def __str__(self) -> str:
-        """What `of` reads."""
+        """The text that `of` reads."""
         proof = f"@{self.event}#{self.crc:08x}" if self.event is not None and self.crc is not None else ""
         return f"{self.file}:{self.pos}{proof}"
 
     @property
     def position(self) -> LogPosition:
-        """Comparable with other positions in the log of the same server."""
+        """The position, comparable with others in the log of the same server."""
         return file_number(self.file), self.pos
 
     @property
     def begin(self) -> int:
-        """Where reading must begin: at the event that proves the history, if there is one."""
+        """Byte at which reading must begin: at the event that proves the history, if there is one."""
         return self.pos if self.event is None else self.event
 
     @property
     def can_be_asked_for(self) -> bool:
-        """Whether 32 bits are enough for it."""
+        """Return whether 32 bits are enough for it."""
         return self.begin < WRAP
 
     def covers(self, other: object) -> bool:
-        """Whether the other is one, too, and not behind this one in the log of the same server."""
+        """Return whether the other is one, too, and not after this one in the log of the same server."""
         return isinstance(other, FilePosition) and self.position >= other.position
 
 

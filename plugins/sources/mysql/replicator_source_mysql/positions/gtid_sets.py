@@ -1,4 +1,4 @@
-"""What a server has executed: MySQL's GTID sets, MariaDB's GTID positions. Pure algebra, no I/O.
+"""Sets of executed transactions: MySQL's GTID sets, MariaDB's GTID positions. Pure algebra, no I/O.
 
 MySQL names a transaction by its server's UUID, perhaps a tag (8.3 and later), and a number; a set of them is written
 `uuid:1-5:7:tag:1-3, uuid2:1`. MariaDB names it `domain-server-number` and a position has one per domain: everything of
@@ -63,7 +63,7 @@ class GtidSet:
         return cls({source: _merged(intervals) for source, intervals in sorted(found.items())})
 
     def __str__(self) -> str:
-        """As the server writes it, without spaces; tags follow their UUID."""
+        """The set as the server writes it, without spaces; tags follow their UUID."""
         by_uuid: dict[str, list[str]] = {}
         for source in sorted(self.sources):
             uuid, _, tag = source.partition(":")
@@ -75,12 +75,12 @@ class GtidSet:
         return bool(self.sources)
 
     def __contains__(self, gtid: str) -> bool:
-        """Whether the set has a single GTID, `uuid:number` or `uuid:tag:number`."""
+        """Return whether the set has a single GTID, `uuid:number` or `uuid:tag:number`."""
         source, _, number = gtid.rpartition(":")
         return self.has(source, int(number))
 
     def has(self, source: str, number: int) -> bool:
-        """Whether the set has a number of a source."""
+        """Return whether the set has a number of a source."""
         intervals = self.sources.get(source, ())
         index = bisect_right(intervals, (number, _LAST)) - 1
         return index >= 0 and intervals[index][0] <= number <= intervals[index][1]
@@ -111,7 +111,7 @@ class GtidSet:
         return GtidSet({**self.sources, source: grown})
 
     def union(self, other: GtidSet) -> GtidSet:
-        """What is in either."""
+        """The GTIDs that are in either."""
         return GtidSet(
             {
                 source: _merged([*self.sources.get(source, ()), *other.sources.get(source, ())])
@@ -120,20 +120,20 @@ class GtidSet:
         )
 
     def without(self, other: GtidSet) -> GtidSet:
-        """What is in this one and not in the other."""
+        """The GTIDs that are in this one and not in the other."""
         left = {source: _minus(intervals, other.sources.get(source, ())) for source, intervals in self.sources.items()}
         return GtidSet({source: intervals for source, intervals in left.items() if intervals})
 
     def intersection(self, other: GtidSet) -> GtidSet:
-        """What is in both."""
+        """The GTIDs that are in both."""
         return self.without(self.without(other))
 
     def covers(self, other: object) -> bool:
-        """Whether the other is a set, too, and every GTID of it is in this one."""
+        """Return whether the other is a set, too, and every GTID of it is in this one."""
         return isinstance(other, GtidSet) and not other.without(self)
 
     def encoded(self) -> bytes:
-        """As COM_BINLOG_DUMP_GTID sends it, in the form with tags if one of them has a tag."""
+        """The set as COM_BINLOG_DUMP_GTID sends it, in the form with tags if one of them has a tag."""
         has_tags = any(":" in source for source in self.sources)
         count = len(self.sources)
         parts = [_header(count, has_tags=has_tags)]
@@ -230,14 +230,14 @@ class GtidPosition:
         return cls(dict(sorted(domains.items())))
 
     def __str__(self) -> str:
-        """As the server writes it."""
+        """The position as the server writes it."""
         return ",".join(f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self.domains.items()))
 
     def __bool__(self) -> bool:
         return bool(self.domains)
 
     def with_gtid(self, gtid: str) -> GtidPosition:
-        """The position behind one more transaction."""
+        """The position after one more transaction."""
         domain, server, number = (int(part) for part in gtid.split("-"))
         return GtidPosition({**self.domains, domain: (server, number)})
 
@@ -250,7 +250,7 @@ class GtidPosition:
         return GtidPosition(dict(sorted(further.items())))
 
     def with_gtids(self, gtids: Iterable[str]) -> GtidPosition:
-        """The position behind more transactions, in the order in which they were executed."""
+        """The position after more transactions, in the order in which they were executed."""
         last = {gtid.partition("-")[0]: gtid for gtid in gtids}
         position = self
         for gtid in last.values():
@@ -258,12 +258,12 @@ class GtidPosition:
         return position
 
     def __contains__(self, gtid: str) -> bool:
-        """Whether a transaction is at or before the position."""
+        """Return whether a transaction is at or before the position."""
         domain, _, number = (int(part) for part in gtid.split("-"))
         return domain in self.domains and self.domains[domain][1] >= number
 
     def covers(self, other: object) -> bool:
-        """Whether the other is a position, too, and no domain of it is further."""
+        """Return whether the other is a position, too, and no domain of it is further."""
         return isinstance(other, GtidPosition) and all(
             domain in self.domains and self.domains[domain][1] >= number
             for domain, (_, number) in other.domains.items()

@@ -1,8 +1,8 @@
 """Marks: ends of the log, read while it grows.
 
-A position that the server gives as the end of its log lies behind every transaction that any read could have seen, so a
+A position that the server gives as the end of its log lies after every transaction that any read could have seen, so a
 reader that has passed it has delivered them all. Nothing is written for it. (As the *beginning* of something such a
-position is wrong: it may also lie behind transactions that no read sees yet.)
+position is wrong: it may also lie after transactions that no read sees yet.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from replicator_source_mysql.positions.position import Executed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnd:
-    """The end of the log at a moment of the server's clock, and what is executed there, where the server says it."""
+    """The end of the log at a moment of the server's clock, and the transactions executed there, where the server says it."""
 
     position: LogPosition
     file: str
@@ -27,9 +27,9 @@ class LogEnd:
     executed: Executed | None = None
 
     def is_reached(self, position: LogPosition, executed: Executed) -> bool:
-        """Whether a reader at `position`, with these transactions behind it, has delivered everything before this end.
+        """Return whether a reader at `position`, after these transactions, has delivered everything before this end.
 
-        A reader that was opened at the end learns its position with the first heartbeat only; what it was opened behind says so
+        A reader that was opened at the end learns its position with the first heartbeat only; the transactions it was opened after say so
         at once.
         """
         return position >= self.position or (self.executed is not None and self.executed == executed)
@@ -44,7 +44,7 @@ def log_end(connection: Connection) -> LogEnd:
 
 
 def log_status_statement(connection: Connection) -> str:
-    """What shows the end of the log."""
+    """The statement that shows the end of the log."""
     return flavor_of(connection).log_status(version_of(connection.get_server_info()))
 
 
@@ -57,7 +57,7 @@ class AwaitedMarks:
         self._count = 0
 
     def add(self, end: LogEnd, prefix: str) -> str:
-        """A new mark at this end."""
+        """Add a mark at this end; return its name."""
         with self._lock:
             self._count += 1
             text = f"{prefix}:{self._count}"
@@ -66,7 +66,7 @@ class AwaitedMarks:
 
     @property
     def is_empty(self) -> bool:
-        """Whether none waits. Without the lock: it is asked at every commit."""
+        """Return whether no mark waits. Without the lock: it is called at every commit."""
         return not self._waiting
 
     def reached(self, position: LogPosition, executed: Executed) -> list[str]:

@@ -1,4 +1,4 @@
-"""Offsets: where in the log everything is durable here, and in which server's files that was."""
+"""Offsets: the position in the log up to which everything is durable here, and the server whose files that was in."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ Executed: TypeAlias = GtidSet | GtidPosition | FilePosition
 _BY_FILE: Final = 2
 """Version of the JSON form of a position without GTIDs. The form with GTIDs, version 1, does not say its version."""
 _GTIDS: Final[Mapping[str, type[GtidSet | GtidPosition]]] = {t.flavor.name: t for t in (GtidSet, GtidPosition)}
-"""What an offset with GTIDs holds, by the flavor that it names."""
+"""Type of the GTIDs in an offset, by the flavor that it names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """What an offset says.
+    """The content of an offset.
 
     Attributes:
         executed: Everything up to and including these transactions is durable.
-        server: Whose files `file` and `pos` are in: MySQL's server_uuid, MariaDB's server_id.
+        server: The server that has `file`: MySQL's server_uuid, MariaDB's server_id.
         file: The binary log file that was being read; with GTIDs a hint, never what decides.
-        pos: The byte of it.
+        pos: Byte in that file.
         prepared: Ids of XA transactions that are prepared and not decided: their changes are not durable here.
-        restart: Where reading must begin so that those are read again, or because `executed` cannot be asked for; what lies
-            behind it and in `executed` is skipped.
+        restart: Position at which reading must begin so that those are read again, or because `executed` cannot be asked for;
+            transactions after it that are in `executed` are skipped.
     """
 
     executed: Executed
@@ -83,14 +83,14 @@ class Position:
 
     @classmethod
     def at_file(cls, executed: FilePosition, server: str) -> Self:
-        """Where nothing is prepared that was read."""
+        """A position at which nothing that was read is prepared."""
         # What 32 bits are not enough for is read again from its file's beginning.
         restart = None if executed.can_be_asked_for else FilePosition(executed.file, FIRST_BYTE)
         return cls(executed=executed, server=server, file=executed.file, pos=executed.pos, restart=restart)
 
     @property
     def offset(self) -> Offset:
-        """As an offset."""
+        """The position as an offset."""
         value: dict[str, Any] = (
             {
                 "version": _BY_FILE,
@@ -112,20 +112,20 @@ class Position:
 
     @property
     def is_by_file(self) -> bool:
-        """Whether it is a file and a byte, without GTIDs."""
+        """Return whether it is a file and a byte, without GTIDs."""
         return isinstance(self.executed, FilePosition)
 
     @property
     def begin(self) -> Executed:
-        """Behind what the log must be asked for."""
+        """The transactions after which the log must be asked for."""
         return self.executed if self.restart is None else self.restart
 
     @property
     def flavor(self) -> Flavor:
-        """Of which kind of server it is."""
+        """The kind of server that it belongs to."""
         return self.executed.flavor
 
     def covers(self, other: Position) -> bool:
-        """Whether everything up to the other is also up to this one. Never across coordinate systems, nor, by files, across servers."""
+        """Return whether everything up to the other is up to this one. Never across coordinate systems, nor by files across servers."""
         is_comparable = self.executed.is_of_lineage or self.server == other.server
         return is_comparable and self.executed.covers(other.executed)

@@ -1,4 +1,4 @@
-"""Cascades of foreign keys that the server does not log, and whose tables they may have changed.
+"""Cascades of foreign keys that the server does not log, and the tables that they may have changed.
 
 InnoDB of MariaDB, and of MySQL before 9.6, deletes and updates the rows of a child by itself: the log has the parent's
 row only. What may have cascaded is told from the parents' rows events and from the server's foreign keys as they are
@@ -46,11 +46,11 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CascadeReach:
-    """What changes of a parent may change without a trace.
+    """The tables that changes of a parent may change without a trace.
 
     Attributes:
         by_delete: Replicated tables that a DELETE reaches.
-        by_update: Those that an UPDATE of one of `columns` reaches.
+        by_update: Replicated tables that an UPDATE of one of `columns` reaches.
     """
 
     by_delete: frozenset[TableId] = frozenset()
@@ -59,12 +59,12 @@ class CascadeReach:
 
     @property
     def tables(self) -> frozenset[TableId]:
-        """All of them."""
+        """All tables that are reached."""
         return self.by_delete | self.by_update
 
 
 def reaches(edges: Iterable[Edge], replicated: Collection[TableId]) -> dict[TableId, CascadeReach]:
-    """Which replicated tables each parent reaches, through any number of tables in between. Pure."""
+    """Return the replicated tables that each parent reaches, through any number of tables in between. Pure."""
     out: dict[TableId, list[Edge]] = defaultdict(list)
     for edge in edges:
         out[edge.parent].append(edge)
@@ -81,7 +81,7 @@ def reaches(edges: Iterable[Edge], replicated: Collection[TableId]) -> dict[Tabl
 
 
 def _reached(out: Mapping[TableId, Sequence[Edge]], start: TableId, *, is_delete: bool) -> set[TableId]:
-    """The tables whose rows may change; what a cascade does to a table may cascade in turn."""
+    """The tables whose rows may change; a cascade into a table may cascade further."""
     waiting, done = [(start, is_delete)], set[tuple[TableId, bool]]()
     changed: set[TableId] = set()
     while waiting:
@@ -110,7 +110,7 @@ class Cascades:
     """Judges the events of one open log.
 
     Attributes:
-        flavor: Whose log it is.
+        flavor: The server's flavor.
         replicated: The tables whose changes matter.
         read: Asks the server for its foreign keys.
         size_max: Bytes that a compressed event may have.
@@ -129,13 +129,13 @@ class Cascades:
         self._parents.clear()
 
     def rename(self, table: TableId, new: TableId) -> None:
-        """A replicated table has another name."""
+        """Take the new name of a replicated table."""
         if table in self.replicated:
             self.replicated = self.replicated - {table} | {new}
             self.look()
 
     def parent(self, table_map: TableMap) -> Parent | None:
-        """What a table's changes reach; None where that is nothing."""
+        """The parent with the tables that its changes reach; None where it reaches none."""
         reach = self._reaches.get(TableId(table_map.schema, table_map.table))
         if reach is None:
             return None
@@ -145,7 +145,7 @@ class Cascades:
         return parent
 
     def unread_parent(self, table: TableId) -> Parent | None:
-        """The same where the log's description of its columns cannot be read: any UPDATE may have changed what children refer to."""
+        """A parent whose columns in the log cannot be read: any UPDATE may have changed what children refer to."""
         reach = self._reaches.get(table)
         return Parent(reach, None) if reach is not None else None
 
@@ -176,7 +176,7 @@ class Cascades:
         return frozenset(found)
 
     def _may_have_changed(self, parent: Parent, kind: int, body: memoryview) -> bool:
-        """Whether an UPDATE changed a column that children refer to; what cannot be decoded may have."""
+        """Return whether an UPDATE changed a column that children refer to; one that cannot be decoded may have."""
         if parent.decoder is None:
             return True
         plain: memoryview | bytes = body
@@ -247,7 +247,7 @@ def read_edges(connection: Connection) -> list[Edge]:
 
 
 def _read_rules(connection: Connection) -> dict[str, int]:
-    """What foreign keys do, by `database/name` in lower case, of the tables that this user may see."""
+    """Actions of foreign keys, by `database/name` in lower case, of the tables that this user may see."""
     rows = rows_of(
         connection,
         "SELECT constraint_schema, constraint_name, delete_rule, update_rule FROM information_schema.referential_constraints",

@@ -1,8 +1,8 @@
-"""Reads what decides which tables a statement may have changed, and proves that it was the same when the statement ran.
+"""Definitions that decide which tables a statement may have changed, with proof that they were the same when the statement ran.
 
 The proof is the log: everything that makes, alters or drops a table, view, routine or trigger stands in it. If nothing of that
 kind stands between the statement and the end of the log, as it is after the reading, then what was read is what the statement
-met. (A transaction keeps the locks on what it used until it is in the log, so no DDL overtakes it.) What a session did with
+met. (A transaction keeps the locks on what it used until it is in the log, so no DDL overtakes it.) DDL of a session with
 `sql_log_bin = 0` is not in the log, here as everywhere.
 """
 
@@ -95,7 +95,7 @@ class KnownDefinitions:
     def at(self, file: str, pos: int) -> Definitions | None:
         """Return the definitions that a statement met which ends at this byte of the log; None if they cannot be proven.
 
-        What was read just now serves again.
+        The definitions that were read last are used again.
         """
         if self._found is None or self.clock() - self._read_at > _FRESH_S:
             with self.use("reading views, routines and triggers") as connection:
@@ -166,7 +166,7 @@ def _events(connection: Connection, file: str, pos: int, limit: int) -> Sequence
         try:
             return rows_of(connection, f"SHOW BINLOG EVENTS IN {literal(file)} FROM {pos} LIMIT {limit}")
         except pymysql.MySQLError as error:
-            # It met an event behind the end that is being written: what it had found is lost with the error.
+            # It met an event after the end that is being written: what it had found is lost with the error.
             if number_of(error) != NO_EVENT or tries == _TRIES_MAX - 1:
                 break
     return ()
@@ -182,7 +182,7 @@ def _is_harmless(row: Row, flavor: Flavor) -> bool:
 
 
 def _without_use(info: str) -> str:
-    """The statement behind "use `shop`; ", which the server writes before it."""
+    """The statement after "use `shop`; ", which the server writes before it."""
     if not info.startswith("use `"):
         return info
     end = 5

@@ -18,7 +18,7 @@ from typing import Final
 from replicator.model.schema import TableId
 
 CHANGING: Final = frozenset({"INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD", "SELECT", "DO", "WITH", "CALL"})
-"""First words of statements of which it can be told. Others may name tables in other ways, or make them."""
+"""First words of statements whose tables can be told. Others may name tables in other ways, or make them."""
 
 _ENGINES: Final = frozenset({"innodb", "myisam", "aria", "memory", "archive", "csv", "blackhole", "rocksdb"})
 """Engines whose tables have their own rows only; MERGE, FEDERATED, CONNECT and SPIDER write into other tables."""
@@ -49,8 +49,8 @@ class Definitions:
         tables: Kind and engine of every table, and the kind of every view.
         views: Their queries.
         routines: Functions, procedures and packages.
-        triggers: By their tables.
-        children: By each parent the tables that its foreign keys may change.
+        triggers: Triggers, by their tables.
+        children: Tables that foreign keys may change, by the parent.
     """
 
     tables: Mapping[TableId, tuple[str, str]]
@@ -64,7 +64,7 @@ class Definitions:
 
         Args:
             text: The statement, whose first word is one of `CHANGING`.
-            database: In which it looks for names without one.
+            database: The database of names without one.
         """
         try:
             return frozenset(_Walk(self).tables_of(text, database)) or None
@@ -73,7 +73,7 @@ class Definitions:
 
     @cached_property
     def by_name(self) -> Mapping[str, Sequence[TableId]]:
-        """Tables and views by what stands for their names in a text; those by "" may stand anywhere."""
+        """Tables and views by the word that stands for their names in a text; those by "" may stand anywhere."""
         found: dict[str, list[TableId]] = {}
         for table in self.tables:
             first = next(iter(_parts(table.name)), "")
@@ -86,7 +86,7 @@ class _UntoldError(Exception):
 
 
 class _Walk:
-    """One statement's way through the definitions."""
+    """One traversal of the definitions, from a statement's text to the tables that it reaches."""
 
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
@@ -147,7 +147,7 @@ class Words:
     """The words of a text, of which each may be a name, however it is quoted.
 
     Attributes:
-        plain: Those in ASCII, in small letters.
+        plain: Words in ASCII, in small letters.
         is_vague: There are others, whose letters may stand for any.
     """
 

@@ -23,12 +23,12 @@ from replicator_source_mysql.rows.values import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """Columns to read of a table: those of the schema, the texts of the key's parts, and what proves that they tell them apart.
+    """Columns to read of a table: those of the schema, the texts of the key's parts, and the proofs that they tell them apart.
 
     Attributes:
-        schema: As the host knows it.
-        specs: How its values are read.
-        index: Of the key; None if there is none.
+        schema: The host's schema.
+        specs: Specs by which its values are read.
+        index: Index of the key; None if there is none.
     """
 
     schema: TableSchema

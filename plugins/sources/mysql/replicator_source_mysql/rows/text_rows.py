@@ -1,6 +1,6 @@
 """The rows of a query as the server writes them, text by text, into columns: no Python object per value, and one step per row.
 
-A row is one packet of the client protocol: behind its length and number, each value with its length in front (or the mark of
+A row is one packet of the client protocol: after its length and number, each value with its length in front (or the mark of
 NULL). Bytes are read from the socket into one buffer, block by block; the only loop over rows goes from packet to packet.
 """
 
@@ -31,7 +31,7 @@ _HEAD: Final = struct.Struct("<I")
 _SIZE_MAX: Final = (1 << 24) - 1
 _EOF_SIZE_MAX: Final = 8
 _ROW_MAX: Final = 2 << 30
-"""More of a row's text than Arrow's arrays hold of one column."""
+"""Limit of a row's bytes: more than Arrow's arrays hold of one column."""
 _RECEIVE_BYTES: Final = 1 << 18
 _FIRST_BYTES: Final = 1 << 20
 _KEPT_BYTES: Final = 64 << 20
@@ -45,11 +45,11 @@ def text_rows(connection: Connection, query: str, *, rows_max: int, bytes_max: i
     """Run a query and give its rows as they arrive, in blocks.
 
     Args:
-        connection: Idle; it is idle again behind the last block, and only then.
+        connection: Idle connection; it is idle again after the last block, and only then.
         query: One statement.
         rows_max: Rows of a block, at least; a block takes whole reads of the socket.
         bytes_max: Bytes of a block, likewise.
-        silence_s: How long the server may say nothing.
+        silence_s: Seconds for which the server may send nothing.
 
     Raises:
         pymysql.MySQLError, OSError: The statement failed, or the connection was lost.
@@ -65,9 +65,9 @@ def text_rows(connection: Connection, query: str, *, rows_max: int, bytes_max: i
 
 
 class _Answer:
-    """What has come of a query's answer.
+    """The part of a query's answer that has arrived.
 
-    `starts`: where the packets of rows begin that are here and were not taken; `has_ended`: no more will come.
+    `starts`: offsets of the packets of rows that are here and were not taken; `has_ended`: no more will come.
     """
 
     def __init__(self, connection: Connection, *, silence_s: float) -> None:
@@ -76,7 +76,7 @@ class _Answer:
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
         self._buffer = bytearray(_FIRST_BYTES)
-        # Behind the last whole packet, and behind all that came.
+        # After the last whole packet, and after all that came.
         self._offset = self._end = 0
         # How many of `starts` had the right number, and what the next one must have.
         self._proved = 0
@@ -108,7 +108,7 @@ class _Answer:
             self._look_at_last()
 
     def take(self) -> Rows:
-        """The rows that are here. What has come of the next one stays."""
+        """Take the rows that are here. The part of the next one that is here stays."""
         buffer, begun, offset = self._buffer, self.starts, self._offset
         rest = bytes(memoryview(buffer)[offset : self._end])
         size = max(_FIRST_BYTES, min(len(buffer), _KEPT_BYTES), 2 * len(rest))
@@ -143,7 +143,7 @@ class _Answer:
         self._offset = offset
 
     def _join(self, offset: int) -> int | None:
-        """Make one packet of those that a long row was cut into; say where it ends. None while they are not all here."""
+        """Make one packet of those that a long row was cut into; return its end. None while they are not all here."""
         heads, behind, size = [], offset, _SIZE_MAX
         while size == _SIZE_MAX:
             if behind + _HEADER > self._end:
@@ -168,7 +168,7 @@ class _Answer:
         return behind - removed
 
     def _prove(self) -> None:
-        """The packets have ascending numbers; a server that shuts down, or kills the connection, says so with a number of its own."""
+        """Verify that packets have ascending numbers; a server that shuts down, or kills the connection, sends a number of its own."""
         starts = np.array(self.starts[self._proved :], np.int64)
         found = np.frombuffer(self._buffer, np.uint8)[starts + 3]
         wrong = np.flatnonzero(found != ((self._number + np.arange(len(starts))) & 0xFF))
@@ -181,7 +181,7 @@ class _Answer:
         self._proved = len(self.starts)
 
     def _look_at_last(self) -> None:
-        """Only the last packet that came can be an error, or the end."""
+        """Check whether the last packet is an error, or the end: only that one can be."""
         last = self.starts[-1]
         kind = self._buffer[last + _HEADER]
         if kind == ERROR:
@@ -208,9 +208,9 @@ class Rows:
     """Text rows in one buffer, read column by column.
 
     Args:
-        data: The buffer; behind the last row it has eight bytes more, whatever they are.
-        starts: Where each row begins.
-        ends: Where each row ends.
+        data: The buffer; after the last row it has eight bytes more, whose content does not matter.
+        starts: Offset of each row's first byte.
+        ends: Offset after each row's last byte.
     """
 
     def __init__(self, data: bytearray, starts: Longs, ends: Longs) -> None:
@@ -223,7 +223,7 @@ class Rows:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return int(self._ends[-1]) if self.count else 0
 
     def next_column(self) -> pa.Array:
@@ -235,7 +235,7 @@ class Rows:
         return self.binary(self.next_values())
 
     def next_values(self) -> Values:
-        """Where the next column's values lie.
+        """The slices of the next column's values.
 
         Raises:
             ValueError: A row ends before it has this column.
@@ -284,7 +284,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Where one column's values lie, one per row. `valid` is None if none is NULL; a NULL has no size."""
+    """The slices of one column's values, one per row. `valid` is None if none is NULL; a NULL has no size."""
 
     starts: Longs
     ends: Longs

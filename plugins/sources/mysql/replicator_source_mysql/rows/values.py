@@ -1,6 +1,6 @@
 """Columns as the server writes them in text rows → canonical Arrow arrays, all rows at once.
 
-`selected` says how a column is asked for, `decoded` what becomes of the answer, `key_literal` how a key value is written
+`selected` gives the expression that asks for a column, `decoded` decodes the answer, `key_literal` writes a key value
 back. The canonical forms are those of `binlog.types`.
 """
 
@@ -33,7 +33,7 @@ KEY_KINDS: Final = frozenset(
     {Kind.INTEGER, Kind.DECIMAL, Kind.BIT, Kind.YEAR, Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP, Kind.TEXT,
      Kind.BYTES, Kind.ENUM, Kind.SET, Kind.UUID, Kind.INET4, Kind.INET6}
 )  # fmt: skip
-"""What may be part of a key: FLOAT and DOUBLE are no identities."""
+"""Kinds that may be part of a key: FLOAT and DOUBLE are no identities."""
 
 
 def selected(name: str, spec: ColumnSpec) -> str:
@@ -48,7 +48,7 @@ def selected(name: str, spec: ColumnSpec) -> str:
 
 
 def key_expression(name: str, spec: ColumnSpec) -> str:
-    """What a key column is ordered and compared by; labels have the order of their numbers."""
+    """The expression by which a key column is ordered and compared; labels have the order of their numbers."""
     return _number(name) if spec.kind in _BY_NUMBER else quoted(name)
 
 
@@ -64,7 +64,7 @@ def key_selected(name: str, spec: ColumnSpec) -> str:
 
 
 def _number(name: str) -> str:
-    """Of labels. Adding zero would make a double of them (MySQL) or a signed number (MariaDB), and a SET may fill 64 bits."""
+    """The number of labels. Adding zero would make a double of them (MySQL) or a signed number (MariaDB), and a SET may fill 64 bits."""
     return f"CAST({quoted(name)} AS UNSIGNED)"
 
 
@@ -164,7 +164,7 @@ def decoded(values: pa.Array, spec: ColumnSpec, *, name: str, unrepresentable: U
     if spec.kind is Kind.JSON and pc.any(pc.equal(pc.binary_length(values), 0)).as_py():
         # No JSON is empty: the server sends so, and tells nobody but itself, what is longer than it may send.
         raise UnsupportedTypeError(
-            f"column {name}: the text of a JSON value is longer than the server's max_allowed_packet.",
+            f"Column {name}: the text of a JSON value is longer than the server's max_allowed_packet.",
             code=PACKET_TOO_LARGE,
             action=RAISE_PACKET,
         )
@@ -190,7 +190,7 @@ def _texts(values: pa.Array, name: str, unrepresentable: Unrepresentable) -> pa.
         lost = texts.null_count - values.null_count
     if unrepresentable == "fail":
         raise UnsupportedTypeError(
-            f"column {name}: {lost} of {len(values)} values are invalid text in their character set.",
+            f"Column {name}: {lost} of {len(values)} values are invalid text in their character set.",
             code="unrepresentable_value",
             action="Fix the values, exclude the table, or set `source.unrepresentable: null`.",
         )
@@ -215,7 +215,7 @@ def _dates(values: pa.Array, spec: ColumnSpec, name: str, unrepresentable: Unrep
         lost = int(unheld.sum())
         if lost and unrepresentable == "fail":
             raise UnsupportedTypeError(
-                f"column {name}: {lost} of {len(values)} values are zero, partial or impossible dates.",
+                f"Column {name}: {lost} of {len(values)} values are zero, partial or impossible dates.",
                 code="unrepresentable_value",
                 action="Fix the values, exclude the table, or set `source.unrepresentable: null`.",
             ) from None
@@ -224,7 +224,7 @@ def _dates(values: pa.Array, spec: ColumnSpec, name: str, unrepresentable: Unrep
 
 
 def _unheld(texts: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which of the texts are zero, partial or impossible dates, by the rule that holds for the log.
+    """Mask of the texts that are zero, partial or impossible dates, by the rule that holds for the log.
 
     Python's own dates know no year 0.
     """

@@ -1,4 +1,4 @@
-"""What the actions of ALTER TABLE say of columns. Pure."""
+"""Clauses of ALTER TABLE about columns. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
 @dataclass(frozen=True, slots=True)
 class ColumnPosition:
-    """Behind which column one stands; None: it is the first one."""
+    """The column after which one stands; None: it is the first one."""
 
     after: str | None
 
@@ -81,12 +81,12 @@ Clause = Add | Change | Drop | Rename | AddKey | DropKey | Convert
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnChanges:
-    """What one ALTER TABLE does to columns and to the primary key.
+    """Changes of one ALTER TABLE to columns and to the primary key.
 
     Attributes:
-        clauses: In their order.
+        clauses: Clauses in their order.
         changes_rows: It does something else by which rows may come, go or change.
-        sql_mode: The session's.
+        sql_mode: The session's SQL mode.
     """
 
     clauses: tuple[Clause, ...]
@@ -95,7 +95,7 @@ class ColumnChanges:
 
 
 def added(item: Reader, *, if_not_exists: bool = False) -> tuple[Clause, ...]:
-    """Behind ADD, to the end of the action; `if_not_exists`: it was said before.
+    """Read after ADD, to the end of the action; `if_not_exists`: it was said before.
 
     Raises:
         NotUnderstoodError: Here and below: it is none of the forms that are known.
@@ -108,7 +108,7 @@ def added(item: Reader, *, if_not_exists: bool = False) -> tuple[Clause, ...]:
 
 
 def changed(item: Reader, *, has_new_name: bool) -> tuple[Clause, ...]:
-    """Behind CHANGE or MODIFY."""
+    """Read after CHANGE or MODIFY."""
     item.skip("COLUMN")
     if_exists = item.skip("IF", "EXISTS")
     old = item.name()
@@ -119,7 +119,7 @@ def changed(item: Reader, *, has_new_name: bool) -> tuple[Clause, ...]:
 
 
 def dropped(item: Reader) -> tuple[Clause, ...]:
-    """Behind DROP."""
+    """Read after DROP."""
     item.skip("COLUMN")
     if_exists = item.skip("IF", "EXISTS")
     name = item.name()
@@ -129,7 +129,7 @@ def dropped(item: Reader) -> tuple[Clause, ...]:
 
 
 def renamed(item: Reader) -> tuple[Clause, ...]:
-    """Behind RENAME."""
+    """Read after RENAME."""
     item.expect("COLUMN")
     if_exists = item.skip("IF", "EXISTS")
     old = item.name()
@@ -140,7 +140,7 @@ def renamed(item: Reader) -> tuple[Clause, ...]:
 
 
 def converted(item: Reader) -> tuple[Clause, ...]:
-    """Behind CONVERT."""
+    """Read after CONVERT."""
     item.expect("TO")
     if not item.skip("CHARSET"):
         if not item.skip("CHARACTER"):

@@ -1,6 +1,6 @@
 """Definitions of columns as ALTER TABLE writes them, and the types as the catalogue writes them. Pure.
 
-Measured on MySQL 9.7 and MariaDB 10.11. What is not one of these forms is not understood.
+Measured on MySQL 9.7 and MariaDB 10.11. Other forms are not understood.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _PLAIN_LABEL: Final = re.compile(r"[^\x00-\x1f\\\ufffd]*")
 
 
 class Form(Enum):
-    """What a DEFAULT is."""
+    """The form of a DEFAULT."""
 
     NULL = "null"
     NUMBER = "number"
     """`text`: as written, with its sign; TRUE and FALSE are 1 and 0."""
     STRING = "string"
-    """`text`: what it means."""
+    """`text`: its meaning."""
     COMPUTED = "computed"
 
 
@@ -68,11 +68,11 @@ class Default:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """What stands behind a column's name.
+    """The definition after a column's name.
 
     Attributes:
-        type: As `column_type` of the catalogue has it.
-        charset: Where it is named.
+        type: The type as `column_type` of the catalogue.
+        charset: The character set; None if none is named.
         is_nullable: None: nothing is said of NULL.
         default: None: there is none.
         is_computed: The server gives the column its values: it is generated, or AUTO_INCREMENT.
@@ -112,7 +112,7 @@ def definition(reader: Reader) -> Definition:
 
 
 def text_of(token: Token, sql_mode: int | None) -> str:
-    """What a string in quotes means."""
+    """The meaning of a string in quotes."""
     quote, inner = token.text[0], token.text[1:-1].replace(token.text[0] * 2, token.text[0])
     if "\\" not in inner:
         return inner
@@ -180,7 +180,7 @@ class _Attributes:
         )
 
     def make_serial(self) -> None:
-        """As SERIAL does."""
+        """Apply SERIAL."""
         self._is_nullable, self._is_counted, self._is_unique = False, True, True
 
     def take(self) -> None:  # noqa: C901, PLR0912 - one branch for each attribute
@@ -265,7 +265,7 @@ def _default(reader: Reader) -> Default:
 
 
 def _parenthesised(reader: Reader) -> Default:
-    """An expression. It is as good as a literal if it is nothing else."""
+    """Read an expression in parentheses. It is as good as a literal if it is nothing else."""
     inner = reader.parenthesised()
     try:
         found = _literal(inner)
@@ -385,7 +385,7 @@ def _blob(reader: Reader, word: str) -> str:
 
 
 def _long_text(size: int) -> str:
-    """TEXT for so many characters, of one to four bytes: of which character set may be the table's matter."""
+    """The TEXT type for `size` characters, of one to four bytes each: the character set may be the table's."""
     if not size:
         return "text"
     narrow, wide = (next((name for limit, name in _BLOB_SIZES if bytes_ < limit), None) for bytes_ in (size, 4 * size))

@@ -29,7 +29,7 @@ _SETTINGS: Final = frozenset(
 
 
 def is_defined(reader: Reader) -> bool:
-    """Pass what stands before an object's kind, and the kind; false if it is not in the list.
+    """Pass the words before an object's kind, and the kind; false if it is not in the list.
 
     `[ALGORITHM = …] [DEFINER = …] [SQL SECURITY …] [AGGREGATE] kind`. What follows is the object's own definition, which
     runs later, if ever.
@@ -50,7 +50,7 @@ def is_defined(reader: Reader) -> bool:
 
 
 def _account(reader: Reader) -> None:
-    """`CURRENT_USER`, `CURRENT_ROLE`, a name, or a name and a host."""
+    """Pass `CURRENT_USER`, `CURRENT_ROLE`, a name, or a name and a host."""
     is_current = reader.peek().word in {"CURRENT_USER", "CURRENT_ROLE"}
     _word_or_string(reader)
     if is_current and reader.peek().kind is Kind.SYMBOL and reader.peek().text == "(":
@@ -69,7 +69,7 @@ def _word_or_string(reader: Reader) -> None:
 
 
 def pass_settings(reader: Reader) -> None:
-    """Behind SET STATEMENT: settings that touch no row and no reading of the text, and FOR."""
+    """Pass, after SET STATEMENT, settings that touch no row and no reading of the text, and FOR."""
     while True:
         reader.expect_any(_SETTINGS)
         reader.skip_symbol(":")
@@ -147,7 +147,7 @@ def _maintenance(reader: Reader) -> None:
 
 
 def _flush(reader: Reader) -> None:
-    """FLUSH takes names only."""
+    """Pass FLUSH, which takes names only."""
     while not reader.is_at_end:
         if reader.peek().kind is Kind.SYMBOL and reader.peek().text not in {",", "."}:
             raise NotUnderstoodError

@@ -22,7 +22,7 @@ NO_BACKSLASH_ESCAPES: Final = 1 << 20
 
 
 class Kind(Enum):
-    """What a token is."""
+    """The kind of a token."""
 
     WORD = "word"
     """A key word or a name, without quotes."""
@@ -74,8 +74,8 @@ def tokens(text: str, *, sql_mode: int | None, flavor: Flavor, charset: str) -> 
 
     Args:
         text: The statement, decoded from the client's character set.
-        sql_mode: The session's; None: not known, and then what depends on it cannot be read.
-        flavor: Whose log it is.
+        sql_mode: The session's; None: not known, and then text that depends on it cannot be read.
+        flavor: The server's flavor.
         charset: The client's character set.
 
     Raises:
@@ -110,7 +110,7 @@ def tokens(text: str, *, sql_mode: int | None, flavor: Flavor, charset: str) -> 
 
 
 def _skipped(text: str, offset: int, executed: re.Pattern[str], *, is_inside: bool) -> tuple[int, bool]:
-    """Where a space, a comment or the mark of one that is executed ends, if one begins here; and whether such a one is open."""
+    """The end of a space, a comment or the mark of an executed one, if one begins here; and whether an executed one is open."""
     found = _SPACE.match(text, offset) or _LINE_COMMENT.match(text, offset)
     if found is not None:
         return found.end(), is_inside
@@ -173,5 +173,5 @@ def _is_plain(text: str) -> bool:
 
 
 def _upper(text: str) -> str:
-    """Key words are ASCII: `str.upper` would make one of other letters, too."""
+    """The word in capitals. Key words are ASCII: `str.upper` would make one of other letters, too."""
     return text.upper() if text.isascii() else text

@@ -48,7 +48,7 @@ def index_option(reader: Reader) -> bool:
 
 
 def table_option(reader: Reader) -> bool:  # noqa: C901 - one branch for each kind of option
-    """Pass an option of a table; return whether the table's rows may be others."""
+    """Pass an option of a table; return whether the table's rows may be different."""
     word = reader.peek().word
     if word in {"ENGINE", "TYPE"}:
         _value(reader)
@@ -88,7 +88,7 @@ def table_option(reader: Reader) -> bool:  # noqa: C901 - one branch for each ki
 
 
 def _charset(reader: Reader) -> None:
-    """The character set of columns to come."""
+    """Pass the character set of future columns."""
     reader.skip("DEFAULT")
     if reader.skip("CHARACTER"):
         reader.expect("SET")

@@ -1,4 +1,4 @@
-"""A statement's tokens, read from left to right; what comes unexpected is not understood."""
+"""A statement's tokens, read from left to right; an unexpected one is not understood."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Reader:
 
     Args:
         query: The statement.
-        flavor: Whose log it is.
+        flavor: The server's flavor.
         is_lower_case: The server stores names in lower case.
 
     Attributes:
-        flavor: As given.
+        flavor: The server's flavor.
         sql_mode: The session's; None: not known.
     """
 
@@ -47,7 +47,7 @@ class Reader:
     # ---- tokens ----
 
     def peek(self, ahead: int = 0) -> Token:
-        """A token that comes; END behind the last one."""
+        """The next token, or one `ahead` of it; END after the last one."""
         while len(self._ahead) <= ahead:
             try:
                 self._ahead.append(next(self._coming, END))
@@ -56,7 +56,7 @@ class Reader:
         return self._ahead[ahead]
 
     def take(self) -> Token:
-        """The next token, which is passed."""
+        """Take the next token."""
         token = self.peek()
         if token is not END:
             self._ahead.pop(0)
@@ -64,7 +64,7 @@ class Reader:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether nothing is left but semicolons."""
+        """Return whether nothing is left but semicolons."""
         ahead = 0
         while self.peek(ahead).text == ";" and self.peek(ahead).kind is Kind.SYMBOL:
             ahead += 1
@@ -183,11 +183,11 @@ class Reader:
             self.string()
 
     def parentheses(self) -> None:
-        """Pass what stands in parentheses."""
+        """Pass parentheses and their content."""
         self._pass_parentheses([])
 
     def parenthesised(self) -> Reader:
-        """Pass what stands in parentheses; return a reader of it."""
+        """Pass parentheses; return a reader of their content."""
         passed: list[Token] = []
         self._pass_parentheses(passed)
         return self._of(passed[1:-1])

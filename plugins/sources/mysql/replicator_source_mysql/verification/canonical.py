@@ -1,6 +1,6 @@
 """The canonical form of values (`replicator.plugins.verification`), as SQL of both servers.
 
-Nothing here decodes a value: the server writes all of it. What a snapshot would refuse raises an error in the server (`REFUSED`).
+Nothing here decodes a value: the server writes all of it. A value that a snapshot would refuse raises an error in the server (`REFUSED`).
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def column_text(column: CatalogColumn, *, is_key: bool, fails: bool, proves_text
     """The canonical form of a column; NULL for NULL.
 
     Args:
-        column: Of a known type.
-        is_key: As in the key text.
-        fails: What cannot be represented raises an error; else it is NULL.
+        column: A column of a known type.
+        is_key: The form for the key text.
+        fails: A value that cannot be represented raises an error; else it is NULL.
         proves_text: Text that is invalid in its character set counts among it. To see it costs time; otherwise its bytes stay as they are.
     """
     spec, name = column.spec, quoted(column.name)
@@ -99,7 +99,7 @@ _SOMETHING: Final = "RAND()"
 
 
 def _refused(something: str) -> str:
-    """An error, once it is evaluated."""
+    """An expression that raises an error once it is evaluated."""
     return f"CONCAT(18446744073709551615 + LENGTH({something}))"
 
 
@@ -120,7 +120,7 @@ def _string(text: str, *, is_short: bool) -> str:
 
 
 def _is_short(column: CatalogColumn) -> bool:
-    """Whether no value is so long that its digest stands for it."""
+    """Return whether no value is so long that its digest stands for it."""
     spec = column.spec
     assert spec is not None
     if spec.kind in _AS_TEXT or spec.kind is Kind.TIME:
@@ -130,9 +130,9 @@ def _is_short(column: CatalogColumn) -> bool:
 
 
 def _is_text(name: str, spec: ColumnSpec) -> str | None:
-    """Whether text is valid; None if all of it is, for what does not exist in Unicode is sent as `?`.
+    """A condition that text is valid; None if all of it is, for characters that Unicode lacks are sent as `?`.
 
-    UTF-16 takes neither surrogates, which UCS-2 may have, nor what is no character.
+    UTF-16 takes neither surrogates, which UCS-2 may have, nor codes of no character.
     """
     if spec.charset not in _UTF8 | {"ucs2"}:
         return None
@@ -145,7 +145,7 @@ def _is_text(name: str, spec: ColumnSpec) -> str | None:
 
 
 def _float(name: str) -> str:
-    """Out of the server's text, which has the shortest digits: `1500`, `0.0015`, `1.5e-10`.
+    """The canonical form out of the server's text, which has the shortest digits: `1500`, `0.0015`, `1.5e-10`.
 
     MySQL cuts that text to 22 characters, but not in JSON, which takes longer to make.
     """
@@ -176,7 +176,7 @@ def _digits(text: str) -> str:
 
 
 def _temporal(name: str, spec: ColumnSpec, *, fails: bool) -> str:
-    """The server's own arithmetic where it is right; by the calendar's rules in the year 0 and at the ends of months."""
+    """The canonical form by the server's own arithmetic where it is right; by the calendar's rules in the year 0 and at ends of months."""
     otherwise = _refused(_SOMETHING) if fails else "NULL"
     if spec.kind is Kind.TIMESTAMP:
         zeros = "0" * (_MICROSECONDS - spec.scale)

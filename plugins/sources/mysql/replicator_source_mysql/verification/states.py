@@ -62,10 +62,10 @@ class StateQueries:
     """The statements that answer for a table.
 
     Attributes:
-        table: As the catalogue has it.
-        columns: Those that are compared, in the order of the row text.
-        key: The key's, in key order.
-        plan: How the table is read.
+        table: The table in the catalogue.
+        columns: Columns that are compared, in the order of the row text.
+        key: Columns of the key, in key order.
+        plan: Plan by which the table is read.
         fails: Values that cannot be represented are errors; else they are NULL.
     """
 
@@ -77,7 +77,7 @@ class StateQueries:
 
     @classmethod
     def of(cls, table: CatalogTable, plan: ReadPlan, columns: Collection[str], *, fails: bool) -> StateQueries:
-        """Of a table that is read by a plan."""
+        """Build the queries of a table that is read by a plan."""
         by_name = {column.name: column for column in table.replicable}
         return cls(
             table=table,
@@ -89,7 +89,7 @@ class StateQueries:
 
     @property
     def range_key(self) -> Sequence[str]:
-        """As `TableState.range_key`."""
+        """See `TableState.range_key`."""
         names = []
         for column in self.key:
             if column.spec is None or column.spec.kind not in _RANGED or not is_ordered(column.spec.arrow):
@@ -167,7 +167,7 @@ class StateQueries:
 
     @property
     def _id(self) -> str:
-        """Keys are short: no text of one is longer than max_allowed_packet."""
+        """The expression of a row's id. Keys are short: no text of one is longer than max_allowed_packet."""
         if not self.key:
             return never_null(self._hash)
         return digest(joined_text([self._text(column, is_key=True) for column in self.key]))
@@ -182,10 +182,10 @@ class MysqlState(SourceState):
     """One consistent snapshot, which lives as long as the state.
 
     Args:
-        connection: In the snapshot.
+        connection: Connection in the snapshot.
         watch: Another session.
-        view: Has begun.
-        queries: Of the table.
+        view: View that has begun.
+        queries: Queries of the table.
     """
 
     def __init__(self, connection: Connection, watch: Session, view: ReadView, queries: StateQueries) -> None:
@@ -268,7 +268,7 @@ class MysqlState(SourceState):
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Say what was refused, if a statement ended with the error of a value that cannot be represented."""
+        """Name the refused values if a statement ended with the error of a value that cannot be represented."""
         try:
             yield
         except pymysql.MySQLError as error:
@@ -283,13 +283,13 @@ class MysqlState(SourceState):
         for column, count in zip(columns, counts, strict=True):
             if count:
                 raise UnsupportedTypeError(
-                    f"column {column.name}: {count} of {total} values are impossible dates, or invalid text in their character set.",
+                    f"Column {column.name}: {count} of {total} values are impossible dates, or invalid text in their character set.",
                     code="unrepresentable_value",
                     table=table,
                     action="Fix the values, exclude the table, or set `source.unrepresentable: null`.",
                 ) from error
         raise TableError(
-            "a text that the server computed of a row is longer than its max_allowed_packet.",
+            "A text that the server computed of a row is longer than its max_allowed_packet.",
             code=PACKET_TOO_LARGE,
             table=table,
             action=RAISE_PACKET,
