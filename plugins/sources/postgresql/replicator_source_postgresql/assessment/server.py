@@ -1,6 +1,6 @@
-"""What would keep tables from being replicated: facts of server and role, and the findings that follow from them.
+"""Findings about server and role that keep tables from being replicated, and the facts that they follow from.
 
-Facts are read once; the problems are computed from them without I/O, all at once.
+Facts are read once; the findings are computed from them without I/O, all at once.
 
 A running replicator is asked for them, too. Its own slot, connection and publication must cause none that stops it: of those about the
 server one only, operations that a publication leaves out, applies `always`. The rest either cannot change under an open slot (PostgreSQL
@@ -37,7 +37,7 @@ _OF_EVERY_TABLE: Final = frozenset({"is_partition", "unlogged_table", "unlogged_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """What server and role are like. `replication_error` is the refusal of a replication connection, None if it was granted."""
+    """Facts of server and role. `replication_error` is the refusal of a replication connection, None if it was granted."""
 
     version: int
     version_text: str
@@ -95,7 +95,7 @@ def read_server(connection: Connection) -> ServerFacts:
 
 
 def too_old(facts: ServerFacts) -> Problem:
-    """The finding for a server before 13, of which nothing else can be asked."""
+    """The finding for a server before 13, about which nothing else can be asked."""
     return Problem(
         code="server_too_old",
         message=f"the server is PostgreSQL {facts.version_text}; 13 or later is needed",
@@ -163,7 +163,7 @@ def assess_resources(facts: ServerFacts, resources: Resources, tables: Sequence[
         if resources.is_publication_given
         else _assess_own_publication(facts, resources, tables)
     )
-    # A slot is created behind the publication: what the log had before it could not be decoded.
+    # A slot is created after the publication: what the log had before it could not be decoded.
     if resources.is_slot_given:
         return of_publication + _assess_given_slot(resources, facts.database)
     return of_publication + _assess_own_slot(resources, facts.database)
@@ -367,7 +367,7 @@ def _table_not_owned(table: CatalogTable, role: str, publication: Publication | 
 
 
 def _grant_owner(owner: str, role: str) -> str:
-    """What makes the role an owner, too."""
+    """Return the SQL that makes the role an owner, too."""
     return f"GRANT {sql.Identifier(owner).as_string(None)} TO {sql.Identifier(role).as_string(None)};"
 
 

@@ -1,4 +1,4 @@
-"""Whether the log continues at the recorded position: the same server, the same history, a slot that nobody advanced."""
+"""Check that the log continues at the recorded position: the same server, the same history, a slot that nobody advanced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESTART_ACTION: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """What IDENTIFY_SYSTEM says."""
+    """The server's answer to IDENTIFY_SYSTEM."""
 
     identifier: str
     timeline: int
@@ -33,7 +33,7 @@ def identify_system(replication: Connection) -> System:
 
 
 def read_timeline_history(replication: Connection, timeline: int) -> dict[int, int]:
-    """Where each timeline that leads to this one ended, by its number."""
+    """Read the position at which each timeline that leads to this one ended, by its number."""
     if timeline == 1:
         return {}
     row = replication.execute(f"TIMELINE_HISTORY {timeline}".encode()).fetchone()
@@ -63,14 +63,14 @@ def verify_joins(
     log_end: int | None,
     replicator: str,
 ) -> None:
-    """See that the log continues exactly behind `after`: same server, same history, a slot that was never moved beyond it.
+    """Verify that the log continues exactly after `after`: same server, same history, a slot that was never moved beyond it.
 
-    `log_end`: up to where the server's log is on disk; None on a standby.
+    `log_end`: the position up to which the server's log is on disk; None on a standby.
 
     Raises:
         LogGapError: It does not.
         OffsetExpiredError: The slot has lost its log.
-        TransientError: Somebody else reads the slot.
+        TransientError: Another process reads the slot.
     """
     if fault := _gap(slot, slot_name, database, after, system, history, log_end):
         raise _gap_error(fault, replicator)

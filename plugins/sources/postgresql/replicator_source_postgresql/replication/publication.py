@@ -1,6 +1,6 @@
 """A replicator's publication: made, kept in line with its tables, checked where it is the user's own, and dropped.
 
-The comment of one that is ours says whose it is, and so whose the slot of the same name is. It is made before the slot (a slot older
+The comment of one that is ours names its replicator, which also owns the slot of the same name. It is made before the slot (a slot older
 than its publication fails permanently) and dropped after it. A crash in between leaves something that the next call corrects.
 """
 
@@ -41,7 +41,7 @@ looked up, or is altering, one after the other, while we list them."""
 
 
 def publication_statement(name: str, tables: Sequence[TableId]) -> str:
-    """`CREATE PUBLICATION` that lists the tables by name."""
+    """Return a `CREATE PUBLICATION` that lists the tables by name."""
     # ONLY: the children of an inheritance tree are tables of their own. It means nothing for partitioned tables,
     # whose partitions always belong to them.
     listed = f" FOR TABLE {_table_list(tables)}" if tables else ""
@@ -52,7 +52,7 @@ def publication_statement(name: str, tables: Sequence[TableId]) -> str:
 
 
 def proposed_statements(name: str, tables: Sequence[CatalogTable]) -> str:
-    """The `CREATE PUBLICATION` that somebody is asked to run, and what it leaves out, with the reason and the statement for later.
+    """Return the `CREATE PUBLICATION` that a person is asked to run, and what it leaves out, with the reason and the statement for later.
 
     It can be run as it is. A table that cannot be identified is left out: once it is published, its own application can no longer update
     it. With an unlogged table the server refuses the statement. A partition is published as its root.
@@ -70,23 +70,23 @@ def proposed_statements(name: str, tables: Sequence[CatalogTable]) -> str:
 
 
 def creation_script(name: str, tables: Sequence[CatalogTable]) -> Sequence[str]:
-    """The statement that creates the publication, with every table that the statements of other findings fix before it."""
+    """Return the statement that creates the publication, with every table that the statements of other findings fix before it."""
     listed = [table.table for table in tables if not table.is_partition and _is_curable(table)]
     return [f"{publication_statement(name, listed)};"]
 
 
 def _is_curable(table: CatalogTable) -> bool:
-    """Whether the table can be published, or SQL makes it so."""
+    """Return whether the table can be published, or SQL makes it so."""
     return table.key_fault is None or bool(identity_statements(table))
 
 
 def addition_statement(name: str, tables: Sequence[TableId]) -> str:
-    """`ALTER PUBLICATION` that adds tables."""
+    """Return an `ALTER PUBLICATION` that adds tables."""
     return f"ALTER PUBLICATION {_quote(name)} ADD TABLE {_table_list(tables)};"
 
 
 def belongs_to_another(publication: Publication, uuid: str) -> bool:
-    """Whether the publication's comment names another replicator than `uuid`. Unknown on either side: no."""
+    """Return whether the publication's comment names another replicator than `uuid`; false if either is unknown."""
     match = _COMMENT_PATTERN.search(publication.comment or "")
     return bool(match and match[2] and uuid and match[2] != uuid)
 
@@ -134,7 +134,7 @@ def align_publication(
 
 
 def verify_publication(publication: Publication | None, name: str, tables: Sequence[CatalogTable]) -> None:
-    """See that the user's publication carries every change of the tables.
+    """Verify that the user's publication carries every change of the tables.
 
     Raises:
         ConfigError: It does not exist, or leaves out what it must carry of some tables, which its problems name.
@@ -157,7 +157,7 @@ def verify_publication(publication: Publication | None, name: str, tables: Seque
 
 
 def unseen_changes(publication: Publication, table: CatalogTable) -> list[Problem]:
-    """Why a publication of the user's would not carry every change of a table that it should, or not as snapshots read it."""
+    """Find the reasons why a user's publication would not carry every change of a table that it should, or not as snapshots read it."""
     problems = assess_persistence(table) + assess_row_filter(table)
     name = _quote(publication.name)
     if table.is_partition:
@@ -249,7 +249,7 @@ _HEADLINES: Final = {
 
 
 def _unfit(table: CatalogTable, *, is_listed: bool) -> list[Problem]:
-    """Why one of our own publications cannot have the table."""
+    """Find the reasons why one of our own publications cannot have the table."""
     problems = assess_persistence(table)
     if table.is_partition:
         # A partition's changes are published as its root's, also if it became one after it was listed.
@@ -276,7 +276,7 @@ def _unfit(table: CatalogTable, *, is_listed: bool) -> list[Problem]:
 
 
 def _why_left_out(table: CatalogTable) -> str | None:
-    """The code of the finding that keeps the table out of any publication; None if it can be published."""
+    """Return the code of the finding that keeps the table out of any publication; None if it can be published."""
     if table.key_fault is not None:
         return table.key_fault.value
     return next((problem.code for problem in assess_persistence(table)), None)
