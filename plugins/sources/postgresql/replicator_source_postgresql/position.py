@@ -46,5 +46,5 @@ class Position:
             return cls(lsn=lsn_from_text(value["lsn"]), timeline=int(value["timeline"]), system=str(value["system"]))
         except (ValueError, KeyError, TypeError, AssertionError) as error:
             raise CorruptStreamError(
-                f"the recorded offset {offset.text!r} is not a position in a PostgreSQL log", code="corrupt_offset"
+                f"The recorded offset {offset.text!r} is not a position in a PostgreSQL log.", code="corrupt_offset"
             ) from error

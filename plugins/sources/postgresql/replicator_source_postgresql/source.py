@@ -419,7 +419,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
         if state is not None:
             if fault := state.unusable_in(self.config.database):
                 raise ConfigError(
-                    f"a replication slot {self._slot_name} exists already and {fault}.",
+                    f"A replication slot {self._slot_name} exists already and {fault}.",
                     code="slot_name_taken",
                     action="Rename the replicator, or drop that slot.",
                 )

@@ -63,7 +63,7 @@ class SameServer:
                 self._started = row[0]
             if self._started != row[0]:
                 raise SourceUnavailableError(
-                    f"the connection reached another server, or the server was restarted. It was started at {_moment(row[0])};"
+                    f"The connection reached another server, or the server was restarted. It was started at {_moment(row[0])};"
                     f" the one before was started at {_moment(self._started)}.",
                     code=ANOTHER_SERVER,
                     action="After a restart or a failover, nothing to do. Otherwise set source.host to one server.",
@@ -169,7 +169,7 @@ def _verify_settings(connection: Connection, settings: Mapping[str, str]) -> Non
     )
     if differing := [name for (name,) in connection.execute(query.format(wanted))]:
         raise ConfigError(
-            f"the session does not have the settings that it was opened with ({', '.join(differing)}): a connection pooler, such as"
+            f"The session does not have the settings that it was opened with ({', '.join(differing)}): a connection pooler, such as"
             " PgBouncer, is between Replicator and the server, and drops them.",
             code=CONNECTION_POOLER,
             action=POOLER_ACTION,

@@ -108,7 +108,7 @@ def _await_visible(connection: Connection, since: Described) -> None:
             return
         connection.execute("SELECT pg_sleep(%s)", (_LOOK_EVERY_S,))
     raise SourceUnavailableError(
-        f"transaction {since.transaction} has altered a table, and nobody sees that yet.",
+        f"Transaction {since.transaction} has altered a table, and nobody sees that yet.",
         code="commit_not_visible",
         action="Check whether the server's synchronous standbys answer.",
     )

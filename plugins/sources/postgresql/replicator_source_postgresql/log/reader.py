@@ -476,7 +476,7 @@ class PgLogReader(LogReader):
 
     def _corrupt(self, message: str, error: Exception) -> NoReturn:
         raise CorruptStreamError(
-            f"the log after {lsn_to_text(self._offered_lsn)}: {message}.",
+            f"The log after {lsn_to_text(self._offered_lsn)}: {message}.",
             code="corrupt_stream",
             action="Start again. If it fails again at the same position, report it and run `replicator snapshot NAME --restart`.",
         ) from error

@@ -64,7 +64,7 @@ def rehearse(connection: Connection, publication: str, text: str) -> Sequence[DD
     try:
         statement = s.parse(text)
     except NotUnderstoodError:
-        raise ConfigError(f"the statement is not understood: {text}", code=_CODE, action=_ACTION) from None
+        raise ConfigError(f"The statement is not understood: {text}", code=_CODE, action=_ACTION) from None
     return _Rehearsal(connection, publication, text).events(statement)
 
 

@@ -77,7 +77,7 @@ def verify_joins(
     assert slot is not None
     if slot.lost is not None:
         raise OffsetExpiredError(
-            f"the replication slot {slot_name} has lost its log ({slot.lost}).",
+            f"The replication slot {slot_name} has lost its log ({slot.lost}).",
             code="slot_lost",
             action=RESTART_ACTION.format(name=replicator),
         )
@@ -112,28 +112,28 @@ def _gap(
     if system.identifier != after.system:
         return (
             "other_system",
-            f"the server's system identifier is {system.identifier}, but the recorded position belongs to {after.system}.",
+            f"The server's system identifier is {system.identifier}, but the recorded position belongs to {after.system}.",
         )
     if system.timeline != after.timeline:
         switch = history.get(after.timeline)
         if switch is None:
             return (
                 "other_timeline",
-                f"the server is on timeline {system.timeline}, which does not descend from the recorded timeline {after.timeline}.",
+                f"The server is on timeline {system.timeline}, which does not descend from the recorded timeline {after.timeline}.",
             )
         if switch < after.lsn:
             positions = f"at {lsn_to_text(switch)}, before the recorded position {lsn_to_text(after.lsn)}"
-            return "timeline_behind", f"the server switched to timeline {system.timeline} {positions}."
+            return "timeline_behind", f"The server switched to timeline {system.timeline} {positions}."
     if log_end is not None and log_end < after.lsn:
         positions = f"ends at {lsn_to_text(log_end)}, before the recorded position {lsn_to_text(after.lsn)}"
-        return "log_behind", f"the server's log {positions}: it was restored from an older state."
+        return "log_behind", f"The server's log {positions}: it was restored from an older state."
     if slot is None:
         return (
             "slot_missing",
-            f"the replication slot {slot_name} does not exist; changes since {lsn_to_text(after.lsn)} may be lost.",
+            f"The replication slot {slot_name} does not exist; changes since {lsn_to_text(after.lsn)} may be lost.",
         )
     if fault := slot.unusable_in(database):
-        return "slot_replaced", f"the replication slot {slot_name} {fault}."
+        return "slot_replaced", f"The replication slot {slot_name} {fault}."
     return _ahead(slot, slot_name, after)
 
 
@@ -145,7 +145,7 @@ def _ahead(slot: SlotState, slot_name: str, after: Position) -> tuple[str, str] 
         return (
             "slot_ahead",
             (
-                f"the replication slot {slot_name} {positions}: it was recreated or advanced by somebody else, or the state store "
+                f"The replication slot {slot_name} {positions}: it was recreated or advanced by somebody else, or the state store "
                 "was restored from a backup."
             ),
         )

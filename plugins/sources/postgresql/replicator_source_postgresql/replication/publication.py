@@ -142,14 +142,14 @@ def verify_publication(publication: Publication | None, name: str, tables: Seque
     """
     if publication is None:
         raise ConfigError(
-            f"there is no publication {name} in the source.",
+            f"There is no publication {name} in the source.",
             code="publication_missing",
             action=f"Run there: {proposed_statements(name, tables)}",
         )
     if lacking := sorted(_ALL_OPERATIONS - publication.operations):
         # About every table: while running it stops the replicator, as the minute's check does.
         raise FatalError(
-            f"the publication {name} does not publish {', '.join(lacking)}.",
+            f"The publication {name} does not publish {', '.join(lacking)}.",
             code="publication_lacks_operations",
             action=f"ALTER PUBLICATION {_quote(name)} SET (publish = 'insert, update, delete, truncate'); Then start again.",
         )
@@ -211,13 +211,13 @@ def _refuse_foreign(publication: Publication | None, name: str, uuid: str) -> No
         return
     if belongs_to_another(publication, uuid):
         raise ConfigError(
-            f"the publication {name} in the source, and the slot of that name, belong to another replicator of this name.",
+            f"The publication {name} in the source, and the slot of that name, belong to another replicator of this name.",
             code="publication_of_another",
             action="Rename this replicator; or, if the other one no longer exists, drop its slot and its publication.",
         )
     if publication.is_for_all_tables or publication.schemas:
         raise ConfigError(
-            f"the publication {name} in the source is for all tables or for schemas, so it was not created by Replicator.",
+            f"The publication {name} in the source is for all tables or for schemas, so it was not created by Replicator.",
             code="publication_name_taken",
             action="Rename the replicator, or drop that publication.",
         )
@@ -231,7 +231,7 @@ def _refuse(problems: Sequence[Problem], name: str) -> None:
     code = codes.pop() if len(codes) == 1 else "table_not_publishable"
     names = ", ".join(dict.fromkeys(str(problem.table) for problem in problems))
     raise ConfigError(
-        _HEADLINES.get(code, "these tables cannot be replicated through the publication {name}: {tables}.").format(
+        _HEADLINES.get(code, "These tables cannot be replicated through the publication {name}: {tables}.").format(
             name=name, tables=names
         ),
         code=code,
@@ -242,9 +242,9 @@ def _refuse(problems: Sequence[Problem], name: str) -> None:
 
 
 _HEADLINES: Final = {
-    "is_partition": "these tables are partitions: {tables}.",
-    "table_not_published": "the publication {name} does not list {tables}.",
-    **dict.fromkeys(map(str, KeyFault), "these tables have no usable identity: {tables}."),
+    "is_partition": "These tables are partitions: {tables}.",
+    "table_not_published": "The publication {name} does not list {tables}.",
+    **dict.fromkeys(map(str, KeyFault), "These tables have no usable identity: {tables}."),
 }
 
 

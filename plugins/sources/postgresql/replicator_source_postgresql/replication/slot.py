@@ -157,7 +157,7 @@ def slot_active_error(name: str, pid: int | None) -> SourceUnavailableError:
     """The error for a slot that another process reads."""
     holder = f"the server process {pid}" if pid is not None else "another process"
     return SourceUnavailableError(
-        f"the replication slot {name} is in use by {holder}.",
+        f"The replication slot {name} is in use by {holder}.",
         code="slot_active",
         action="Stop the other process: a second replicator of this name, or a reader that was just killed.",
     )
@@ -173,19 +173,19 @@ def verify_usable(slot: SlotState | None, name: str, database: str) -> SlotState
     if slot is None:
         literal = sql.Literal(name).as_string(None)
         raise ConfigError(
-            f"there is no replication slot {name} in the source.",
+            f"There is no replication slot {name} in the source.",
             code="slot_missing",
             action=f"Run there: SELECT pg_create_logical_replication_slot({literal}, '{PLUGIN}'); or leave source.slot out.",
         )
     if fault := slot.unusable_in(database):
         raise ConfigError(
-            f"the replication slot {name} {fault}.",
+            f"The replication slot {name} {fault}.",
             code="slot_unusable",
             action=f"Name a permanent logical slot of this database that uses {PLUGIN}.",
         )
     if slot.lost is not None:
         raise ConfigError(
-            f"the replication slot {name} has lost its log ({slot.lost}).",
+            f"The replication slot {name} has lost its log ({slot.lost}).",
             code="slot_lost",
             action="Drop it and create it again.",
         )
