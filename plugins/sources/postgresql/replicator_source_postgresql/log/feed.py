@@ -151,7 +151,7 @@ class Feed:
         """Tell the server that everything up to `durable_lsn` (None: as before) is durable here. Never goes back.
 
         Raises:
-            ReplicatorError: The connection is lost, or the server ended it; not while there is something left to hand out.
+            ReplicatorError: The connection is lost, or the server ended it; not while there is something left to deliver.
         """
         with self._lock:
             if durable_lsn is not None:

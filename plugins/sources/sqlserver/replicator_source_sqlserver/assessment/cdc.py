@@ -1,4 +1,4 @@
-"""Findings about what captures, whether it does, and for how long changes are kept. Pure."""
+"""Findings about the capture job: its presence, its state, and the time for which changes are kept. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from replicator_source_sqlserver.config import IDLE_S, SqlServerConfig
 _DAY: Final = timedelta(days=1)
 _WEEK: Final = timedelta(days=7)
 _USUAL: Final = timedelta(days=3)
-"""For how long a server keeps changes unless it is told otherwise."""
+"""The time for which a server keeps changes unless it is told otherwise."""
 _ACCELERATED: Final = (16, 0, 4185)
-"""SQL Server 2022 CU 18, from which on change data capture and accelerated database recovery are supported together."""
+"""SQL Server 2022 CU 18, the first to support change data capture and accelerated database recovery together."""
 _WAITING: Final = "changes wait in the server's log, and the log grows"
 _SMALLER: Final = (
     "A column became smaller than a value that was captured of it. SELECT * FROM sys.dm_cdc_errors; names the table. Once everything that"
@@ -31,12 +31,12 @@ _AFTER: Final[Mapping[int, str]] = {
     2628: _SMALLER,
     8115: _SMALLER,
 }
-"""What to do after an error of the capture job, by its number."""
+"""Next steps after an error of the capture job, by the error's number."""
 _LOOK: Final = "SELECT * FROM sys.dm_cdc_errors; -- and see docs/sources/sqlserver.md"
 
 
 def assess_capture(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
-    """Whether the database's changes are captured, and for how long they are kept."""
+    """Find problems with the capture of the database's changes, and with the time for which they are kept."""
     if not facts.is_captured:
         return [
             Problem(
@@ -47,7 +47,7 @@ def assess_capture(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]
             ),
             *_retention_to_be(facts, config),
         ]
-    # A readable secondary has no jobs, and does not know how those of the primary fare.
+    # A readable secondary has no jobs, and does not know the state of the primary's.
     if facts.is_read_only:
         return _retention(facts)
     stopped = [*_agent(facts), *_failing(facts), *_capture_job(facts)]
@@ -132,7 +132,7 @@ def _capture_job(facts: ServerFacts) -> list[Problem]:
 
 
 def _disabled(capture: Job) -> Problem:
-    """A disabled job continues until it is stopped, and does not start with the server."""
+    """Report a disabled job, which continues until it is stopped, and does not start with the server."""
     runs = capture.is_running is True
     return Problem(
         code="capture_job_stopped",
@@ -146,7 +146,7 @@ def _disabled(capture: Job) -> Problem:
 
 
 def _stalled(facts: ServerFacts) -> list[Problem]:
-    """What needs no right to be seen: even an idle database has a new entry about every five minutes."""
+    """Report a standstill, for which no privilege is needed: even an idle database has a new entry about every five minutes."""
     age = facts.captured_age
     if age is None or age.total_seconds() <= IDLE_S:
         return []
@@ -212,7 +212,7 @@ def _durability(facts: ServerFacts) -> list[Problem]:
 
 
 def _retention_to_be(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
-    """Of a database that will capture. The first capture instance makes the job, so there has to be one in the same script."""
+    """Report the retention of a database that will capture. The first capture instance makes the job, so the same script needs one."""
     if config.manage_capture:
         return []
     return [

@@ -18,16 +18,16 @@ from replicator_source_sqlserver.connecting.errors import NO_DRIVER
 from replicator_source_sqlserver.names import quoted, quoted_table
 
 OLDEST: Final = (14,)
-"""SQL Server 2017, in which the catalogue has everything that is asked for."""
+"""SQL Server 2017, the oldest version whose catalogue has everything that is asked for."""
 _MARK_COLUMNS: Final = (("id", "int"), ("token", "varchar(64)"))
 _WITHOUT_CDC: Final = frozenset({Engine.EXPRESS, Engine.AZURE_SQL_EDGE})
 BARS_ALL: Final = frozenset({"server_too_old", "edition_without_cdc"})
-"""Codes with which nothing that could be said of tables would help."""
+"""Codes after which no finding about tables would help."""
 _EXAMPLE: Final = TableId("dbo", "replicator_marks")
 
 
 def assess_connection(config: SqlServerConfig, installed: Collection[str]) -> list[Problem]:
-    """What would keep a connection from being opened, or from being safe.
+    """Find problems that would keep a connection from being opened, or from being safe.
 
     Args:
         config: The configuration.
@@ -61,7 +61,7 @@ def _is_installed(driver: str, installed: Collection[str]) -> bool:
 
 
 def assess_version(facts: ServerFacts) -> list[Problem]:
-    """Whether the server is too old for anything."""
+    """Check that the server is new enough."""
     if facts.version >= OLDEST or facts.is_azure:
         return []
     return [
@@ -75,7 +75,7 @@ def assess_version(facts: ServerFacts) -> list[Problem]:
 
 
 def assess_server(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
-    """Everything about the server that would keep its changes from being replicated right."""
+    """Find everything about the server that would keep its changes from being replicated correctly."""
     if too_old := assess_version(facts):
         return too_old
     if facts.engine in _WITHOUT_CDC or _is_web(facts):
@@ -126,7 +126,7 @@ def _replica(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
 
 
 def assess_account(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
-    """What our account may do too little, or too much."""
+    """Find privileges that our account lacks, or should not have."""
     account = facts.account
     if config.manage_capture and not account.is_owner:
         return [
@@ -158,7 +158,7 @@ def assess_account(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]
 
 
 def _sessions(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
-    """Without VIEW SERVER STATE the server shows an account its own sessions only."""
+    """Report a missing VIEW SERVER STATE: without it the server shows an account its own sessions only."""
     if facts.account.sees_sessions:
         return []
     marks = " and marks, without a mark table, go by the server's clock" if config.mark_table_id is None else ""

@@ -28,12 +28,12 @@ def assess(
     tables: Sequence[TableId],
     config: SqlServerConfig,
 ) -> list[Problem]:
-    """Everything that would keep these tables from being replicated right.
+    """Find everything that would keep these tables from being replicated correctly.
 
     Args:
-        facts: What is known of the server.
-        settings: How the database is tracked; None: it is not.
-        found: Those of the tables that exist.
+        facts: Facts of the server.
+        settings: The settings of change tracking of the database; None: it is off.
+        found: The tables that exist, as the catalogue has them.
         tables: All of them.
         config: The configuration.
     """
