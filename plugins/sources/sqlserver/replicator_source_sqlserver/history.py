@@ -53,7 +53,7 @@ class KnownHistory:
         told = next((name for name in _TELLING if name in known and name in now), None)
         if told is not None and known[told] != now[told]:
             raise LogGapError(
-                "the database has another history than the one that was read: it was restored, or a replica took over that lacked "
+                "The database has another history than the one that was read: it was restored, or a replica took over that lacked "
                 f"changes ({told}: {known[told]}, now {now[told]}).",
                 code="other_history",
                 action="Run `replicator snapshot NAME --changed-only` or `--restart`.",
@@ -88,7 +88,7 @@ class SameDatabase:
         other = [f"{name}: {value}, before {known[name]}" for name, value in now.items() if known[name] != value]
         if other:
             raise SourceUnavailableError(
-                f"the connection reached another database than those before ({'; '.join(other)}).",
+                f"The connection reached another database than those before ({'; '.join(other)}).",
                 code="another_server",
                 action="Set source.host to one server, or to an availability group's listener. A proxy must not spread connections over"
                 " several servers.",

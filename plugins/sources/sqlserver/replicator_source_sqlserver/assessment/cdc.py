@@ -41,7 +41,7 @@ def assess_capture(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]
         return [
             Problem(
                 code="cdc_disabled",
-                message=f"change data capture is off for the database {facts.database}",
+                message=f"Change data capture is off for the database {facts.database}.",
                 location=facts.database,
                 sql=(remedies.enable_database(facts),),
             ),
@@ -67,7 +67,7 @@ def _agent(facts: ServerFacts) -> list[Problem]:
     return [
         Problem(
             code="agent_stopped",
-            message=f"SQL Server Agent does not run: {_WAITING}",
+            message=f"SQL Server Agent does not run: {_WAITING}.",
             location="SQL Server Agent",
             action="Start the service on the server, and let it start with the server.",
             severity=Severity.WARNING,
@@ -81,7 +81,7 @@ def _failing(facts: ServerFacts) -> list[Problem]:
     return [
         Problem(
             code="capture_failing",
-            message=f"the capture job fails with error {facts.capture_error}: {_WAITING}",
+            message=f"The capture job fails with error {facts.capture_error}: {_WAITING}.",
             location="sys.dm_cdc_errors",
             action=_AFTER.get(facts.capture_error, _LOOK),
             severity=Severity.WARNING,
@@ -98,8 +98,8 @@ def _capture_job(facts: ServerFacts) -> list[Problem]:
         return [
             Problem(
                 code="capture_job_missing",
-                message="the database has no capture job, as after a failover to a server that never had one: no change is captured, "
-                "and no error tells it",
+                message="The database has no capture job, as after a failover to a server that never had one: no change is captured, "
+                "and no error tells it.",
                 location="msdb.dbo.cdc_jobs",
                 sql=(remedies.add_job("capture"),),
                 severity=Severity.WARNING,
@@ -111,8 +111,8 @@ def _capture_job(facts: ServerFacts) -> list[Problem]:
         return [
             Problem(
                 code="capture_job_scheduled",
-                message="a schedule runs the capture job: changes come only when it does, and whenever nothing was captured for a while the"
-                " replicator takes it for stopped",
+                message="A schedule runs the capture job: changes come only when it does, and whenever nothing was captured for a while the"
+                " replicator takes it for stopped.",
                 location="msdb.dbo.cdc_jobs",
                 sql=(remedies.CONTINUOUS, *(() if capture.is_running else (remedies.start_job("capture"),))),
                 severity=Severity.WARNING,
@@ -122,7 +122,7 @@ def _capture_job(facts: ServerFacts) -> list[Problem]:
         return [
             Problem(
                 code="capture_job_stopped",
-                message=f"the capture job does not run: {_WAITING}",
+                message=f"The capture job does not run: {_WAITING}.",
                 location="msdb.dbo.sysjobactivity",
                 sql=(remedies.start_job("capture"),),
                 severity=Severity.WARNING,
@@ -136,9 +136,9 @@ def _disabled(capture: Job) -> Problem:
     runs = capture.is_running is True
     return Problem(
         code="capture_job_stopped",
-        message="the capture job is disabled: it still runs, but will not start with the server"
+        message="The capture job is disabled: it still runs, but will not start with the server."
         if runs
-        else f"the capture job is disabled: {_WAITING}",
+        else f"The capture job is disabled: {_WAITING}.",
         location="msdb.dbo.sysjobs",
         sql=(remedies.enable_job(capture.name), *(() if runs else (remedies.start_job("capture"),))),
         severity=Severity.WARNING,
@@ -153,7 +153,7 @@ def _stalled(facts: ServerFacts) -> list[Problem]:
     return [
         Problem(
             code="capture_stalled",
-            message=f"nothing was captured for {_length(age)}, though an idle database has an entry every five minutes: {_WAITING}",
+            message=f"Nothing was captured for {_length(age)}, though an idle database has an entry every five minutes: {_WAITING}.",
             location="cdc.lsn_time_mapping",
             action=remedies.start_capture(facts),
             severity=Severity.WARNING,
@@ -172,7 +172,7 @@ def _cleanup_job(facts: ServerFacts) -> list[Problem]:
     return [
         Problem(
             code="cleanup_job_missing",
-            message="the database has no cleanup job: its change tables grow without a limit",
+            message="The database has no cleanup job: its change tables grow without a limit.",
             location="msdb.dbo.cdc_jobs",
             sql=(remedies.add_job("cleanup"),),
             severity=Severity.WARNING,
@@ -186,8 +186,8 @@ def _recovery(facts: ServerFacts) -> list[Problem]:
     return [
         Problem(
             code="accelerated_recovery",
-            message="the database has accelerated database recovery, which Microsoft supports together with change data capture from"
-            " SQL Server 2022 CU 18 on: the log may fill up, and what is captured may be wrong",
+            message="The database has accelerated database recovery, which Microsoft supports together with change data capture from"
+            " SQL Server 2022 CU 18 on: the log may fill up, and what is captured may be wrong.",
             location=facts.database,
             action="Update the server. Or, while nobody is connected to the database: ALTER DATABASE CURRENT SET"
             " ACCELERATED_DATABASE_RECOVERY = OFF;",
@@ -202,8 +202,8 @@ def _durability(facts: ServerFacts) -> list[Problem]:
     return [
         Problem(
             code="delayed_durability",
-            message="commits may be delayed on their way to the disk, which Microsoft does not support together with change data capture:"
-            " a snapshot may read rows that the server loses when it crashes",
+            message="Commits may be delayed on their way to the disk, which Microsoft does not support together with change data capture:"
+            " a snapshot may read rows that the server loses when it crashes.",
             location=facts.database,
             sql=(remedies.DURABLE,),
             severity=Severity.WARNING,
@@ -218,7 +218,7 @@ def _retention_to_be(facts: ServerFacts, config: SqlServerConfig) -> list[Proble
     return [
         Problem(
             code="log_retention",
-            message=f"the server will keep changes for {_USUAL.days} days; after a longer pause the position is lost",
+            message=f"The server will keep changes for {_USUAL.days} days; after a longer pause the position is lost.",
             location="msdb.dbo.cdc_jobs" if facts.has_jobs else "cdc.cdc_jobs",
             sql=(remedies.keep_for(_WEEK),),
             severity=Severity.NOTICE,
@@ -233,7 +233,7 @@ def _retention(facts: ServerFacts) -> list[Problem]:
     return [
         Problem(
             code="log_retention",
-            message=f"the server keeps changes for {kept / _DAY:.1f} days; after a longer pause the position is lost",
+            message=f"The server keeps changes for {kept / _DAY:.1f} days; after a longer pause the position is lost.",
             location="msdb.dbo.cdc_jobs" if facts.has_jobs else "cdc.cdc_jobs",
             action="If a pause may be longer, raise @retention with sys.sp_cdc_change_job." if kept >= _WEEK else None,
             sql=() if kept >= _WEEK else (remedies.keep_for(_WEEK),),

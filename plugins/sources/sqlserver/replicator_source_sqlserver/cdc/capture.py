@@ -139,7 +139,7 @@ class ChangeDataCapture(Capture):
             position = queries.position_at(connection, begin) if begin is not None else None
         if position is None:
             raise SourceUnavailableError(
-                "no capture instance has begun: the capture job has not run since it was made.",
+                "No capture instance has begun: the capture job has not run since it was made.",
                 code="capture_not_begun",
                 action="See that SQL Server Agent runs, and the capture job: EXEC sys.sp_cdc_start_job @job_type = N'capture'; (where the"
                 " database has a publication, the Log Reader Agent captures).",
@@ -201,7 +201,7 @@ class ChangeDataCapture(Capture):
             head = queries.head(connection)
             if head is not None and head < position.lsn:
                 raise OffsetExpiredError(
-                    f"Change data capture ends in front of {lsn_to_text(position.lsn)}, where we are: it was disabled, or the database "
+                    f"Change data capture ends before {lsn_to_text(position.lsn)}, where we are: it was disabled, or the database "
                     "restored.",
                     code="offset_expired",
                     action="Run `replicator snapshot NAME --changed-only` or `--restart`.",

@@ -168,7 +168,7 @@ class CaptureHealth:
         if stood_s < FAILING_S or (number := read_capture_error(connection)) is None:
             return
         raise SourceUnavailableError(
-            f"the capture job fails with error {number} since its last good scan, and has captured nothing for {stood_s:.0f} s.",
+            f"The capture job fails with error {number} since its last good scan, and has captured nothing for {stood_s:.0f} s.",
             code="capture_failing",
             action="Fix what `SELECT * FROM sys.dm_cdc_errors` says. Replicator continues once the capture job does.",
         )
@@ -194,7 +194,7 @@ def behind(late_s: float, *, has_mark_table: bool) -> list[str]:
 
 def _stalled(seconds: float) -> SourceUnavailableError:
     return SourceUnavailableError(
-        f"the capture job has captured nothing for {seconds:.0f} s.",
+        f"The capture job has captured nothing for {seconds:.0f} s.",
         code="capture_stalled",
         action="See that SQL Server Agent runs and the job exists (it does not after a failover): EXEC sys.sp_cdc_add_job @job_type ="
         " N'capture'; EXEC sys.sp_cdc_start_job @job_type = N'capture'. A database with a publication has none: start its Log Reader"

@@ -253,7 +253,7 @@ class ChangeReader(LogReader):
             instances = self._mark_table(connection)
             if not instances:
                 raise SourceUnavailableError(
-                    "nobody captures the mark table: what waits for a write into it would wait without end.",
+                    "The mark table is not captured, so snapshots cannot finish.",
                     code="marks_not_captured",
                     action="EXEC sys.sp_cdc_enable_table for `source.mark_table`, as `replicator validate` prints it.",
                 )
@@ -410,7 +410,7 @@ class ChangeReader(LogReader):
             if not self._tables.has_other_columns(connection, change_table.instance):
                 raise
             raise SourceUnavailableError(
-                f"the capture job altered the change table of {change_table.instance.name} while it was read.",
+                f"The capture job altered the change table of {change_table.instance.name} while it was read.",
                 code="instance_changed",
             ) from failed
 
@@ -443,13 +443,13 @@ class ChangeReader(LogReader):
             if start is None or (start.start_lsn is not None and start.start_lsn > next_lsn(reading.after)):
                 # Whether that was before or after it was read, nobody can say.
                 raise SourceUnavailableError(
-                    f"the instance {reading.instance.name} was cleaned up or disabled while it was read.",
+                    f"The instance {reading.instance.name} was cleaned up or disabled while it was read.",
                     code="instance_changed",
                 )
 
     def _expired(self) -> OffsetExpiredError:
         return OffsetExpiredError(
-            f"Change data capture no longer has the changes behind {lsn_to_text(self._position.lsn)}: cleanup has deleted them.",
+            f"Change data capture no longer has the changes after {lsn_to_text(self._position.lsn)}: cleanup has deleted them.",
             code="offset_expired",
             action="Run `replicator snapshot NAME --changed-only` or `--restart`. To keep changes for longer: EXEC "
             "sys.sp_cdc_change_job @job_type = N'cleanup', @retention = minutes.",

@@ -103,7 +103,7 @@ def by_table(parts: Sequence[Decoded]) -> Sequence[Decoded]:
 def rows_missing(reading: Reading) -> SourceUnavailableError:
     """The error where rows of a change table are deleted while it is read."""
     return SourceUnavailableError(
-        f"rows of the change table of {reading.instance.name} that were counted are not there any more.",
+        f"Rows of the change table of {reading.instance.name} that were counted are not there any more.",
         code="instance_changed",
     )
 

@@ -240,7 +240,7 @@ class TrackingReader(LogReader):
     def _part(self, round_: _Round, connection: Connection, limits: PullLimits) -> LogBatch:
         """Read the next part of a round: as much as a pull takes, of one table after the other."""
         if connection is not round_.connection:
-            raise SourceUnavailableError("the connection that read a round was lost.", code="source_unavailable")
+            raise SourceUnavailableError("The connection that read a round was lost.", code="source_unavailable")
         taken: list[Changes] = []
         rows, size = max(1, limits.rows), max(1, limits.bytes)
         while round_.parts and rows > 0 and size > 0:
@@ -292,7 +292,7 @@ class TrackingReader(LogReader):
         is_same, lost = self._tables.look_behind(round_.connection, round_.since)
         if not is_same:
             raise SourceUnavailableError(
-                "a table was altered while its changes were read; they are read again.",
+                "A table was altered while its changes were read; they are read again.",
                 code="table_changed_under_snapshot",
             )
         self._round, self._position = None, round_.version

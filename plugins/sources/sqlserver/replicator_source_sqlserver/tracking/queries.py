@@ -60,7 +60,7 @@ def head(connection: Connection) -> int:
     version = connection.rows(_HEAD)[0][0]
     if version is None:
         raise SourceUnavailableError(
-            "change tracking is off for the database, so nothing tells which rows are changed.",
+            "Change tracking is off for the database, so nothing tells which rows are changed.",
             code="change_tracking_off",
             action="ALTER DATABASE CURRENT SET CHANGE_TRACKING = ON (CHANGE_RETENTION = 7 DAYS, AUTO_CLEANUP = ON), then ALTER TABLE … "
             "ENABLE CHANGE_TRACKING of each table. `replicator validate` prints the statements.",
