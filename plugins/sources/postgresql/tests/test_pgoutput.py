@@ -743,7 +743,7 @@ WRONG: Mapping[str, Callable[[], list[bytes]]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_bytes_stop_the_stream_with_their_position(case: str) -> None:
-    with pytest.raises(CorruptStreamError, match="the log after 0/0") as caught:
+    with pytest.raises(CorruptStreamError, match="The log after 0/0") as caught:
         pulled(*WRONG[case]())
     assert caught.value.table is None
 

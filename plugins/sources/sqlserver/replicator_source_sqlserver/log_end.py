@@ -1,7 +1,7 @@
-"""Where the server's log ends: a mark in the order of commits that nobody has to write.
+"""The end of the server's log: a mark in the order of commits that needs no write.
 
-A transaction that somebody has seen was committed, so its record was in the log; every commit that comes later stands behind where the log
-ended then. The server's clock is not needed, and may be set as one likes.
+A transaction that somebody has seen was committed, so its record was in the log; every commit that comes later is after the position where
+the log ended then. The server's clock is not needed, and may be set to any time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TEXT: Final = re.compile(r"(?:0x)?([0-9A-Fa-f]{8}):([0-9A-Fa-f]{8}):([0-9A-Fa-f
 
 
 def log_end(connection: Connection) -> bytes | None:
-    """Behind everything that was committed before; None if the server does not say, or our account may not know."""
+    """Read a position after everything that was committed before; None if the server does not say, or our account may not know."""
     try:
         rows = connection.rows(_END)
     except pyodbc.Error as error:
@@ -35,7 +35,7 @@ def log_end(connection: Connection) -> bytes | None:
 
 
 class LogEndShown:
-    """Whether the server shows our account where its log ends. It is asked once for each connection: permissions seldom change."""
+    """Remembers, for each connection, whether the server shows our account the end of its log: permissions seldom change."""
 
     def __init__(self) -> None:
         """Begin without an answer."""
@@ -43,13 +43,13 @@ class LogEndShown:
         self._is_shown = False
 
     def on(self, connection: Connection) -> bool:
-        """The answer of this connection."""
+        """Return the answer of this connection."""
         if self._asked is not connection:
             self._is_shown, self._asked = log_end(connection) is not None, connection
         return self._is_shown
 
 
 def parsed(text: str | None) -> bytes | None:
-    """A position as such views spell it: three numbers in hexadecimal, of 4, 4 and 2 bytes. None if it is spelled otherwise."""
+    """Parse a position as such views spell it: three numbers in hexadecimal, of 4, 4 and 2 bytes. None if it is spelled otherwise."""
     match = _TEXT.fullmatch(text.strip()) if text else None
     return bytes.fromhex("".join(match.groups())) if match else None

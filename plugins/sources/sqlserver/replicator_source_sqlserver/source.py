@@ -43,7 +43,7 @@ from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.tracking.capture import ChangeTracking
 
 _CAPTURES: Final[Mapping[str, type[Capture]]] = {"cdc": ChangeDataCapture, "change_tracking": ChangeTracking}
-"""By `source.capture`."""
+"""The way to capture changes, by `source.capture`."""
 
 
 class SqlServerSource(DeltaSource[SqlServerConfig], SupportsSourceVerification, SupportsPlanning):
@@ -62,7 +62,7 @@ class SqlServerSource(DeltaSource[SqlServerConfig], SupportsSourceVerification, 
 
     @override
     def identity(self) -> Mapping[str, str]:
-        """What stays when another server of the same availability group takes over, and when the database is restored."""
+        """The part of the identity that stays when another server of the availability group takes over, or the database is restored."""
         with self._sessions.control.use("reading the database's identity") as connection:
             return {**read_lineage(connection), **self._capture.identity()}
 

@@ -1,6 +1,6 @@
-"""What would keep tables from being replicated: facts of server and role, and the findings that follow from them.
+"""Findings about server and role that keep tables from being replicated, and the facts that they follow from.
 
-Facts are read once; the problems are computed from them without I/O, all at once.
+Facts are read once; the findings are computed from them without I/O, all at once.
 
 A running replicator is asked for them, too. Its own slot, connection and publication must cause none that stops it: of those about the
 server one only, operations that a publication leaves out, applies `always`. The rest either cannot change under an open slot (PostgreSQL
@@ -37,7 +37,7 @@ _OF_EVERY_TABLE: Final = frozenset({"is_partition", "unlogged_table", "unlogged_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """What server and role are like. `replication_error` is the refusal of a replication connection, None if it was granted."""
+    """Facts of server and role. `replication_error` is the refusal of a replication connection, None if it was granted."""
 
     version: int
     version_text: str
@@ -95,10 +95,10 @@ def read_server(connection: Connection) -> ServerFacts:
 
 
 def too_old(facts: ServerFacts) -> Problem:
-    """The finding for a server before 13, of which nothing else can be asked."""
+    """The finding for a server before 13, about which nothing else can be asked."""
     return Problem(
         code="server_too_old",
-        message=f"the server is PostgreSQL {facts.version_text}; 13 or later is needed",
+        message=f"The server is PostgreSQL {facts.version_text}; 13 or later is needed.",
         location="source.host",
         action="Upgrade the server.",
     )
@@ -111,7 +111,7 @@ def assess_server(facts: ServerFacts, resources: Resources) -> list[Problem]:
         problems.append(
             Problem(
                 code="server_is_standby",
-                message="the server is a standby; snapshots write marks into the log, which only a primary can do",
+                message="The server is a standby; snapshots write marks into the log, which only a primary can do.",
                 location="source.host",
                 action="Name the primary in source.host.",
             )
@@ -120,7 +120,7 @@ def assess_server(facts: ServerFacts, resources: Resources) -> list[Problem]:
         problems.append(
             Problem(
                 code="wal_level_not_logical",
-                message=f"wal_level is {facts.wal_level}; logical decoding needs logical",
+                message=f"wal_level is {facts.wal_level}; logical decoding needs logical.",
                 location="source",
                 action="ALTER SYSTEM SET wal_level = 'logical'; then restart the server"
                 " (managed services: set the parameter rds.logical_replication or its like).",
@@ -134,7 +134,7 @@ def assess_server(facts: ServerFacts, resources: Resources) -> list[Problem]:
             Problem(
                 code="wal_keep_unbounded",
                 message="max_slot_wal_keep_size is -1: while the replicator is stopped the server keeps its log without a limit, "
-                "and its disk may fill up",
+                "and its disk may fill up.",
                 location="source",
                 action="Watch the bytes retained in the status, or set max_slot_wal_keep_size to what the disk can hold. If the "
                 "limit is exceeded, a new snapshot is needed.",
@@ -146,7 +146,7 @@ def assess_server(facts: ServerFacts, resources: Resources) -> list[Problem]:
             Problem(
                 code="wal_keep_bounded",
                 message=f"max_slot_wal_keep_size is {facts.wal_keep_max}: if the replicator falls behind by more,"
-                " the slot is lost and a new snapshot is needed",
+                " the slot is lost and a new snapshot is needed.",
                 location="source",
                 severity=Severity.NOTICE,
             )
@@ -163,7 +163,7 @@ def assess_resources(facts: ServerFacts, resources: Resources, tables: Sequence[
         if resources.is_publication_given
         else _assess_own_publication(facts, resources, tables)
     )
-    # A slot is created behind the publication: what the log had before it could not be decoded.
+    # A slot is created after the publication: what the log had before it could not be decoded.
     if resources.is_slot_given:
         return of_publication + _assess_given_slot(resources, facts.database)
     return of_publication + _assess_own_slot(resources, facts.database)
@@ -179,7 +179,7 @@ def _assess_role(facts: ServerFacts) -> list[Problem]:
         problems.append(
             Problem(
                 code="role_lacks_replication",
-                message=f"the role {facts.role} has no replication privilege",
+                message=f"The role {facts.role} has no replication privilege.",
                 location="source.user",
                 action=f"ALTER ROLE {role} REPLICATION; (on Amazon RDS: GRANT rds_replication TO {role};)",
                 sql=(f"ALTER ROLE {role} REPLICATION;",),
@@ -189,7 +189,7 @@ def _assess_role(facts: ServerFacts) -> list[Problem]:
         problems.append(
             Problem(
                 code="replication_refused",
-                message=f"the server refuses a replication connection: {facts.replication_error}",
+                message=f"The server refuses a replication connection: {facts.replication_error}",
                 location="source.user",
                 action="Allow the role to connect to the database from this host in pg_hba.conf.",
             )
@@ -198,7 +198,7 @@ def _assess_role(facts: ServerFacts) -> list[Problem]:
         problems.append(
             Problem(
                 code="role_is_superuser",
-                message=f"the role {facts.role} is a superuser, which is more than needed",
+                message=f"The role {facts.role} is a superuser, which is more than needed.",
                 location="source.user",
                 action="Create a role with LOGIN, REPLICATION and SELECT on the tables.",
                 severity=Severity.WARNING,
@@ -213,7 +213,7 @@ def _assess_capacity(facts: ServerFacts, resources: Resources) -> list[Problem]:
         problems.append(
             Problem(
                 code="no_free_slot",
-                message=f"all {facts.slots_max} replication slots are in use",
+                message=f"All {facts.slots_max} replication slots are in use.",
                 location="source",
                 action="Drop unused slots, or raise max_replication_slots and restart the server.",
                 sql=(_raised("max_replication_slots", facts.slots_max),),
@@ -223,7 +223,7 @@ def _assess_capacity(facts: ServerFacts, resources: Resources) -> list[Problem]:
         problems.append(
             Problem(
                 code="no_free_wal_sender",
-                message=f"all {facts.senders_max} WAL senders are busy",
+                message=f"All {facts.senders_max} WAL senders are busy.",
                 location="source",
                 action="Raise max_wal_senders and restart the server.",
                 sql=(_raised("max_wal_senders", facts.senders_max),),
@@ -243,13 +243,13 @@ def _assess_given_slot(resources: Resources, database: str) -> list[Problem]:
     slot = resources.slot
     name = sql.Literal(resources.slot_name).as_string(None)
     if slot is None:
-        message = f"there is no replication slot {resources.slot_name}"
+        message = f"There is no replication slot {resources.slot_name}."
         statement = f"SELECT pg_create_logical_replication_slot({name}, '{PLUGIN}');"
         action = f"Create it: {statement} or leave source.slot out."
         return [Problem(code="slot_missing", message=message, location="source.slot", action=action, sql=(statement,))]
     fault = slot.unusable_in(database)
     if fault is not None:
-        message = f"the replication slot {slot.name} {fault}"
+        message = f"The replication slot {slot.name} {fault}."
         return [
             Problem(
                 code="slot_unusable",
@@ -259,7 +259,7 @@ def _assess_given_slot(resources: Resources, database: str) -> list[Problem]:
             )
         ]
     if slot.lost is not None:
-        message = f"the replication slot {slot.name} has lost its log ({slot.lost})"
+        message = f"The replication slot {slot.name} has lost its log ({slot.lost})."
         return [
             Problem(
                 code="slot_lost",
@@ -269,7 +269,7 @@ def _assess_given_slot(resources: Resources, database: str) -> list[Problem]:
             )
         ]
     if slot.active_pid is not None:
-        message = f"the replication slot {slot.name} is in use by the server process {slot.active_pid}"
+        message = f"The replication slot {slot.name} is in use by the server process {slot.active_pid}."
         # The replicator that runs under this configuration may be that process: no hindrance to looking.
         return [
             Problem(
@@ -288,7 +288,7 @@ def _assess_own_slot(resources: Resources, database: str) -> list[Problem]:
     fault = slot.unusable_in(database) if slot is not None else None
     if slot is None or fault is None:
         return []
-    message = f"a replication slot {slot.name} exists already and {fault}"
+    message = f"A replication slot {slot.name} exists already and {fault}."
     return [
         Problem(
             code="slot_name_taken", message=message, location="name", action="Rename the replicator, or drop that slot."
@@ -305,8 +305,8 @@ def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Se
         problems.append(
             Problem(
                 code="publication_of_another",
-                message=f"the publication {publication.name} and the slot of that name belong to another replicator"
-                f" called {resources.replicator}",
+                message=f"The publication {publication.name} and the slot of that name belong to another replicator"
+                f" called {resources.replicator}.",
                 location="name",
                 action="Rename this replicator; or, if the other one no longer exists, drop its slot and its publication.",
             )
@@ -317,7 +317,7 @@ def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Se
         problems.append(
             Problem(
                 code="publication_not_owned",
-                message=f"the publication {publication.name} belongs to {publication.owner}",
+                message=f"The publication {publication.name} belongs to {publication.owner}.",
                 location="source.publication",
                 action=f"Name it in source.publication to use it as it is, or grant {publication.owner} to the role.",
                 sql=(_grant_owner(publication.owner, facts.role),),
@@ -329,7 +329,7 @@ def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Se
         problems.append(
             Problem(
                 code="may_not_create_publication",
-                message=f"the role {facts.role} may not create a publication in the database {facts.database}",
+                message=f"The role {facts.role} may not create a publication in the database {facts.database}.",
                 location="source.publication",
                 action=f"Either {grant} or {_OWNER_CREATES}",
                 sql=(grant,),
@@ -346,7 +346,7 @@ def _proposed_publication(name: str, tables: Sequence[CatalogTable]) -> Problem:
     """One finding for all tables that the role may not publish: the statement is long, and the same for each."""
     return Problem(
         code="publication_proposed",
-        message=f"the owner of the tables can create the publication instead; then set source.publication to {name}",
+        message=f"The owner of the tables can create the publication instead; then set source.publication to {name}.",
         location="source.publication",
         action=proposed_statements(name, tables),
         severity=Severity.NOTICE,
@@ -367,14 +367,14 @@ def _table_not_owned(table: CatalogTable, role: str, publication: Publication | 
 
 
 def _grant_owner(owner: str, role: str) -> str:
-    """What makes the role an owner, too."""
+    """Return the SQL that makes the role an owner, too."""
     return f"GRANT {sql.Identifier(owner).as_string(None)} TO {sql.Identifier(role).as_string(None)};"
 
 
 def _publication_taken(publication: Publication) -> Problem:
     return Problem(
         code="publication_name_taken",
-        message=f"the publication {publication.name} is FOR ALL TABLES, so it was not created by Replicator",
+        message=f"The publication {publication.name} is FOR ALL TABLES, so it was not created by Replicator.",
         location="name",
         action="Rename the replicator, or drop that publication.",
     )
@@ -384,7 +384,7 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
     publication = resources.publication
     name = sql.Identifier(resources.publication_name).as_string(None)
     if publication is None:
-        message = f"there is no publication {resources.publication_name}"
+        message = f"There is no publication {resources.publication_name}."
         action = proposed_statements(resources.publication_name, tables)
         script = tuple(creation_script(resources.publication_name, tables))
         return [
@@ -403,7 +403,7 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
         problems.append(
             Problem(
                 code="publication_lacks_operations",
-                message=f"the publication {publication.name} does not publish {', '.join(lacking)}",
+                message=f"The publication {publication.name} does not publish {', '.join(lacking)}.",
                 location="source.publication",
                 sql=(f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');",),
                 # Changes of these kinds are missing from the log, without a trace there.
@@ -414,8 +414,8 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
         problems.append(
             Problem(
                 code="publication_for_all_tables",
-                message=f"the publication {publication.name} is FOR ALL TABLES: updates and deletes fail on every table"
-                " without a replica identity, new ones included",
+                message=f"The publication {publication.name} is FOR ALL TABLES: updates and deletes fail on every table"
+                " without a replica identity, new ones included.",
                 location="source.publication",
                 action="List the tables by name instead.",
                 severity=Severity.WARNING,

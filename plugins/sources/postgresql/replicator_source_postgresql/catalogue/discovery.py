@@ -1,4 +1,4 @@
-"""Reading the catalogue: which tables there are, and of some of them all the facts, in one transaction."""
+"""Read the catalogue: the list of tables, and all facts of some of them, in one transaction."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _PLAIN_OPERATOR: Final = re.compile(r"[<>=]{1,2}")
 
 
 def list_tables(connection: Connection) -> list[TableSummary]:
-    """Every table of users, views and the like included, ordered by name."""
+    """List every table of users, views and the like included, ordered by name."""
     with catalogue_texts(connection):
         rows = connection.execute(LIST_QUERY).fetchall()
     summaries = []
@@ -290,7 +290,7 @@ class _CatalogReader:
         )
 
     def _types(self, oids: Sequence[int]) -> dict[int, tuple[dict[int, str], dict[int, str]]]:
-        """Of each table whose columns use such types: the labels of the enums, and the attributes of the composites."""
+        """Read, of each table whose columns use such types, the labels of the enums and the attributes of the composites."""
         found: dict[int, tuple[dict[int, str], dict[int, str]]] = {}
         for relation, is_label, oid, state in self._connection.execute(USED_TYPES_QUERY.encode(), (list(oids),)):
             labels, composites = found.setdefault(relation, ({}, {}))
@@ -298,7 +298,7 @@ class _CatalogReader:
         return found
 
     def _missing(self, roots: Sequence[int]) -> dict[tuple[int, str], list[str]]:
-        """Of each column of a partitioned table: the values that its partitions keep for rows that were there before it."""
+        """Read, of each column of a partitioned table, the values that its partitions keep for rows that were there before it."""
         if not roots:
             return {}
         rows = self._connection.execute(MISSING_QUERY.encode(), (list(roots),)).fetchall()
@@ -438,7 +438,7 @@ class _CatalogReader:
         return found
 
     def _read_filters(self, wanted: Mapping[str, int]) -> None:
-        """Have the server spell filters, by what stands for each."""
+        """Have the server spell filters, and keep each under its key in `wanted`."""
         if not wanted:
             return
         spelled = self._connection.execute(

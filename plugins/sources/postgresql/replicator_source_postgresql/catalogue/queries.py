@@ -91,7 +91,7 @@ concat_ws('|', c.oid, c.relfilenode, c.relkind, c.relreplident, c.relpersistence
 
 
 def fingerprint_query(table: TableId, publication: str) -> str:
-    """A statement that returns one text, equal as long as nothing in `CatalogTable` changes; no row if the table no longer exists."""
+    """Return a statement for one text, equal as long as nothing in `CatalogTable` changes; no row if the table no longer exists."""
     literals = {"namespace": table.namespace, "name": table.name, "publication": publication}
     quoted = {key: sql.Literal(value).as_string(None) for key, value in literals.items()}
     return (

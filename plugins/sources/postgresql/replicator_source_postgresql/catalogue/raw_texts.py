@@ -33,13 +33,13 @@ class _JsonLoader(Loader):
 
 
 def is_raw(connection: Connection) -> bool:
-    """Whether the database has no encoding, so that what brings values needs `RAW_SETTING`."""
+    """Return whether the database has no encoding, so that what brings values needs `RAW_SETTING`."""
     return connection.info.parameter_status("server_encoding") == "SQL_ASCII"
 
 
 @contextmanager
 def catalogue_texts(connection: Connection) -> Iterator[None]:
-    """A block in which the catalogue's texts can be read, whatever bytes they are; in a database without an encoding a transaction."""
+    """Open a block in which the catalogue's texts can be read, whatever bytes they are; in a database without an encoding a transaction."""
     # Also in a database in UTF-8: the names of roles come from all databases, and the server sends them unseen.
     for type_ in _TEXT_TYPES:
         connection.adapters.register_loader(type_, _TextLoader)
@@ -53,7 +53,7 @@ def catalogue_texts(connection: Connection) -> Iterator[None]:
 
 
 def is_text(text: str | None) -> bool:
-    """Whether every byte belongs to a character."""
+    """Return whether every byte belongs to a character."""
     return text is None or text.isascii() or not any("\udc80" <= c <= "\udcff" for c in text)
 
 

@@ -1,4 +1,4 @@
-"""What the server's statistics say of tables and of the log, for `replicator plan`. No lock is taken on any table."""
+"""The server's statistics of tables and of the log, for `replicator plan`. No lock is taken on any table."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _LOG_QUERY: Final = "SELECT wal_bytes::float8, stats_reset FROM pg_stat_wal"
 
 
 def read_statistics(connection: Connection, tables: Sequence[TableId]) -> SourceStatistics:
-    """Read them. The connection is in autocommit: what a transaction has once read of the statistics it reads again."""
+    """Read the statistics. The connection is in autocommit: what a transaction has once read of them it reads again."""
     names = {"namespaces": [t.namespace for t in tables], "names": [t.name for t in tables]}
     with catalogue_texts(connection):
         rows = connection.execute(_TABLES_QUERY.encode(), names).fetchall()
@@ -55,7 +55,7 @@ def read_statistics(connection: Connection, tables: Sequence[TableId]) -> Source
     if connection.info.server_version >= VERSION_LOG_STATISTICS:
         row = connection.execute(_LOG_QUERY).fetchone()
         assert row is not None
-        # It is behind by seconds, so two readings of it would tell little.
+        # It lags by seconds, so two readings of it would tell little.
         if now - row[1] >= _OLD:
             log_bytes, log_since = Figure(row[0], Basis.COUNTED, "pg_stat_wal.wal_bytes"), _utc(row[1])
     return SourceStatistics(

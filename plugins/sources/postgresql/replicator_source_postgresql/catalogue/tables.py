@@ -30,7 +30,7 @@ class Identity(StrEnum):
 
 
 class KeyFault(StrEnum):
-    """Why a table's changes cannot be attributed to rows."""
+    """The reason why a table's changes cannot be attributed to rows."""
 
     NO_PRIMARY_KEY = "no_primary_key"
     DEFERRABLE = "deferrable_key"
@@ -51,24 +51,24 @@ class CatalogColumn:
     type_sql: str
     mapping: PgType | None
     fault: str | None
-    """Why there is no mapping, or why the text of a value may change by itself."""
+    """The reason why there is no mapping, or why the text of a value may change by itself."""
     is_wide: bool
-    """Whether values may be stored apart from their row: an UPDATE then leaves out those that it does not change."""
+    """True if values may be stored apart from their row: an UPDATE then leaves out those that it does not change."""
     is_nullable: bool
     is_generated: bool
     is_selectable: bool
     comment: str | None
     before: tuple[bytes, ...]
-    """Texts of what rows have in it that were there before the column, if they were not written since: none for NULL. More than one
+    """Texts of the value that older rows have in the column, unless they were written since it was added: none for NULL. More than one
     if that differs by partition."""
     default: str | None
     """The expression of its default; None if it has none, or is generated."""
     default_oid: str | None
-    """Of the catalogue's row for it, which every statement that sets a default replaces."""
+    """The oid of the catalogue's row for the default; every statement that sets a default replaces that row."""
 
     @cached_property
     def value_before(self) -> pa.Array | None:
-        """What such rows have in it, as an array of one value; None if that cannot be said."""
+        """Return the value that older rows have in the column, as an array of one; None if it is not known."""
         if self.mapping is None or len(self.before) > 1:
             return None
         if not self.before:
@@ -139,7 +139,7 @@ class Publication:
     comment: str | None
     is_for_all_tables: bool
     schemas: Mapping[str, int]
-    """Of each schema whose tables are in it: the oid of the catalogue's row that says so."""
+    """Oid of the catalogue's row that publishes a schema, by the schema whose tables are in the publication."""
     operations: frozenset[str]
     via_root: bool
     generated: str
@@ -148,9 +148,9 @@ class Publication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedAs:
-    """How a table is published; `rel_oid` is of its own row there, or of its schema's; None: FOR ALL TABLES.
+    """The way in which a table is published; `rel_oid` is of its own row there, or of its schema's; None: FOR ALL TABLES.
 
-    `is_listed`: by its own name. `schema_oid` is of its schema's row if it is (also) published through its schema.
+    `is_listed`: it is published by its own name. `schema_oid` is of its schema's row if it is (also) published through its schema.
     """
 
     rel_oid: int | None
@@ -162,16 +162,16 @@ class PublishedAs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traces:
-    """What changes leave behind in the catalogue although they were taken back.
+    """Traces that changes leave in the catalogue although they were taken back.
 
     Attributes:
         schema_since: xmin of the row that says in which schema the table is: written by every `SET SCHEMA`.
         columns_since: The lowest xmin of the columns' rows. Attaching and detaching a partition writes them all.
         made_by: The transaction that wrote the table's row in pg_class last (64 bits). An ANALYZE writes it in place.
-        is_first_command: That was the first command of its transaction.
-        has_new_columns: That transaction wrote rows of columns, too.
-        labels: Of each label of the enums in its columns: the row's xmin.
-        composites: Of each composite type in its columns: a hash of its attributes.
+        is_first_command: True if that was the first command of its transaction.
+        has_new_columns: True if that transaction wrote rows of columns, too.
+        labels: xmin of the row of each label of the enums in its columns.
+        composites: A hash of the attributes of each composite type in its columns.
     """
 
     schema_since: str | None
@@ -215,11 +215,11 @@ class CatalogTable:
     published: PublishedAs | None
     traces: Traces
     unreadable: Sequence[str] = ()
-    """What statements about the table use and is not UTF-8, such as a column's name. As it is spelled here it is another name."""
+    """Names and texts that statements about the table use and that are not UTF-8. As they are spelled here they are other names."""
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether it is the root of partitions."""
+        """Return whether the table is the root of partitions."""
         return self.kind == "p"
 
     @cached_property
@@ -246,12 +246,12 @@ class CatalogTable:
 
     @cached_property
     def key_index(self) -> KeyIndex | None:
-        """The index behind `key`."""
+        """The index that `key` comes from."""
         return self._key_index if self.key else None
 
     @cached_property
     def key_fault(self) -> KeyFault | None:
-        """Why changes cannot be attributed to rows; None with a key, and for a table whose whole rows are logged."""
+        """Return the reason why changes cannot be attributed to rows; None with a key, and for a table whose whole rows are logged."""
         if self.replica_identity is Identity.NOTHING:
             return KeyFault.IDENTITY_NOTHING
         if self.has_generated_identity:
@@ -268,7 +268,7 @@ class CatalogTable:
 
     @property
     def has_generated_identity(self) -> bool:
-        """Whether whole rows are logged and have generated columns: from 18 on, such a table's updates and deletes are refused."""
+        """Return whether whole rows are logged and have generated columns: from 18 on, such a table's updates and deletes are refused."""
         identities = [leaf.identity for leaf in self.leaves] if self.is_partitioned else [self.replica_identity]
         return (
             self.server_version >= VERSION_GENERATED_PUBLISHED
@@ -307,7 +307,7 @@ class CatalogTable:
 
     @cached_property
     def identity(self) -> TableIdentity:
-        """What changes when this is another object, or is published in another way."""
+        """The identity, which changes when this is another object, or is published in another way."""
         publication, published, index = self.publication, self.published, self._key_index
         parts = {
             "persistence": self.persistence,
@@ -369,7 +369,7 @@ class CatalogTable:
 
     @property
     def fill(self) -> pa.RecordBatch | None:
-        """As `TableDescription.fill`."""
+        """See `TableDescription.fill`."""
         columns = [c for c in self.replicable_columns if c.before]
         return filled({c.name: c.value_before for c in columns})
 

@@ -39,7 +39,7 @@ _PLANNING: Final[Mapping[str, str]] = {
 class SameServer:
     """Holds all connections of one source object to one running server. Thread-safe.
 
-    Behind a name or a proxy may stand several servers. After a failover that the open log does not notice, its server and the one that
+    A name or a proxy may lead to several servers. After a failover that the open log does not notice, its server and the one that
     is asked about tables are two: what one of them has logged, the other may not show.
     """
 
@@ -54,7 +54,7 @@ class SameServer:
         its disk, and (the timeline in the control file) of one that was promoted a moment ago.
 
         Raises:
-            SourceUnavailableError: Another one answers, or it was restarted: a new process begins with whichever answers then.
+            SourceUnavailableError: Another one answers, or it was restarted: a new process begins with the server that answers then.
         """
         row = connection.execute(b"SELECT pg_postmaster_start_time()").fetchone()
         assert row is not None
@@ -63,7 +63,7 @@ class SameServer:
                 self._started = row[0]
             if self._started != row[0]:
                 raise SourceUnavailableError(
-                    f"the connection reached another server, or the server was restarted. It was started at {_moment(row[0])};"
+                    f"The connection reached another server, or the server was restarted. It was started at {_moment(row[0])};"
                     f" the one before was started at {_moment(self._started)}.",
                     code=ANOTHER_SERVER,
                     action="After a restart or a failover, nothing to do. Otherwise set source.host to one server.",
@@ -71,7 +71,7 @@ class SameServer:
 
 
 class Session(KitSession[Connection]):
-    """A connection of psycopg's. A statement that failed half-way leaves no transaction behind: its connection is closed."""
+    """A connection of psycopg's. A statement that failed half-way leaves no transaction open: its connection is closed."""
 
     driver_errors: ClassVar[tuple[type[Exception], ...]] = (psycopg.Error,)
 
@@ -92,11 +92,11 @@ class Session(KitSession[Connection]):
         options = " ".join(f"-c {name}={value}" for name, value in self._settings.items())
         self._parameters: dict[str, Any] = {**parameters, "options": options}
         self.refuses_views = False
-        """Whether the server refuses statements that read views or foreign tables; known once it is connected."""
+        """True if the server refuses statements that read views or foreign tables; known once it is connected."""
 
     @property
     def backend_pid(self) -> int | None:
-        """The server process behind the connection that is open now. Thread-safe."""
+        """The server process of the connection that is open now. Thread-safe."""
         connection = self.connection
         return connection.info.backend_pid if connection is not None else None
 
@@ -109,7 +109,7 @@ class Session(KitSession[Connection]):
             _verify_settings(connection, self._settings)
             self.refuses_views = _refuse_views(connection)
         except BaseException:
-            # Whatever ended it, no session may be left on the server.
+            # However the session ended, nothing of it may be left on the server.
             connection.close()
             raise
         return connection
@@ -144,7 +144,7 @@ class Session(KitSession[Connection]):
 
 
 def verify_tls(connection: psycopg.Connection[Any], parameters: Mapping[str, Any]) -> None:
-    """See that a connection is encrypted, if its parameters demand it.
+    """Verify that a connection is encrypted, if its parameters demand it.
 
     Raises:
         psycopg.OperationalError: It is not.
@@ -169,7 +169,7 @@ def _verify_settings(connection: Connection, settings: Mapping[str, str]) -> Non
     )
     if differing := [name for (name,) in connection.execute(query.format(wanted))]:
         raise ConfigError(
-            f"the session does not have the settings that it was opened with ({', '.join(differing)}): a connection pooler, such as"
+            f"The session does not have the settings that it was opened with ({', '.join(differing)}): a connection pooler, such as"
             " PgBouncer, is between Replicator and the server, and drops them.",
             code=CONNECTION_POOLER,
             action=POOLER_ACTION,
@@ -177,7 +177,7 @@ def _verify_settings(connection: Connection, settings: Mapping[str, str]) -> Non
 
 
 def _refuse_views(connection: Connection) -> bool:
-    """Have the server refuse statements that read views or foreign tables; whether it can."""
+    """Have the server refuse statements that read views or foreign tables; return whether it can."""
     query = sql.SQL("SELECT set_config(name, {1}, false) FROM pg_settings WHERE name = {0}")
     return connection.execute(query.format(*_REFUSING_VIEWS)).fetchone() is not None
 

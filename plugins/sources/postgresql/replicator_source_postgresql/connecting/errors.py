@@ -1,4 +1,4 @@
-"""Where psycopg's errors become ours: by SQLSTATE, never by wording where a code exists.
+"""Translation of psycopg's errors into ours: by SQLSTATE, never by wording where a code exists.
 
 The server's own words and its SQLSTATE are always passed on; of the classes whose messages quote values, the quoted parts are hidden.
 """
@@ -46,7 +46,7 @@ _TOO_LARGE: Final = re.compile(
 _DROPPED_SINCE: Final = "cache lookup failed for "
 _POSITION: Final = re.compile(r"\b([0-9A-F]{1,8}/[0-9A-F]{1,8})\b")
 
-# SQLSTATE → (code, what an operator can do). What these report may pass by itself.
+# SQLSTATE → (code, next step for an operator). What these report may pass by itself.
 _TRANSIENT: Final[Mapping[str, tuple[str, str | None]]] = {
     "55006": (
         "slot_active",
@@ -66,12 +66,12 @@ _TABLE_CHANGED: Final = ("42P01", "42703", "42809", "42846", "42883", "55000")
 
 
 def translate(error: psycopg.Error, *, doing: str, table: str | None = None) -> ReplicatorError:
-    """The error of ours that says who acts, for a connection that was open.
+    """Return the error of ours that says who acts, for a connection that was open.
 
     Args:
         error: From psycopg; one without SQLSTATE means that the connection was lost.
-        doing: What was attempted, for the message.
-        table: The one table that the statement was about: what the server refuses then concerns it alone.
+        doing: The operation that was attempted, for the message.
+        table: The table that the statement was about; a refusal of the server then concerns it alone. None for several.
     """
     state = error.sqlstate
     message = f"{doing}: {_facts(error)}"
@@ -94,7 +94,7 @@ def translate(error: psycopg.Error, *, doing: str, table: str | None = None) -> 
 
 
 def translate_connect(error: psycopg.Error, *, doing: str) -> ReplicatorError:
-    """As `translate`, for a connection that could not be made. libpq gives text alone then, also for what the server answered."""
+    """Translate as `translate` does, for a connection that could not be made. libpq gives text alone then, also for a server's answer."""
     if error.sqlstate is not None:
         return translate(error, doing=doing)
     text = str(error)
@@ -133,7 +133,7 @@ def translate_connect(error: psycopg.Error, *, doing: str) -> ReplicatorError:
 
 
 def translate_log(error: psycopg.Error, *, doing: str, slot: str) -> ReplicatorError:
-    """As `translate`, for the replication connection, where some codes say what became of the slot."""
+    """Translate as `translate` does, for the replication connection, where some codes say what became of the slot."""
     message = f"{doing}: {_facts(error)}"
     match error.sqlstate:
         case "58P01":
@@ -156,18 +156,18 @@ NOT_UTF8_ACTION: Final = "Rename it in the source, or exclude the table (tables.
 
 
 def not_utf8(table: TableId, names: Sequence[str]) -> TableError:
-    """The error of a table of which something in the catalogue is not UTF-8, where it is needed to read the table."""
+    """The error of a table that needs something from the catalogue that is not UTF-8."""
     return TableError(
         f"this is not UTF-8: {', '.join(names)}.", code="not_utf8", table=str(table), action=NOT_UTF8_ACTION
     )
 
 
 def corrupt_rows(table: TableId, what: str, error: Exception | None = None) -> TableError:
-    """The error of a table of which something in the log cannot be read.
+    """The error of a table whose rows in the log cannot be read.
 
     Args:
-        table: The one that it is about.
-        what: Column and type, or what is wrong about the row; no value.
+        table: The table concerned.
+        what: Column and type, or the fault of the row; no value.
         error: Its traceback goes to the log, without its text, which may hold a value.
     """
     if error is not None:
@@ -247,7 +247,7 @@ def _too_large(message: str, table: str | None) -> ReplicatorError:
 
 
 def _facts(error: psycopg.Error) -> str:
-    """What the server said, with its SQLSTATE; what libpq said if the server said nothing."""
+    """Return the server's message with its SQLSTATE, or libpq's if the server said nothing."""
     state = error.sqlstate
     if state is None:
         return " ".join(str(error).split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Which columns a Relation message means. Pure.
+"""Identify the columns that a Relation message means. Pure.
 
 The message has the live, published columns in the order of their numbers (attnum), but not the numbers. These follow from the columns
 that were known before the message and from those that the catalogue shows some time after it: what lived at both times lived at the
@@ -16,11 +16,11 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 READINGS_MAX: Final = 10_000
-"""More readings of one message than this are not looked at."""
+"""Upper bound of the readings of one message that are compared; beyond it there is no result."""
 
 
 class Shown(NamedTuple):
-    """A column as somebody shows it. `kind`: see `kind_of`."""
+    """A column as a message or the catalogue shows it. `kind`: see `kind_of`."""
 
     name: str
     kind: str
@@ -50,18 +50,18 @@ class Found:
 
 
 def read(message: Sequence[Shown], known: Known, found: Found, *, is_same_storage: bool) -> tuple[int, ...] | None:
-    """Number a message's columns.
+    """Find the number of each column of a message.
 
     Names prove nothing, because columns can swap them.
 
     Args:
         message: Its columns in order.
-        known: What was known before it.
-        found: What the catalogue says after it.
-        is_same_storage: The table was not rewritten between the two. No column has become one of another kind, then.
+        known: The columns before it.
+        found: The columns of the catalogue after it.
+        is_same_storage: True if the table was not rewritten between the two. No column has become one of another kind, then.
 
     Returns:
-        The numbers, in the order of the message. None if several readings are possible, or none is: what is known is wrong then.
+        The numbers, in the order of the message. None if several readings are possible, or none is: `known` is wrong then.
     """
     stays = [number for number in known.columns if number in found.published]
     wanted = len(message) - len(stays)
@@ -78,7 +78,7 @@ def read(message: Sequence[Shown], known: Known, found: Found, *, is_same_storag
 
 
 def kind_of(type_: pa.DataType) -> str:
-    """What a column can become another kind of only if the server rewrites the table: `int` → `text`, but not `oid` → `int`."""
+    """Return the kind of a type. Only a rewrite of the table gives a column another kind: `int` → `text`, but not `oid` → `int`."""
     if pa.types.is_integer(type_):
         return "integer"
     if pa.types.is_floating(type_):
@@ -101,7 +101,7 @@ def _doubtful(known: Known, found: Found) -> Iterator[int]:
 def _readings(
     stays: Sequence[int], fresh: Sequence[int], doubtful: Sequence[int], wanted: int
 ) -> Iterator[tuple[int, ...]]:
-    """Every possible reading: of the columns that are new and live still, the older ones were there before the newer ones."""
+    """Generate every possible reading: of the new columns that still live, the older ones were there before the newer ones."""
     for count in range(min(wanted, len(fresh)) + 1):
         for chosen in combinations(doubtful, wanted - count):
             if count < len(fresh) and any(number > fresh[count] for number in chosen):
@@ -111,7 +111,7 @@ def _readings(
 
 
 def _agrees(ids: Sequence[int], message: Sequence[Shown], known: Known, found: Found) -> bool:
-    """Whether every column is of the kind that it had before, and has after."""
+    """Return whether every column is of the kind that it had before, and has after."""
     return all(
         column.kind == side[number].kind
         for number, column in zip(ids, message, strict=True)

@@ -37,7 +37,7 @@ _GATHER_BUSY_S: Final = 0.25
 _BUSY_COUNT: Final = 2_000
 # The server drops a silent reader after wal_sender_timeout (60 s by default).
 _STATUS_INTERVAL_S: Final = 10.0
-_MESSAGES_SINCE: Final = 140_000  # before, pgoutput does not send messages
+_MESSAGES_SINCE: Final = 140_000  # earlier, pgoutput does not send messages
 _EPOCH_2000_US: Final = 946_684_800_000_000
 _STATUS: Final = struct.Struct(">cQQQqB")
 
@@ -65,7 +65,7 @@ class Feed:
         self._poll.register(self._pgconn.socket, select.POLLIN)
         self._durable_lsn = start_lsn
         self._status_at = clock()
-        # Received and not delivered yet; and why nothing more can come after it.
+        # Received and not delivered yet; and the reason why nothing more can come after it.
         self._unread: list[Block] = []
         self._end: ReplicatorError | None = None
         self._owes_answer = False
@@ -83,20 +83,20 @@ class Feed:
         is_raw: bool,
         pause: Callable[[float], None] = time.sleep,
     ) -> Feed:
-        """Connect and start streaming behind `start_lsn`.
+        """Connect and start streaming after `start_lsn`.
 
         Args:
             conninfo: libpq parameters (host, user, sslmode, …) without `replication` and `options`; `SESSION_OPTIONS` are added here.
             same: Shared by all connections of the source.
             slot: An existing logical slot made with pgoutput.
-            publication: Its name, unquoted.
-            start_lsn: As `PgLogReader`.
-            is_raw: The database has no encoding: texts come as they are.
+            publication: The publication's name, unquoted.
+            start_lsn: See `PgLogReader`.
+            is_raw: True if the database has no encoding: texts come as they are.
             pause: Waits between two reads.
 
         Raises:
             SourceUnavailableError: Not reachable, another server than that of the other connections, or the slot is in use (`slot_active`).
-            AccessDeniedError: As named.
+            AccessDeniedError: See `translate_connect`.
             LogGapError: The slot does not exist, or was invalidated.
             OffsetExpiredError: The log at `start_lsn` has been removed.
         """
@@ -151,7 +151,7 @@ class Feed:
         """Tell the server that everything up to `durable_lsn` (None: as before) is durable here. Never goes back.
 
         Raises:
-            ReplicatorError: The connection is lost, or the server ended it; not while there is something left to hand out.
+            ReplicatorError: The connection is lost, or the server ended it; not while there is something left to deliver.
         """
         with self._lock:
             if durable_lsn is not None:
@@ -179,7 +179,7 @@ class Feed:
             self._poll.poll(max(1, round(1000 * min(until - now, _STATUS_INTERVAL_S))))
 
     def _read(self) -> list[Block]:
-        """What has arrived, without waiting; one read of the socket. If nothing more can come, `_end` says why."""
+        """Return the data that has arrived, without waiting; one read of the socket. If nothing more can come, `_end` says why."""
         with self._lock:
             if self._end is None and self._pgconn.status != pq.ConnStatus.OK:
                 self._end = SourceUnavailableError(
@@ -193,7 +193,7 @@ class Feed:
         return blocks
 
     def _receive(self) -> None:
-        """Take over what has arrived, and, if nothing more can come, why."""
+        """Take over the data that has arrived, and, if nothing more can come, note why."""
         broken: psycopg.Error | None = None
         try:
             self._pgconn.consume_input()
@@ -221,7 +221,7 @@ class Feed:
         return block
 
     def _ended(self) -> ReplicatorError:
-        """Why the server ended the stream."""
+        """Return the error for a stream that the server ended."""
         result = self._pgconn.get_result()
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
             error = psycopg.errors.error_from_result(result, encoding="utf-8")
@@ -229,7 +229,7 @@ class Feed:
         return SourceUnavailableError("reading the log: the server ended the stream", code="source_unavailable")
 
     def _send_status(self) -> None:
-        """Send, or note why the connection has ended: the server's own words if it said any."""
+        """Send a status update, or note why the connection has ended: in the server's own words if it said any."""
         # Written, flushed and applied are one: a synchronous standby's wait must not end before the journal is durable.
         lsn = self._durable_lsn
         moment = round(time.time() * 1_000_000) - _EPOCH_2000_US

@@ -1,4 +1,4 @@
-"""Up to which position and time an idle log is complete, by its keepalives and by the server's own word."""
+"""Position and time up to which an idle log is complete, by its keepalives and by the server's own word."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from replicator_source_postgresql.log.messages import EPOCH_2000_US, Part, momen
 _ASK_END_EVERY_S: Final = 1.0
 
 LogEnd = Callable[[], tuple[int, datetime]]
-"""Where the server's log ends now, and the server's clock just before."""
+"""Returns the end of the server's log, and the server's clock just before."""
 
 
 class IdleLog:
-    """What is known of a log that brings no changes.
+    """The position and time up to which a log without changes is complete.
 
     Args:
-        start_lsn: Where the stream starts: nothing before it is missing.
-        log_end: Asked when keepalives do not tell how far the log is complete. None where the server cannot say.
+        start_lsn: Start of the stream: nothing before it is missing.
+        log_end: Asked for the end of the log when keepalives do not tell. None where the server cannot say.
         has_early_keepalives: See `PgLogReader`.
-        move_s: After so many seconds without a time the server is asked.
+        move_s: Seconds without a time after which the server is asked.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class IdleLog:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.lsn = start_lsn
-        """Nothing up to this position is missing."""
+        """The position up to which nothing is missing."""
         self._time: datetime | None = None
         self._log_end = log_end
         self._has_early_keepalives = has_early_keepalives
@@ -52,7 +52,7 @@ class IdleLog:
         self._timed_at = clock()
 
     def see_keepalives(self, part: Part) -> None:
-        """Outside transactions, at the end of what is delivered: record what the last keepalive says."""
+        """Record the last keepalive. Called outside transactions, at the end of what is delivered."""
         keepalives = np.flatnonzero(part.kinds == 0)
         if not len(keepalives) or (np.flatnonzero(part.kinds == p.COMMIT) > keepalives[-1]).any():
             return
@@ -76,16 +76,16 @@ class IdleLog:
             self._time = now
 
     def take_time(self) -> datetime | None:
-        """Up to when everything committed has been delivered, if that was learned since it was last taken."""
+        """Return the time up to which every commit has been delivered, if it was learned since the last call; None otherwise."""
         taken, self._time = self._time, None
         return taken
 
     def note_time(self) -> None:
-        """A time was told."""
+        """Note that a time was told."""
         self._timed_at = self._clock()
 
     def _compare_end(self, reached: int, log_end: LogEnd) -> None:
-        """Tell by where the log ended a moment ago whether the stream has all that was committed by then."""
+        """Compare a past end of the log with the stream: beyond it, the stream has everything that was committed by then."""
         if self._awaited is None and self._clock() >= self._ask_end_at:
             self._awaited, self._ask_end_at = log_end(), self._clock() + _ASK_END_EVERY_S
         if self._awaited is not None and reached >= self._awaited[0]:

@@ -1,4 +1,4 @@
-"""What the log asks the catalogue about tables that its messages describe, on a connection of its own."""
+"""Questions of the log to the catalogue about tables that its messages describe, on a connection of its own."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LOOK_EVERY_S: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class LiveColumns:
-    """By table's oid and column's number: the names of the columns that live and are not generated. Missing tables do not exist.
+    """Names of the columns that live and are not generated, by the table's oid and the column's number. Missing tables do not exist.
 
-    `primary`: the numbers of those that make the primary key, by table's oid.
+    `primary`: the numbers of the columns of the primary key, by table's oid.
     """
 
     visibility: PgVisibility
@@ -33,7 +33,7 @@ class LiveColumns:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A relation that a message described: an answer about it is to show it as it is at the end of the message's transaction, or later."""
+    """A relation that a message described: an answer shows it as it is at the end of the message's transaction, or later."""
 
     relation: int
     transaction: int
@@ -43,20 +43,20 @@ class Lookups(Protocol):
     """Questions to the catalogue."""
 
     def types(self, oids: Collection[int]) -> Mapping[int, TypeInfo]:
-        """What the types are, and all that they are made of."""
+        """Read types, and all that they are made of."""
 
     def live_columns(self, oids: Collection[int], since: Described) -> LiveColumns:
-        """The columns of these tables."""
+        """Read the columns of these tables."""
 
     def table(self, table: TableId, since: Described) -> CatalogTable | None:
-        """Everything about one table."""
+        """Read everything about one table; None if it does not exist."""
 
 
 class LogCatalogue:
     """`Lookups` of a server. Used from the log's thread."""
 
     def __init__(self, session: Session, publication: str) -> None:
-        """Describe it; nothing is connected yet."""
+        """Describe the connection; nothing is connected yet."""
         self._session = session
         self._publication = publication
         self._filters: dict[str, str] = {}
@@ -94,7 +94,7 @@ def _await_visible(connection: Connection, since: Described) -> None:
     """Wait while changes of a table that are in the log are not visible yet: for a moment, or for a synchronous standby.
 
     Raises:
-        SourceUnavailableError: That takes long.
+        SourceUnavailableError: The changes were not visible in time.
     """
     parameters = {
         "transaction": str(since.transaction),
@@ -108,7 +108,7 @@ def _await_visible(connection: Connection, since: Described) -> None:
             return
         connection.execute("SELECT pg_sleep(%s)", (_LOOK_EVERY_S,))
     raise SourceUnavailableError(
-        f"transaction {since.transaction} has altered a table, and nobody sees that yet.",
+        f"Transaction {since.transaction} has altered a table, and nobody sees that yet.",
         code="commit_not_visible",
         action="Check whether the server's synchronous standbys answer.",
     )

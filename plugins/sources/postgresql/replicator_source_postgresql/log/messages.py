@@ -54,19 +54,19 @@ class Part:
 
     @property
     def count(self) -> int:
-        """How many messages there are."""
+        """The number of messages."""
         return len(self.kinds)
 
     def first(self, count: int) -> Part:
-        """Only the first messages."""
+        """The first messages only."""
         return Part(self.frames.first(count), self.kinds[:count])
 
     def content(self, index: int) -> bytes:
-        """One message behind its kind byte."""
+        """The content of one message, without its kind byte."""
         return self.frames.data[int(self.frames.starts[index]) + HEADER + 1 : int(self.frames.ends[index])]
 
     def limit(self, rows_max: int) -> int:
-        """How many messages make up `rows_max` rows, with the Commit that follows."""
+        """Count the messages that make up `rows_max` rows, with the Commit that follows."""
         rows = np.flatnonzero(IS_ROW[self.kinds])
         if len(rows) <= rows_max:
             return self.count
@@ -91,7 +91,7 @@ def up_to(queue: list[Block], count_max: int, bytes_max: int) -> tuple[Frames, l
 
 
 def moment(us: int) -> datetime:
-    """The time that so many microseconds after 1970 are."""
+    """Convert microseconds since 1970 to a time."""
     try:
         return _EPOCH + timedelta(microseconds=us)
     except OverflowError as error:

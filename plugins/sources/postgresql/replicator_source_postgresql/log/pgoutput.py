@@ -51,7 +51,7 @@ _OPERATIONS: Final = pa.array(["INSERT", "UPDATE", "DELETE"])
 
 
 class MessageReader:
-    """Reads one message's fields in turn; MalformedError where they run over its end. `is_utf8`: every text until now was UTF-8."""
+    """Reads one message's fields in order; MalformedError where they run over its end. `is_utf8`: every text until now was UTF-8."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -59,11 +59,11 @@ class MessageReader:
         self.is_utf8 = True
 
     def integer(self, size: int, *, signed: bool = False) -> int:
-        """A big-endian integer."""
+        """Read a big-endian integer."""
         return int.from_bytes(self.bytes(size), "big", signed=signed)
 
     def bytes(self, size: int) -> bytes:
-        """So many bytes."""
+        """Read `size` bytes."""
         end = self._offset + size
         if end > len(self._content):
             raise MalformedError("a message ends too early")
@@ -72,7 +72,7 @@ class MessageReader:
         return part
 
     def text(self) -> str:
-        """A text that ends with a zero byte. In a database without an encoding anybody may have written any bytes."""
+        """Read a text that ends with a zero byte. In a database without an encoding it may be any bytes."""
         end = self._content.find(b"\0", self._offset)
         if end < 0:
             raise MalformedError("a text in a message does not end")
@@ -85,7 +85,7 @@ class MessageReader:
             return part.decode(errors="replace")
 
     def finish(self) -> None:
-        """MalformedError if something is left."""
+        """Raise MalformedError if something is left."""
         if self._offset != len(self._content):
             raise MalformedError("a message is longer than its fields")
 
@@ -116,7 +116,7 @@ class Relation:
 
     @classmethod
     def read(cls, content: bytes) -> Relation:
-        """Read the message behind its kind byte."""
+        """Read the message after its kind byte."""
         cursor = MessageReader(content)
         relation_id = cursor.integer(4)
         table = TableId(cursor.text() or "pg_catalog", cursor.text())
@@ -134,7 +134,7 @@ def _relation_column(cursor: MessageReader) -> RelationColumn:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What `pg_logical_emit_message` wrote."""
+    """A message that `pg_logical_emit_message` wrote."""
 
     is_transactional: bool
     prefix: str
@@ -142,7 +142,7 @@ class Message:
 
     @classmethod
     def read(cls, content: bytes) -> Message:
-        """Read the message behind its kind byte."""
+        """Read the message after its kind byte."""
         cursor = MessageReader(content)
         flags = cursor.integer(1)
         cursor.integer(8)
@@ -153,7 +153,7 @@ class Message:
 
 
 def read_truncate(content: bytes) -> tuple[int, ...]:
-    """The relation ids of a Truncate message, behind its kind byte."""
+    """Read the relation ids of a Truncate message, after its kind byte."""
     cursor = MessageReader(content)
     count = cursor.integer(4)
     cursor.integer(1)
@@ -200,11 +200,11 @@ def decode_rows(
     Args:
         frames: The messages.
         kinds: Each message's kind: I, U or D.
-        offsets: Where each message continues after the relation id.
-        limits: Where each message ends.
-        shape: What the relation's rows are.
+        offsets: Position in each message after the relation id.
+        limits: End of each message.
+        shape: The table version and the column types of the rows.
         unrepresentable: For columns outside the key; values in key columns that cannot be held always fail.
-        on_nulled: Told the column and the number of its values that became NULL for that.
+        on_nulled: Called with the column and the number of its values that became NULL for that.
 
     Raises:
         MalformedError: The bytes are no such messages.
@@ -216,7 +216,7 @@ def decode_rows(
 
 
 class _RowDecoder:
-    """Steps: find the tuples, walk the old and the new ones, fill unchanged values from old ones, decode column by column."""
+    """Steps: find the tuples, read the old and the new ones, fill unchanged values from old ones, decode column by column."""
 
     def __init__(
         self,
@@ -286,7 +286,7 @@ class _RowDecoder:
         )
 
     def _fill(self, position: int, is_key: bool) -> Slices:
-        """A column's slices of the new tuples; what is unchanged is taken from the old one: a whole row has all, a key its own."""
+        """Return a column's slices of the new tuples; unchanged values come from the old one: a whole row has all, a key its own."""
         new = self._new[position]
         if new.kinds is None or not len(self._old_rows):
             return new
@@ -320,7 +320,7 @@ class _RowDecoder:
         return decoded
 
     def _all_rows(self, columns: Sequence[pa.Array]) -> Sequence[pa.Array]:
-        """Columns of the new tuples, with nulls for deletes."""
+        """Return the columns of the new tuples, with nulls for deletes."""
         if len(self._new_rows) == self._count:
             return columns
         return _spread(columns, self._new_rows, self._count)
@@ -366,7 +366,7 @@ class _RowDecoder:
         return self._struct(schema.before_type, _spread(olds, rows, self._count), is_null)
 
     def _key_changed(self, olds: Sequence[pa.Array], news: Sequence[pa.Array]) -> Bools:
-        """Which old tuples have another key than the new tuple of their message; true for deletes, which have none."""
+        """Mark the old tuples whose key differs from that of the new tuple of their message; true for deletes, which have none."""
         index = np.full(self._count, -1, np.int64)
         index[self._new_rows] = np.arange(len(self._new_rows))
         indexes = index[self._old_rows]
@@ -377,7 +377,7 @@ class _RowDecoder:
         return changed
 
     def _check_whole_rows(self) -> None:
-        """A table without a key is told apart by whole rows: each update and delete must bring its old one."""
+        """Check that each update and delete of a table without a key brings its old row: only whole rows tell its rows apart."""
         wanting = int((self._kinds != INSERT).sum())
         if wanting != len(self._old_rows) or not self._old_is_whole.all():
             raise KeyMissingError(
@@ -388,7 +388,7 @@ class _RowDecoder:
             )
 
     def _check_inserts(self, position: int, unchanged: Bools) -> None:
-        """An UPDATE that brings a row into a row filter is sent as an INSERT: what it did not change is nowhere to be had."""
+        """Check that no row entered a row filter without a value: such an UPDATE comes as an INSERT, without what it did not change."""
         if (self._kinds[self._new_rows][unchanged] == INSERT).any():
             raise KeyMissingError(
                 f"A row entered the publication's row filter without its unchanged value of column"

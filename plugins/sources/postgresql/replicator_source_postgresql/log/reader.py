@@ -4,7 +4,7 @@ A pull is handled in steps, all rows at once: join the messages, read their kind
 limit, a DDL event, a mark), then transactions and ordinals as arrays, then each table's rows. Only Relation, Truncate
 and Message messages are looked at one by one; they are rare.
 
-Nothing that must survive is kept here. After a lost connection a new reader starts behind the last durable offset,
+Nothing that must survive is kept here. After a lost connection a new reader starts after the last durable offset,
 and the server sends the transaction that was cut again whole.
 """
 
@@ -62,7 +62,7 @@ _MESSAGES_PER_ROW: Final = 3
 
 @dataclass(slots=True)
 class _Transaction:
-    """The transaction inside which the stream is. `has_events`: rows or DDL events of it were delivered."""
+    """The transaction that the stream is in. `has_events`: rows or DDL events of it were delivered."""
 
     id: int
     commit_lsn: int
@@ -74,7 +74,7 @@ class _Transaction:
 class _Transactions:
     """The transactions of a pull: the open one first, if there is one, then those that begin here.
 
-    `of_message`: which one each message belongs to (meaningless outside transactions). `ended`: how many of them end here.
+    `of_message`: the index of each message's transaction (meaningless outside transactions). `ended`: how many of them end here.
     """
 
     ids: Longs
@@ -86,27 +86,27 @@ class _Transactions:
 
 
 class PgLogReader(LogReader):
-    """The log behind an open feed. Threads: as `LogReader`.
+    """The log that an open feed delivers. Threads: as `LogReader`.
 
     Args:
         feed: Opened at `start_lsn`.
         start_lsn: End of the last commit that is durable here (`lsn_from_text(offset.value["lsn"])`). Commits up
             to it are not sent again.
-            Whether the slot still joins there (`confirmed_flush_lsn`, timeline, system) is the caller's to compare beforehand.
+            The caller compares beforehand whether the slot still joins there (`confirmed_flush_lsn`, timeline, system).
         schemas: The tables to decode, in their last known shapes. Rows of other tables are skipped.
         lookups: Answers catalogue questions, on another connection; asked when a Relation message names types not seen before, or may
             have other columns than are known.
         xid_near: A recent 64-bit transaction id: `pg_snapshot_xmax(pg_current_snapshot())` as a number.
-        marks: `mark_prefix(context.uuid)`.
+        marks: See `mark_prefix`, called with `context.uuid`.
         lsn_marks: The source's `LsnMarks`; used on servers before 14 only.
         offset_fields: Added to every offset next to `lsn` (timeline, system id, …).
-        log_end: Where the server's log ends now, and the server's clock just before; asked when keepalives do not tell how far an idle
+        log_end: Returns the end of the server's log, and the server's clock just before; asked when keepalives do not tell how far an idle
             log is complete, once a second at most. None where the server cannot say (a standby).
-        has_early_keepalives: The server sends keepalives in the middle of a backlog. Otherwise one that wants no answer means that
+        has_early_keepalives: True if the server sends keepalives in the middle of a backlog. Otherwise one that wants no answer means that
             the whole log was sent.
         objects: The oids under which tables are replicated; checked again with each Relation message.
-        accepted: The identities under which they are; read again when a table was altered.
-        unrepresentable: What to do with values that the canonical type cannot hold. Those in key columns always fail the table.
+        accepted: The identities under which tables are replicated; read again when a table was altered.
+        unrepresentable: Treatment of values that the canonical type cannot hold. Those in key columns always fail the table.
         idle_move_s: An idle database's offset moves at most once in so many seconds (and when the server asks for
             an answer, as it does when it shuts down).
 
@@ -160,7 +160,7 @@ class PgLogReader(LogReader):
         self._nulled: Counter[tuple[TableId, str]] = Counter()
 
     def pull(self, limits: PullLimits) -> LogBatch:
-        """As `LogReader.pull`.
+        """See `LogReader.pull`.
 
         While changes flow it gathers for 50 ms (250 ms when there are thousands), so that many rows share the cost of a pull.
         """
@@ -188,15 +188,15 @@ class PgLogReader(LogReader):
         return self._finish(batch)
 
     def acknowledge(self, offset: Offset) -> None:
-        """As `LogReader.acknowledge`; SourceUnavailableError if the connection is lost."""
+        """See `LogReader.acknowledge`; SourceUnavailableError if the connection is lost."""
         self._feed.confirm(lsn_from_text(offset.value["lsn"]))
 
     def keep_alive(self) -> None:
-        """As `LogReader.keep_alive`; SourceUnavailableError if the connection is lost."""
+        """See `LogReader.keep_alive`; SourceUnavailableError if the connection is lost."""
         self._feed.confirm()
 
     def close(self) -> None:
-        """As `LogReader.close`."""
+        """See `LogReader.close`."""
         self._feed.close()
 
     # ---- one pull ----
@@ -392,14 +392,14 @@ class PgLogReader(LogReader):
         return events
 
     def _read_message(self, part: Part, index: int, events: RareEvents) -> p.Message | None:
-        """The message if it is one of our marks; None for others. One that announces altered tables is noted."""
+        """Return the message if it is one of our marks, else None. One that announces altered tables is noted."""
         message = p.Message.read(part.content(index))
         if message.prefix == DDL_PREFIX and message.is_transactional:
             events.announced = str(self._transaction_at(part, index))
         return message if message.prefix == self._marks else None
 
     def _transaction_at(self, part: Part, index: int) -> int:
-        """The id of the transaction in which a message is."""
+        """Return the id of the transaction that a message belongs to."""
         begins = np.flatnonzero(part.kinds[:index] == p.BEGIN)
         if len(begins):
             last = int(begins[-1])
@@ -431,7 +431,7 @@ class PgLogReader(LogReader):
         return str(self._open.id) if self._open is not None else None
 
     def _finish(self, batch: LogBatch) -> LogBatch:
-        """Add what does not come from changes: the position and time of an idle log, marks that are positions."""
+        """Add the parts that do not come from changes: the position and time of an idle log, marks that are positions."""
         if self._open is not None:
             return batch
         reached = self._lsn_marks.reached(max(self._idle.lsn, self._offered_lsn))
@@ -476,7 +476,7 @@ class PgLogReader(LogReader):
 
     def _corrupt(self, message: str, error: Exception) -> NoReturn:
         raise CorruptStreamError(
-            f"the log after {lsn_to_text(self._offered_lsn)}: {message}.",
+            f"The log after {lsn_to_text(self._offered_lsn)}: {message}.",
             code="corrupt_stream",
             action="Start again. If it fails again at the same position, report it and run `replicator snapshot NAME --restart`.",
         ) from error

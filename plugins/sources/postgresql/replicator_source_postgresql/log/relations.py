@@ -1,4 +1,4 @@
-"""What the relations of the stream are: which replicated table each is, in which shape, and what changed about it."""
+"""The relations of the stream: the replicated table of each, its shape, and the changes of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from replicator_source_postgresql.wire import MalformedError
 
 @dataclass(slots=True)
 class RareEvents:
-    """What the rare messages of a pull amount to, and where they end it. `announced`: see `LogBatch.announced_by`."""
+    """The result of the rare messages of a pull, and the index at which they end it. `announced`: see `LogBatch.announced_by`."""
 
     stop: int
     ddl: list[DDLEvent] = field(default_factory=list)
@@ -39,9 +39,9 @@ class RareEvents:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What a Relation message makes of a table: its shape, or why it fails; and what was altered, if anything was.
+    """The result of a Relation message for a table: its shape, or the reason why it fails; and what was altered, if anything was.
 
-    `is_read`: it is known which columns the message means.
+    `is_read`: the columns that the message means are known.
     """
 
     shape: p.Shape | None = None
@@ -60,7 +60,7 @@ class Relations:
     Args:
         schemas: The replicated tables in their last known shapes.
         objects: The oids under which tables are replicated.
-        accepted: The identities under which they are.
+        accepted: The identities under which the tables are replicated.
         lookups: See `PgLogReader`.
     """
 
@@ -86,11 +86,11 @@ class Relations:
         self._live: dict[int, LiveColumns] = {}
 
     def name(self, part: Part, index: int) -> TableId:
-        """The table of a row or Relation message."""
+        """Return the table of a row or Relation message."""
         return self._names[int(part.frames.int32(part.frames.starts[[index]] + HEADER + 1)[0]) & 0xFFFFFFFF]
 
     def shapes_of(self, part: Part, rows: npt.NDArray[np.int64]) -> tuple[list[p.Shape], Longs]:
-        """The shapes that occur, and for each row the number of its own; -1 where its table is not replicated."""
+        """Return the shapes that occur, and for each row the number of its own; -1 where its table is not replicated."""
         if not len(rows):
             return [], np.zeros(0, np.int64)
         relations = part.frames.int32(part.frames.starts[rows] + HEADER + 1) & 0xFFFFFFFF
@@ -110,9 +110,9 @@ class Relations:
         return shapes, numbers[inverse]
 
     def take_relation(self, relation: p.Relation, index: int, transaction: int, events: RareEvents) -> None:
-        """Record what the following rows look like; a change ends the pull, before this message if rows of the old shape may precede.
+        """Record the shape of the following rows; a change ends the pull, before this message if rows of the old shape may precede.
 
-        `transaction`: in which the message is.
+        `transaction`: the id of the one that the message is in.
         """
         old = self._shapes.get(relation.id)
         name = old.schema.table if old is not None else self._name_of(relation.id)
@@ -159,14 +159,14 @@ class Relations:
                 events.stop = index + 1
 
     def drop(self, table: TableId) -> None:
-        """Replicate a table no longer; its rows are skipped from here on."""
+        """Stop replicating a table; its rows are skipped from here on."""
         self._schemas.pop(table, None)
         for relation_id, shape in self._shapes.items():
             if shape is not None and shape.schema.table == table:
                 self._shapes[relation_id] = None
 
     def _try_describe(self, relation: p.Relation, known: TableSchema, transaction: int) -> _Outcome:
-        """What the message says, or why its table fails."""
+        """Describe a relation, or return the reason why its table fails."""
         try:
             return self._describe(relation, known, transaction)
         except Exception as error:
@@ -199,7 +199,7 @@ class Relations:
         return self._altered(relation, known, types, table)
 
     def _table(self, table: TableId, since: Described) -> CatalogTable | None:
-        """What the catalogue says of a table; None if it does not exist, or cannot be asked about because somebody holds its lock."""
+        """Read a table from the catalogue; None if it does not exist, or cannot be asked about because a session holds its lock."""
         try:
             return self._lookups.table(table, since)
         except SourceUnavailableError as error:
@@ -209,7 +209,7 @@ class Relations:
             return None
 
     def _same_columns(self, known: TableSchema, since: Described) -> tuple[bool, Sequence[int] | None]:
-        """Whether columns of the known names and types are the known ones, and their numbers.
+        """Return whether columns of the known names and types are the known ones, and their numbers.
 
         They are if the known ones live: none is missing, so no other can be there. A shape without numbers, which an older version stored,
         gets those of the catalogue if that has the same names.
@@ -224,7 +224,7 @@ class Relations:
         return True, list(live) if list(live.values()) == [c.name for c in known.columns] else None
 
     def _may_have_other_key(self, relation: p.Relation, known: TableSchema, since: Described) -> bool:
-        """Whether other columns make the key. A message of a table whose whole rows are logged does not say which do."""
+        """Return whether other columns make the key. A message of a table whose whole rows are logged does not say which do."""
         if relation.identity != FULL:
             return {column.name for column in relation.columns if column.is_identity} != set(known.key)
         ids = shapes.ids_of(known)
@@ -232,7 +232,7 @@ class Relations:
         return ids is not None and primary is not None and {known.column(n).id for n in known.key} != set(primary)
 
     def _live_columns(self, since: Described) -> LiveColumns:
-        """An answer about the columns that lived after a transaction."""
+        """Return an answer about the columns that lived after a transaction."""
         answer = self._live.get(since.relation)
         if answer is None or not answer.visibility.sees(since.transaction):
             oids = {since.relation} if self._live else {since.relation, *tuple(self._objects.values())}
@@ -243,7 +243,7 @@ class Relations:
     def _altered(
         self, relation: p.Relation, known: TableSchema, types: Sequence[PgType], table: CatalogTable
     ) -> _Outcome:
-        """Number the columns, and say what rows have in those that are new."""
+        """Number the columns, and return the shape with the values that rows have in new ones."""
         accepted = self._accepted_as(relation.id, known.table)
         is_settled = accepted is not None and bool(accepted.columns) and _is_as_accepted(accepted, table.identity)
         is_same_storage = is_settled and accepted is not None and accepted.storage == table.identity.storage
@@ -281,7 +281,7 @@ class Relations:
         return _outcome(known, shape, filled(values) if is_known else None)
 
     def _known(self, relation: p.Relation, name: TableId | None) -> TableSchema | None:
-        """The last known shape of a table under the name that a message gives it; `name`: the one that it had before, if it is known.
+        """Return the last known shape of a table under the name in a message; `name`: its earlier name, if that is known.
 
         No table with a name that is not UTF-8 is replicated.
         """
@@ -293,20 +293,20 @@ class Relations:
         return known
 
     def _move(self, name: TableId, new: TableId, known: TableSchema | None) -> None:
-        """A replicated table has another name, unless another one has that already."""
+        """Give a replicated table another name, unless another one has that already."""
         self._schemas.pop(name, None)
         if known is not None:
             self._schemas.setdefault(new, known)
 
     def _accepted_as(self, relation_id: int, table: TableId) -> TableIdentity | None:
-        """Under which identity a table is replicated, perhaps under the name that it had before."""
+        """Return the identity under which a table is replicated, perhaps under an earlier name."""
         found = self._accepted.get(table)
         if found is None:
             found = next((i for i in self._accepted.values() if i.object == str(relation_id)), None)
         return found
 
     def _name_of(self, relation_id: int) -> TableId | None:
-        """Under which name a relation is replicated that this session has not seen yet."""
+        """Return the name under which a relation is replicated that this session has not seen yet."""
         return next((table for table, oid in self._objects.items() if oid == relation_id), None)
 
     def _has_relation(self, table: TableId) -> bool:
@@ -314,10 +314,10 @@ class Relations:
 
 
 def _keep_values(retyped: Sequence[tuple[Column, Column]], *, is_same_storage: bool) -> bool:
-    """Whether rows have the values that they had in columns of another type.
+    """Return whether rows have the values that they had in columns of another type.
 
     Without a rewrite the bytes are the same, and so are the values if the type differs in its modifier alone: `int` → `oid` needs no
-    rewrite either. After one, nobody knows what `USING` has made of them.
+    rewrite either. After one, the result of `USING` is not known.
     """
     return not retyped or (
         is_same_storage and all(shapes.differ_in_modifier(old.source_type, new.source_type) for old, new in retyped)
@@ -325,7 +325,7 @@ def _keep_values(retyped: Sequence[tuple[Column, Column]], *, is_same_storage: b
 
 
 def _outcome(known: TableSchema, shape: p.Shape, fill: pa.RecordBatch | None) -> _Outcome:
-    """A shape with the event that leads to it, unless it is the known one, apart from numbers that this did not have."""
+    """Return a shape with the event that leads to it, unless it is the known one, apart from numbers that this did not have."""
     schema = shape.schema
     if replace(schema, columns=known.columns) == known and _differ_in_ids_alone(known, schema):
         return _Outcome(shape)
@@ -334,7 +334,7 @@ def _outcome(known: TableSchema, shape: p.Shape, fill: pa.RecordBatch | None) ->
 
 
 def _unread(relation: p.Relation, known: TableSchema, types: Sequence[PgType]) -> _Outcome:
-    """Nobody can say which columns the message means: the event says that rows may be others, and the catalogue will say which columns."""
+    """Return an outcome without columns: the message does not tell which it means. Its event leaves them to the catalogue."""
     event = DDLEvent(operation=DDLOperation.ALTER_TABLE, table=known.table, before=known, schema=known)
     return _Outcome(shapes.shape_of(relation, known, types, None, by_id=False), event, is_read=False)
 

@@ -1,4 +1,4 @@
-"""What a Relation message makes of the shape in which a table was known."""
+"""Shapes of tables as Relation messages declare them, compared with the known ones."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ FULL: Final = "f"
 
 
 def type_oids(relation: Relation) -> Collection[int]:
-    """The types that must be resolved before `types_of`."""
+    """Return the types that must be resolved before `types_of`."""
     return {column.type_oid for column in relation.columns}
 
 
 def types_of(relation: Relation, table: TableId, infos: Mapping[int, TypeInfo]) -> tuple[PgType, ...]:
-    """The types of the columns that a Relation message declares.
+    """Return the types of the columns that a Relation message declares.
 
     Raises:
         UnsupportedTypeError: A column has no mapping.
@@ -39,26 +39,26 @@ def types_of(relation: Relation, table: TableId, infos: Mapping[int, TypeInfo]) 
 
 
 def has_same_columns(relation: Relation, types: Sequence[PgType], known: TableSchema) -> bool:
-    """Whether a Relation message has columns of the known names and types, in their order."""
+    """Return whether a Relation message has columns of the known names and types, in their order."""
     shape = [(c.name, t.arrow, t.source_type) for c, t in zip(relation.columns, types, strict=True)]
     return shape == [(c.name, c.type, c.source_type) for c in known.columns]
 
 
 def retyped(before: TableSchema, after: TableSchema) -> Sequence[tuple[Column, Column]]:
-    """The columns with another type, as they were and as they are; the source's type may differ while the canonical one does not."""
+    """Return the columns with another type, before and after; the source's type may differ while the canonical one does not."""
     known = {column.id: column for column in before.columns}
     pairs = [(known[column.id], column) for column in after.columns if column.id in known]
     return [(old, new) for old, new in pairs if (old.type, old.source_type) != (new.type, new.source_type)]
 
 
 def differ_in_modifier(before: str, after: str) -> bool:
-    """Whether two spellings of types differ in the modifier alone: `varchar(10)` and `varchar(20)`, `numeric(6,2)` and `numeric`."""
+    """Return whether two spellings of types differ in the modifier alone: `varchar(10)` and `varchar(20)`, `numeric(6,2)` and `numeric`."""
     old, new = _MODIFIED.fullmatch(before), _MODIFIED.fullmatch(after)
     return old is not None and new is not None and old.groups() == new.groups()
 
 
 def ids_of(schema: TableSchema) -> tuple[int, ...] | None:
-    """The numbers of a table's columns; None if not all have one."""
+    """Return the numbers of a table's columns; None if not all have one."""
     ids = tuple(c.id for c in schema.columns if c.id is not None)
     return ids if len(ids) == len(schema.columns) else None
 
@@ -73,7 +73,7 @@ def shape_of(
     key_ids: Sequence[int] | None = None,
     nullable: Mapping[int, bool] = MappingProxyType({}),
 ) -> Shape:
-    """The shape that a Relation message declares; its `schema` is `known` itself if that is still right.
+    """Return the shape that a Relation message declares; its `schema` is `known` itself if that is still right.
 
     The key is compared with the replica identity's columns unless that is FULL, which names them all. A Relation message tells neither
     nullability nor comments: known columns keep theirs.
@@ -83,10 +83,10 @@ def shape_of(
         known: The shape until now.
         types: `types_of` the message.
         ids: The numbers of its columns; None if they are not known.
-        by_id: Known columns are told by their numbers. Otherwise by their names.
+        by_id: True if known columns are told by their numbers, false if by their names.
         key_ids: The numbers of the key's columns in the catalogue, in order; None if they are not known. A message names the columns of the
             key without their order, and of a table whose whole rows are logged not even those.
-        nullable: By number, whether columns may be NULL in the catalogue: what is said of those that are new.
+        nullable: By number, true if a column may be NULL in the catalogue; used for those that are new.
     """
     before: Mapping[int | str | None, Column] = {c.id if by_id else c.name: c for c in known.columns}
     columns, names = [], {}
@@ -118,7 +118,7 @@ def shape_of(
 
 
 def has_room_for(before: str, after: str) -> bool:
-    """Whether a column gets a type, both as we spell them, without a rewrite and with the values that it has."""
+    """Return whether a column gets a type, both as we spell them, without a rewrite and with its values unchanged."""
     old, new = _MODIFIED.fullmatch(before), _MODIFIED.fullmatch(after)
     if before == after or old is None or new is None:
         return before == after
@@ -129,7 +129,7 @@ def has_room_for(before: str, after: str) -> bool:
 
 
 def _key(relation: Relation, known: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
-    """The key's columns; `names`: what known columns are called now, if they are there."""
+    """Return the key's columns; `names`: the present names of known columns, if they are there."""
     key = tuple(names[name] for name in known if name in names)
     if relation.identity == FULL:
         return key if len(key) == len(known) else ()

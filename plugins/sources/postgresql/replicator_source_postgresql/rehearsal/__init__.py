@@ -1,1 +1,1 @@
-"""Statements that nobody executes: a text comes in, what it would make of a table goes out."""
+"""Rehearsals: a statement that is not executed comes in, the changes it would make to a table go out."""

@@ -1,4 +1,4 @@
-"""What a statement would bring if it were executed: `SupportsRehearsal`.
+"""Rehearse a statement: the events that it would bring if it were executed (`SupportsRehearsal`).
 
 The catalogue is read, and the server is asked what types and defaults mean; nothing is executed that defines anything.
 """
@@ -58,13 +58,13 @@ def rehearse(connection: Connection, publication: str, text: str) -> Sequence[DD
 
     Args:
         connection: An autocommit connection without a transaction.
-        publication: Through which the tables are, or will be, replicated.
+        publication: The publication through which the tables are, or will be, replicated.
         text: The statement.
     """
     try:
         statement = s.parse(text)
     except NotUnderstoodError:
-        raise ConfigError(f"the statement is not understood: {text}", code=_CODE, action=_ACTION) from None
+        raise ConfigError(f"The statement is not understood: {text}", code=_CODE, action=_ACTION) from None
     return _Rehearsal(connection, publication, text).events(statement)
 
 
@@ -73,15 +73,15 @@ class _Altered:
     """A table while a statement's actions are applied to it.
 
     Attributes:
-        numbers: Of every column by name, also of those that are not replicated.
+        numbers: The number of every column by name, also of those that are not replicated.
         columns: The replicated ones by number.
         key: The numbers of the key's columns.
-        primary: Those of the primary key's, where the statement made or dropped it.
-        fill: What rows have in the new columns; None for one of which nobody knows.
-        are_values_known: Whether the rows keep what they have in the other columns.
-        is_rewritten: Whether the server writes every row again, so that the catalogue forgets what rows have in new columns.
-        is_redefined: Whether rows are logged in another way from then on.
-        has_other_default: Whether a column that was there gets another default.
+        primary: The numbers of the primary key's columns, if the statement made or dropped it.
+        fill: The values that rows have in the new columns; None for a value that is not known.
+        are_values_known: True if the rows keep their values in the other columns.
+        is_rewritten: True if the server writes every row again, so that the catalogue forgets what rows have in new columns.
+        is_redefined: True if rows are logged in another way from then on.
+        has_other_default: True if an existing column gets another default.
     """
 
     numbers: dict[str, int]
@@ -102,7 +102,7 @@ class _Altered:
             self.columns[number] = replace(self.columns[number], **changes)  # type: ignore[arg-type]
 
     def schema(self, before: TableSchema) -> TableSchema:
-        """The table as it is by now."""
+        """Return the table's shape as it is now."""
         columns = tuple(self.columns[number] for number in sorted(self.columns))
         key = tuple(self.columns[number].name for number in self.key) if self.columns.keys() >= set(self.key) else ()
         return replace(before, columns=columns, key=key)
@@ -197,7 +197,7 @@ class _Rehearsal:
                 DDLEvent(operation=DDLOperation.ALTER_TABLE, table=table.table, before=before, schema=schema, fill=None)
             )
         if altered.has_other_default:
-            # Found by the comparison with the catalogue, behind what the log brings.
+            # Found by the comparison with the catalogue, after what the log brings.
             events.append(
                 DDLEvent(
                     operation=DDLOperation.ALTER_TABLE,
@@ -271,7 +271,7 @@ class _Rehearsal:
     def _key_by(
         self, table: CatalogTable, altered: _Altered, action: s.AddKey | s.DropConstraint | s.SetIdentity
     ) -> tuple[int, ...]:
-        """The numbers of the columns by which changes are identified behind the action."""
+        """Return the numbers of the columns by which changes are identified after the action."""
         if isinstance(action, s.DropConstraint):
             if any(index.is_primary and index.name == action.name for index in table.indexes):
                 altered.primary = ()
@@ -302,7 +302,7 @@ class _Rehearsal:
     # -- what the server is asked --------------------------------------------------------------------------------------
 
     def _find(self, name: Name, *, if_exists: bool) -> CatalogTable | None:
-        """The table that a name means."""
+        """Find the table that a name means; None if it does not exist and `if_exists` is set."""
         tables = [TableId(schema, name.name) for schema in ([name.schema] if name.schema else self._schemas)]
         found = self._read(tables)
         table = next((found[table] for table in tables if table in found), None)
@@ -315,7 +315,7 @@ class _Rehearsal:
 
     @contextmanager
     def _asking(self, table: TableId) -> Iterator[None]:
-        """In a transaction that can write nothing, with the search path of a session that has set none."""
+        """Open a transaction that can write nothing, with the search path of a session that has set none."""
         try:
             with self._connection.transaction():
                 self._connection.execute("SET TRANSACTION READ ONLY")
@@ -330,7 +330,7 @@ class _Rehearsal:
             raise self._not_understood(str(error).splitlines()[0], table) from error
 
     def _type(self, type_sql: str, table: TableId) -> PgType:
-        """What a type is. The server parses it; nothing is executed."""
+        """Return a type's mapping. The server parses the type; nothing is executed."""
         with self._asking(table):
             pgconn = self._connection.pgconn
             for result in (pgconn.prepare(b"", f"SELECT NULL::{type_sql}\n".encode()), pgconn.describe_prepared(b"")):
@@ -351,7 +351,7 @@ class _Rehearsal:
         return mapping
 
     def _value_before(self, column: s.ColumnDefinition, mapping: PgType, table: TableId) -> pa.Array | None:
-        """What rows that are there get in a new column, as an array of one value; None if they get different ones, or it is unknown."""
+        """Return the value that existing rows get in a new column, as an array of one; None if they get several, or it is not known."""
         default, is_checked = self._domain(mapping) if mapping.info.kind == "d" else (None, False)
         if column.is_filled or is_checked:
             return None
@@ -373,7 +373,7 @@ class _Rehearsal:
         return None if unheld else value
 
     def _domain(self, mapping: PgType) -> tuple[str | None, bool]:
-        """A domain's default, and whether the server checks every row of a new column of it, for which it writes all of them."""
+        """Return a domain's default, and whether the server checks every row of a new column of it, for which it writes all of them."""
         row = self._connection.execute(_DOMAIN_QUERY, (mapping.info.oid,)).fetchone()
         return (None, True) if row is None else (row[0], bool(row[1]))
 

@@ -1,7 +1,7 @@
-"""What a statement that defines tables says, for rehearsals. Pure: types and expressions stay texts, which the server understands.
+"""Parse a statement that defines tables, for rehearsals. Pure: types and expressions stay texts, which the server understands.
 
 sqlglot's parser for PostgreSQL takes no statement with several different actions, so only its tokens are used. Each form is read to its
-end: what is not known in every word is not understood.
+end: a statement with an unknown word is not understood.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class SetIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenameTable:
-    """RENAME TO, SET SCHEMA: what is None stays."""
+    """RENAME TO, SET SCHEMA: a part that is None stays."""
 
     schema: str | None = None
     name: str | None = None
@@ -122,7 +122,7 @@ class RenameTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
-    """Nothing that the log, the catalogue's comparison or a target would show: a foreign key."""
+    """A foreign key or the like, which neither the log, the catalogue's comparison nor a target would show."""
 
 
 Action = (
@@ -191,7 +191,7 @@ Statement = AlterTable | CreateTable | DropTables | DropSchemas | Truncate | Not
 
 
 def parse(text: str) -> Statement:
-    """Read one statement, with or without a semicolon behind it.
+    """Read one statement, with or without a semicolon at its end.
 
     Raises:
         NotUnderstoodError: It is none of the forms that are known.
@@ -371,7 +371,7 @@ def _alter_column(cursor: Cursor) -> Action:
 
 
 def _column(cursor: Cursor) -> ColumnDefinition:
-    """A column's name, type and constraints, to the end."""
+    """Read a column's name, type and constraints, to the end."""
     name = cursor.identifier()
     type_sql = cursor.text_until(_CONSTRAINTS)
     is_serial = type_sql.lower() in _SERIAL
@@ -384,7 +384,7 @@ def _column(cursor: Cursor) -> ColumnDefinition:
 
 
 def _constrained(cursor: Cursor, column: ColumnDefinition) -> ColumnDefinition:
-    """The column with one more of its constraints."""
+    """Read one more constraint of the column; return the column with it."""
     if cursor.accept("CONSTRAINT"):
         cursor.identifier()
     match cursor.one_of(
@@ -415,7 +415,7 @@ def _constrained(cursor: Cursor, column: ColumnDefinition) -> ColumnDefinition:
 
 
 def _skip_constraint(cursor: Cursor) -> None:
-    """Pass a constraint that says nothing of the column's values."""
+    """Skip a constraint that says nothing of the column's values."""
     match cursor.one_of("NULL", "UNIQUE", "CHECK", "COLLATE", "STORAGE", "COMPRESSION", "REFERENCES"):
         case "CHECK":
             cursor.inner()
@@ -443,7 +443,7 @@ def _reference(cursor: Cursor) -> None:
 
 
 def _index_options(cursor: Cursor) -> None:
-    """What may stand behind a key that changes nothing about it. A key that is checked late is none for us."""
+    """Skip the options of a key that change nothing about it. A key that is checked late does not count as one."""
     if cursor.accept("INCLUDE"):
         cursor.inner()
     cursor.accept("NOT DEFERRABLE")

@@ -1,4 +1,4 @@
-"""The tokens of a statement, read in turn."""
+"""The tokens of a statement, read one after another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
 
 
 class NotUnderstoodError(Exception):
-    """The text is none of the forms that are known."""
+    """The text has none of the known forms."""
 
 
 class Name(NamedTuple):
@@ -30,7 +30,7 @@ class Name(NamedTuple):
 
 
 def cursor_of(text: str) -> Cursor:
-    """Read a statement, with or without a semicolon behind it."""
+    """Read a statement, with or without a semicolon at its end."""
     try:
         tokens = sqlglot.tokenize(text, read="postgres")
     except SqlglotError as error:
@@ -48,32 +48,32 @@ def cursor_of(text: str) -> Cursor:
 
 
 class Cursor:
-    """Reads tokens in turn; NotUnderstoodError where something else is wanted."""
+    """Reads tokens one after another; NotUnderstoodError where something else is wanted."""
 
     def __init__(self, text: str, tokens: Sequence[Token]) -> None:
-        """`text`: that the tokens are of."""
+        """Take the tokens of `text`."""
         self._text = text
         self._tokens = tokens
         self._at = 0
 
     @property
     def is_at_end(self) -> bool:
-        """Whether no token is left."""
+        """Return whether no token is left."""
         return self._at >= len(self._tokens)
 
     def end(self) -> None:
-        """NotUnderstoodError if something is left."""
+        """Raise NotUnderstoodError if something is left."""
         if not self.is_at_end:
             raise NotUnderstoodError
 
     def words(self) -> list[str]:
-        """The keywords of the next token, which may be several; none if it is a name in quotes, or a text."""
+        """Return the keywords of the next token, which may be several; none if it is a name in quotes, or a text."""
         if self.is_at_end or self._tokens[self._at].token_type in _QUOTED | _TEXTS:
             return []
         return self._tokens[self._at].text.upper().split()
 
     def accept(self, phrase: str) -> bool:
-        """Pass these keywords if they come next."""
+        """Pass these keywords if they come next; return whether they did."""
         start, wanted = self._at, phrase.split()
         while wanted:
             found = self.words()
@@ -90,11 +90,11 @@ class Cursor:
             raise NotUnderstoodError
 
     def one_of(self, *phrases: str) -> str | None:
-        """Pass the first of these that comes next."""
+        """Pass the first of these that comes next, and return it; None if none does."""
         return next((phrase for phrase in phrases if self.accept(phrase)), None)
 
     def identifier(self) -> str:
-        """A name, in small letters unless it is in quotes."""
+        """Read a name, in small letters unless it is in quotes."""
         if self.is_at_end:
             raise NotUnderstoodError
         token = self._tokens[self._at]
@@ -110,19 +110,19 @@ class Cursor:
         return token.text.lower()
 
     def name(self) -> Name:
-        """A table's name."""
+        """Read a table's name."""
         first = self.identifier()
         return Name(first, self.identifier()) if self.accept(".") else Name(None, first)
 
     def names(self) -> list[Name]:
-        """Names with commas between them."""
+        """Read names with commas between them."""
         found = [self.name()]
         while self.accept(","):
             found.append(self.name())
         return found
 
     def identifiers(self) -> list[str]:
-        """A list of names in parentheses."""
+        """Read a list of names in parentheses."""
         self.expect("(")
         found = [self.identifier()]
         while self.accept(","):
@@ -131,7 +131,7 @@ class Cursor:
         return found
 
     def parts(self) -> list[Cursor]:
-        """What is left, cut at its commas."""
+        """Return the remaining tokens, split at their commas."""
         found: list[list[Token]] = [[]]
         depth = 0
         for token in self._tokens[self._at :]:
@@ -144,7 +144,7 @@ class Cursor:
         return [Cursor(self._text, tokens) for tokens in found]
 
     def inner(self) -> Cursor:
-        """What stands in the parentheses that come next."""
+        """Return the contents of the parentheses that come next."""
         self.expect("(")
         start = self._at
         self._skip(lambda token: token.token_type is TokenType.R_PAREN)
@@ -153,7 +153,7 @@ class Cursor:
         return found
 
     def text_until(self, ends: frozenset[str]) -> str:
-        """The text of at least one token, up to one of these keywords that is in no parentheses."""
+        """Return the text of at least one token, up to one of these keywords that is in no parentheses."""
         start = self._at
         if self.is_at_end:
             raise NotUnderstoodError
@@ -176,7 +176,7 @@ class Cursor:
 
 
 def functions_in(text: str) -> set[str]:
-    """The names before parentheses in an expression: those of its functions, and some that are none."""
+    """Return the names before parentheses in an expression: those of its functions, and some that are none."""
     tokens = sqlglot.tokenize(text, read="postgres")
     called = [token for token, behind in pairwise(tokens) if behind.token_type is TokenType.L_PAREN]
     return {token.text if token.token_type in _QUOTED else token.text.lower() for token in called}

@@ -1,1 +1,1 @@
-"""What a replicator has in the source: publication, slot and event trigger are made, compared, fenced and dropped."""
+"""A replicator's objects in the source: publication, slot and event trigger are made, compared, fenced and dropped."""

@@ -1,4 +1,4 @@
-"""Whether the log continues at the recorded position: the same server, the same history, a slot that nobody advanced."""
+"""Check that the log continues at the recorded position: the same server, the same history, a slot that nobody advanced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESTART_ACTION: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """What IDENTIFY_SYSTEM says."""
+    """The server's answer to IDENTIFY_SYSTEM."""
 
     identifier: str
     timeline: int
@@ -33,7 +33,7 @@ def identify_system(replication: Connection) -> System:
 
 
 def read_timeline_history(replication: Connection, timeline: int) -> dict[int, int]:
-    """Where each timeline that leads to this one ended, by its number."""
+    """Read the position at which each timeline that leads to this one ended, by its number."""
     if timeline == 1:
         return {}
     row = replication.execute(f"TIMELINE_HISTORY {timeline}".encode()).fetchone()
@@ -63,21 +63,21 @@ def verify_joins(
     log_end: int | None,
     replicator: str,
 ) -> None:
-    """See that the log continues exactly behind `after`: same server, same history, a slot that was never moved beyond it.
+    """Verify that the log continues exactly after `after`: same server, same history, a slot that was never moved beyond it.
 
-    `log_end`: up to where the server's log is on disk; None on a standby.
+    `log_end`: the position up to which the server's log is on disk; None on a standby.
 
     Raises:
         LogGapError: It does not.
         OffsetExpiredError: The slot has lost its log.
-        TransientError: Somebody else reads the slot.
+        TransientError: Another process reads the slot.
     """
     if fault := _gap(slot, slot_name, database, after, system, history, log_end):
         raise _gap_error(fault, replicator)
     assert slot is not None
     if slot.lost is not None:
         raise OffsetExpiredError(
-            f"the replication slot {slot_name} has lost its log ({slot.lost}).",
+            f"The replication slot {slot_name} has lost its log ({slot.lost}).",
             code="slot_lost",
             action=RESTART_ACTION.format(name=replicator),
         )
@@ -112,28 +112,28 @@ def _gap(
     if system.identifier != after.system:
         return (
             "other_system",
-            f"the server's system identifier is {system.identifier}, but the recorded position belongs to {after.system}.",
+            f"The server's system identifier is {system.identifier}, but the recorded position belongs to {after.system}.",
         )
     if system.timeline != after.timeline:
         switch = history.get(after.timeline)
         if switch is None:
             return (
                 "other_timeline",
-                f"the server is on timeline {system.timeline}, which does not descend from the recorded timeline {after.timeline}.",
+                f"The server is on timeline {system.timeline}, which does not descend from the recorded timeline {after.timeline}.",
             )
         if switch < after.lsn:
             positions = f"at {lsn_to_text(switch)}, before the recorded position {lsn_to_text(after.lsn)}"
-            return "timeline_behind", f"the server switched to timeline {system.timeline} {positions}."
+            return "timeline_behind", f"The server switched to timeline {system.timeline} {positions}."
     if log_end is not None and log_end < after.lsn:
         positions = f"ends at {lsn_to_text(log_end)}, before the recorded position {lsn_to_text(after.lsn)}"
-        return "log_behind", f"the server's log {positions}: it was restored from an older state."
+        return "log_behind", f"The server's log {positions}: it was restored from an older state."
     if slot is None:
         return (
             "slot_missing",
-            f"the replication slot {slot_name} does not exist; changes since {lsn_to_text(after.lsn)} may be lost.",
+            f"The replication slot {slot_name} does not exist; changes since {lsn_to_text(after.lsn)} may be lost.",
         )
     if fault := slot.unusable_in(database):
-        return "slot_replaced", f"the replication slot {slot_name} {fault}."
+        return "slot_replaced", f"The replication slot {slot_name} {fault}."
     return _ahead(slot, slot_name, after)
 
 
@@ -145,7 +145,7 @@ def _ahead(slot: SlotState, slot_name: str, after: Position) -> tuple[str, str] 
         return (
             "slot_ahead",
             (
-                f"the replication slot {slot_name} {positions}: it was recreated or advanced by somebody else, or the state store "
+                f"The replication slot {slot_name} {positions}: it was recreated or advanced by somebody else, or the state store "
                 "was restored from a backup."
             ),
         )

@@ -1,4 +1,4 @@
-"""The optional event trigger: with it the log says that tables were altered when they are, and not only with their next row."""
+"""The optional event trigger: with it the log announces altered tables at once, and not only with their next row."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 from replicator.model.errors import Problem, Severity
 
 DDL_PREFIX: Final = "replicator_ddl"
-"""Of the logical messages that the trigger writes. Every user can write such a message: it makes capture look at the catalogue, and nothing
-else. What stands in it is never read."""
+"""Prefix of the logical messages that the trigger writes. Every user can write one: it makes capture look at the catalogue, and nothing
+else. Its content is never read."""
 
 VERSION: Final = 140000
-"""Before, pgoutput does not send messages."""
+"""The first version whose pgoutput sends messages."""
 
 SCRIPT: Final = f"""\
 CREATE SCHEMA IF NOT EXISTS replicator;  -- any schema will do
@@ -38,13 +38,13 @@ CREATE EVENT TRIGGER {DDL_PREFIX}_drop ON sql_drop EXECUTE FUNCTION replicator.a
 ALTER EVENT TRIGGER {DDL_PREFIX} ENABLE ALWAYS;
 ALTER EVENT TRIGGER {DDL_PREFIX}_drop ENABLE ALWAYS;
 """  # noqa: S608 our own text
-"""Installs it, in PostgreSQL 13 and later. The function has the rights of the user who alters a table, and needs none."""
+"""Installs the trigger, in PostgreSQL 13 and later. The function has the rights of the user who alters a table, and needs none."""
 
 IS_INSTALLED: Final = f"EXISTS (SELECT FROM pg_event_trigger WHERE evtname = '{DDL_PREFIX}' AND evtenabled <> 'D')"
 
 
 def missing_trigger() -> Problem:
-    """The finding for a database without it."""
+    """The finding for a database without the trigger."""
     return Problem(
         code="ddl_trigger_missing",
         message="PostgreSQL's log describes a table only before the next change of one of its rows; what else happens to tables is found "

@@ -1,4 +1,4 @@
-"""How a replicator names its reader of the slot at the server, and ends the reader of an epoch that is over."""
+"""Name a replicator's reader of the slot at the server, and end the reader of an earlier epoch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psycopg
 from replicator.plugins.source import SourceContext
 
 VERSION_TERMINATE_WAITS: Final = 140000
-"""From here on `pg_terminate_backend` can wait until the process has ended."""
+"""The first version whose `pg_terminate_backend` can wait until the process has ended."""
 
 _NAME_BYTES_MAX: Final = 63
 _WAIT_MS: Final = 5000
@@ -20,12 +20,12 @@ log = logging.getLogger(__name__)
 
 
 def application_name(context: SourceContext) -> str:
-    """What `pg_stat_activity` shows for the replicator's connections: `replicator NAME`, as much of it as the server keeps."""
+    """Return the name of the replicator's connections in `pg_stat_activity`: `replicator NAME`, as much of it as the server keeps."""
     return _shortened(f"replicator {context.replicator}", _NAME_BYTES_MAX)
 
 
 def reader_name(context: SourceContext) -> str:
-    """As `application_name`, for the connection that reads the slot: with the replicator's uuid, shortened, and the lease's epoch."""
+    """Return the name of the connection that reads the slot: as `application_name`, with the replicator's uuid and the lease's epoch."""
     suffix = f" {_identity(context)}/{context.epoch}"
     return _shortened(f"replicator {context.replicator}", _NAME_BYTES_MAX - len(suffix)) + suffix
 
@@ -34,10 +34,10 @@ def end_fenced_reader(connection: psycopg.Connection[Any], pid: int, context: So
     """End the server process of a reader of the same replicator whose epoch is below ours; return whether there was one.
 
     A worker that was stopped, or whose host has no power or network, cannot close its connection, and the server keeps the slot for it
-    until `wal_sender_timeout`. Who has a later lease knows that this reader has lost its own. Readers of others are left alone.
+    until `wal_sender_timeout`. The holder of a later lease knows that this reader has lost its own. Readers of others are left alone.
 
     Args:
-        connection: Of the same role as the reader, which therefore may end it.
+        connection: A connection of the same role as the reader, which therefore may end it.
         pid: The server process that has the slot.
         context: The replicator's; epoch 0 has no lease and ends nobody.
     """

@@ -1,6 +1,6 @@
 """A replicator's publication: made, kept in line with its tables, checked where it is the user's own, and dropped.
 
-The comment of one that is ours says whose it is, and so whose the slot of the same name is. It is made before the slot (a slot older
+The comment of one that is ours names its replicator, which also owns the slot of the same name. It is made before the slot (a slot older
 than its publication fails permanently) and dropped after it. A crash in between leaves something that the next call corrects.
 """
 
@@ -41,7 +41,7 @@ looked up, or is altering, one after the other, while we list them."""
 
 
 def publication_statement(name: str, tables: Sequence[TableId]) -> str:
-    """`CREATE PUBLICATION` that lists the tables by name."""
+    """Return a `CREATE PUBLICATION` that lists the tables by name."""
     # ONLY: the children of an inheritance tree are tables of their own. It means nothing for partitioned tables,
     # whose partitions always belong to them.
     listed = f" FOR TABLE {_table_list(tables)}" if tables else ""
@@ -52,7 +52,7 @@ def publication_statement(name: str, tables: Sequence[TableId]) -> str:
 
 
 def proposed_statements(name: str, tables: Sequence[CatalogTable]) -> str:
-    """The `CREATE PUBLICATION` that somebody is asked to run, and what it leaves out, with the reason and the statement for later.
+    """Return the `CREATE PUBLICATION` that a person is asked to run, and what it leaves out, with the reason and the statement for later.
 
     It can be run as it is. A table that cannot be identified is left out: once it is published, its own application can no longer update
     it. With an unlogged table the server refuses the statement. A partition is published as its root.
@@ -70,23 +70,23 @@ def proposed_statements(name: str, tables: Sequence[CatalogTable]) -> str:
 
 
 def creation_script(name: str, tables: Sequence[CatalogTable]) -> Sequence[str]:
-    """The statement that creates the publication, with every table that the statements of other findings fix before it."""
+    """Return the statement that creates the publication, with every table that the statements of other findings fix before it."""
     listed = [table.table for table in tables if not table.is_partition and _is_curable(table)]
     return [f"{publication_statement(name, listed)};"]
 
 
 def _is_curable(table: CatalogTable) -> bool:
-    """Whether the table can be published, or SQL makes it so."""
+    """Return whether the table can be published, or SQL makes it so."""
     return table.key_fault is None or bool(identity_statements(table))
 
 
 def addition_statement(name: str, tables: Sequence[TableId]) -> str:
-    """`ALTER PUBLICATION` that adds tables."""
+    """Return an `ALTER PUBLICATION` that adds tables."""
     return f"ALTER PUBLICATION {_quote(name)} ADD TABLE {_table_list(tables)};"
 
 
 def belongs_to_another(publication: Publication, uuid: str) -> bool:
-    """Whether the publication's comment names another replicator than `uuid`. Unknown on either side: no."""
+    """Return whether the publication's comment names another replicator than `uuid`; false if either is unknown."""
     match = _COMMENT_PATTERN.search(publication.comment or "")
     return bool(match and match[2] and uuid and match[2] != uuid)
 
@@ -134,7 +134,7 @@ def align_publication(
 
 
 def verify_publication(publication: Publication | None, name: str, tables: Sequence[CatalogTable]) -> None:
-    """See that the user's publication carries every change of the tables.
+    """Verify that the user's publication carries every change of the tables.
 
     Raises:
         ConfigError: It does not exist, or leaves out what it must carry of some tables, which its problems name.
@@ -142,14 +142,14 @@ def verify_publication(publication: Publication | None, name: str, tables: Seque
     """
     if publication is None:
         raise ConfigError(
-            f"there is no publication {name} in the source.",
+            f"There is no publication {name} in the source.",
             code="publication_missing",
             action=f"Run there: {proposed_statements(name, tables)}",
         )
     if lacking := sorted(_ALL_OPERATIONS - publication.operations):
         # About every table: while running it stops the replicator, as the minute's check does.
         raise FatalError(
-            f"the publication {name} does not publish {', '.join(lacking)}.",
+            f"The publication {name} does not publish {', '.join(lacking)}.",
             code="publication_lacks_operations",
             action=f"ALTER PUBLICATION {_quote(name)} SET (publish = 'insert, update, delete, truncate'); Then start again.",
         )
@@ -157,7 +157,7 @@ def verify_publication(publication: Publication | None, name: str, tables: Seque
 
 
 def unseen_changes(publication: Publication, table: CatalogTable) -> list[Problem]:
-    """Why a publication of the user's would not carry every change of a table that it should, or not as snapshots read it."""
+    """Find the reasons why a user's publication would not carry every change of a table that it should, or not as snapshots read it."""
     problems = assess_persistence(table) + assess_row_filter(table)
     name = _quote(publication.name)
     if table.is_partition:
@@ -211,13 +211,13 @@ def _refuse_foreign(publication: Publication | None, name: str, uuid: str) -> No
         return
     if belongs_to_another(publication, uuid):
         raise ConfigError(
-            f"the publication {name} in the source, and the slot of that name, belong to another replicator of this name.",
+            f"The publication {name} in the source, and the slot of that name, belong to another replicator of this name.",
             code="publication_of_another",
             action="Rename this replicator; or, if the other one no longer exists, drop its slot and its publication.",
         )
     if publication.is_for_all_tables or publication.schemas:
         raise ConfigError(
-            f"the publication {name} in the source is for all tables or for schemas, so it was not created by Replicator.",
+            f"The publication {name} in the source is for all tables or for schemas, so it was not created by Replicator.",
             code="publication_name_taken",
             action="Rename the replicator, or drop that publication.",
         )
@@ -231,7 +231,7 @@ def _refuse(problems: Sequence[Problem], name: str) -> None:
     code = codes.pop() if len(codes) == 1 else "table_not_publishable"
     names = ", ".join(dict.fromkeys(str(problem.table) for problem in problems))
     raise ConfigError(
-        _HEADLINES.get(code, "these tables cannot be replicated through the publication {name}: {tables}.").format(
+        _HEADLINES.get(code, "These tables cannot be replicated through the publication {name}: {tables}.").format(
             name=name, tables=names
         ),
         code=code,
@@ -242,14 +242,14 @@ def _refuse(problems: Sequence[Problem], name: str) -> None:
 
 
 _HEADLINES: Final = {
-    "is_partition": "these tables are partitions: {tables}.",
-    "table_not_published": "the publication {name} does not list {tables}.",
-    **dict.fromkeys(map(str, KeyFault), "these tables have no usable identity: {tables}."),
+    "is_partition": "These tables are partitions: {tables}.",
+    "table_not_published": "The publication {name} does not list {tables}.",
+    **dict.fromkeys(map(str, KeyFault), "These tables have no usable identity: {tables}."),
 }
 
 
 def _unfit(table: CatalogTable, *, is_listed: bool) -> list[Problem]:
-    """Why one of our own publications cannot have the table."""
+    """Find the reasons why one of our own publications cannot have the table."""
     problems = assess_persistence(table)
     if table.is_partition:
         # A partition's changes are published as its root's, also if it became one after it was listed.
@@ -276,7 +276,7 @@ def _unfit(table: CatalogTable, *, is_listed: bool) -> list[Problem]:
 
 
 def _why_left_out(table: CatalogTable) -> str | None:
-    """The code of the finding that keeps the table out of any publication; None if it can be published."""
+    """Return the code of the finding that keeps the table out of any publication; None if it can be published."""
     if table.key_fault is not None:
         return table.key_fault.value
     return next((problem.code for problem in assess_persistence(table)), None)

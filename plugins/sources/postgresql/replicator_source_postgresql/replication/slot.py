@@ -1,4 +1,4 @@
-"""A replicator's replication slot: named, made, read, dropped, and on whom its making waits."""
+"""A replicator's replication slot: named, made, read, dropped, and the sessions that its making waits for."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SlotState:
     lost: str | None
 
     def unusable_in(self, database: str) -> str | None:
-        """Why the slot cannot serve for this database, whatever its position; None if it can."""
+        """Return the reason why the slot cannot serve for this database, whatever its position; None if it can."""
         if self.plugin is None:
             return "is a physical slot"
         if self.plugin != PLUGIN:
@@ -91,8 +91,8 @@ class KeptLog:
 
     Attributes:
         now: The server's clock.
-        retained: Bytes behind the slot's position; None without the slot.
-        retention: How far the log may still grow (`max_slot_wal_keep_size`).
+        retained: Bytes of log after the slot's position; None without the slot.
+        retention: Bytes by which the log may still grow (`max_slot_wal_keep_size`).
     """
 
     now: datetime
@@ -101,7 +101,7 @@ class KeptLog:
 
 
 def read_kept_log(connection: Connection, name: str) -> KeptLog:
-    """Read it, and the clock."""
+    """Read the kept log, and the clock."""
     row = connection.execute(
         "SELECT clock_timestamp(), pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::int8,"
         " pg_size_bytes(current_setting('max_slot_wal_keep_size')),"
@@ -118,7 +118,7 @@ def read_kept_log(connection: Connection, name: str) -> KeptLog:
 
 
 def create_slot(replication: Connection, name: str) -> int:
-    """Make the slot and return its consistent point. Waits for the transactions that are open now; cancelled, nothing is left.
+    """Create the slot and return its consistent point. Waits for the transactions that are open now; cancelled, nothing is left.
 
     Args:
         replication: A replication connection without statement and lock time-outs.
@@ -132,7 +132,7 @@ def create_slot(replication: Connection, name: str) -> int:
 
 
 def drop_slot(replication: Connection, slot: SlotState, *, wait_s: float) -> None:
-    """Drop the slot, waiting so long for its present user to let go of it. Replay: does nothing.
+    """Drop the slot, waiting up to `wait_s` for its present user to release it. Replay: does nothing.
 
     A reader that was killed a moment ago still counts as its user until the server has noticed.
 
@@ -154,38 +154,38 @@ def drop_slot(replication: Connection, slot: SlotState, *, wait_s: float) -> Non
 
 
 def slot_active_error(name: str, pid: int | None) -> SourceUnavailableError:
-    """The error for a slot that somebody else reads."""
+    """The error for a slot that another process reads."""
     holder = f"the server process {pid}" if pid is not None else "another process"
     return SourceUnavailableError(
-        f"the replication slot {name} is in use by {holder}.",
+        f"The replication slot {name} is in use by {holder}.",
         code="slot_active",
         action="Stop the other process: a second replicator of this name, or a reader that was just killed.",
     )
 
 
 def verify_usable(slot: SlotState | None, name: str, database: str) -> SlotState:
-    """See that the user's own slot can be read from now on.
+    """Verify that the user's own slot can be read from now on.
 
     Raises:
         ConfigError: It does not exist, is of another kind, or has lost its log.
-        TransientError: Somebody reads it.
+        TransientError: Another process reads it.
     """
     if slot is None:
         literal = sql.Literal(name).as_string(None)
         raise ConfigError(
-            f"there is no replication slot {name} in the source.",
+            f"There is no replication slot {name} in the source.",
             code="slot_missing",
             action=f"Run there: SELECT pg_create_logical_replication_slot({literal}, '{PLUGIN}'); or leave source.slot out.",
         )
     if fault := slot.unusable_in(database):
         raise ConfigError(
-            f"the replication slot {name} {fault}.",
+            f"The replication slot {name} {fault}.",
             code="slot_unusable",
             action=f"Name a permanent logical slot of this database that uses {PLUGIN}.",
         )
     if slot.lost is not None:
         raise ConfigError(
-            f"the replication slot {name} has lost its log ({slot.lost}).",
+            f"The replication slot {name} has lost its log ({slot.lost}).",
             code="slot_lost",
             action="Drop it and create it again.",
         )
@@ -206,7 +206,7 @@ def _cancelled_after(connection: Connection, seconds: float) -> Iterator[None]:
 
 
 def blockers(connection: Connection, waiting_pid: int) -> list[str]:
-    """Who keeps the making of a slot, by the server process `waiting_pid`, from ending; empty if nobody does.
+    """Return the sessions that keep the making of a slot, by the server process `waiting_pid`, from ending; empty if there are none.
 
     The server waits for the open writing transactions of all databases, one after the other; those that it waits for now come first.
     """
@@ -214,12 +214,12 @@ def blockers(connection: Connection, waiting_pid: int) -> list[str]:
 
 
 def unfinished(connection: Connection, next_id: int) -> list[str]:
-    """Who has a transaction id below `next_id` (64 bits) and has not ended; the oldest first."""
+    """Return the sessions with a transaction id below `next_id` (64 bits) that has not ended; the oldest first."""
     return _sessions(connection, _UNFINISHED_QUERY, {"next": next_id % (1 << 32), "limit": BLOCKERS_MAX})
 
 
 def _sessions(connection: Connection, query: LiteralString, parameters: Mapping[str, int]) -> list[str]:
-    """The sessions that a query names, a line each. Users and databases may have names that are no text here."""
+    """Return the sessions that a query names, a line each. Users and databases may have names that are no text here."""
     with catalogue_texts(connection):
         rows = connection.execute(query, parameters).fetchall()
     readable: list[list[Any]] = [[shown(value) if isinstance(value, str) else value for value in row] for row in rows]

@@ -1,6 +1,6 @@
 """The statements that read tables: chunks in the order of the key's own index, rows by key, whole tables.
 
-Everything about order is left to the database: columns are compared with the operators and collations of the index behind the key.
+Everything about order is left to the database: columns are compared with the operators and collations of the key's index.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from replicator_source_postgresql.types import RAW_SETTING, PgType, base_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """What the statements that read a table are made of.
+    """The parts of the statements that read a table.
 
     Attributes:
         key: The key's columns with their order; empty without a key.
         key_columns: The same, as columns.
-        columns: What to read, in the order of the host's schema.
-        is_partitioned: Whether the rows are in partitions (else ONLY the table's own are read).
+        columns: The columns to read, in the order of the host's schema.
+        is_partitioned: True if the rows are in partitions (else ONLY the table's own are read).
         row_filter: The publication's, as SQL.
-        is_raw: Texts come as they are (`RAW_SETTING`).
+        is_raw: True if texts come as they are (`RAW_SETTING`).
     """
 
     table: TableId
@@ -44,7 +44,7 @@ class ReadPlan:
 
     @property
     def mappings(self) -> list[PgType]:
-        """The columns' types."""
+        """The types of the columns."""
         return [c.mapping for c in self.columns if c.mapping is not None]
 
 
@@ -53,7 +53,7 @@ BEGIN_READ: Final = "BEGIN ISOLATION LEVEL READ COMMITTED, READ ONLY"
 
 
 def chunk_script(plan: ReadPlan, request: ChunkRequest) -> str:
-    """The script that reads one chunk, after `BEGIN_READ`; results: …, fingerprint, COPY, fingerprint, …."""
+    """Return the script that reads one chunk, after `BEGIN_READ`; results: …, fingerprint, COPY, fingerprint, …."""
     conditions = _filter(plan)
     if request.keys is not None:
         conditions.append(_among(plan, request.keys))
@@ -66,18 +66,18 @@ def chunk_script(plan: ReadPlan, request: ChunkRequest) -> str:
 
 
 def whole_script(plan: ReadPlan) -> str:
-    """The script that reads a whole table in no particular order; results as `chunk_script`. It may run as long as it takes."""
+    """Return the script that reads a whole table in no particular order; results as `chunk_script`. It may run as long as it takes."""
     return _script(plan, _where(_filter(plan)), prologue="SET LOCAL statement_timeout = 0; ")
 
 
 def chunk_query(plan: ReadPlan, request: ChunkRequest) -> str:
-    """The SELECT inside the chunk's COPY, for EXPLAIN."""
+    """Return the SELECT inside the chunk's COPY, for EXPLAIN."""
     script = chunk_script(plan, request)
     return script[script.index("COPY (") + len("COPY (") : script.index(") TO STDOUT")]
 
 
 def _script(plan: ReadPlan, tail: str, prologue: str = "") -> str:
-    # The first SELECT takes the lock. COPY takes its snapshot before it waits for the table, so without that a read behind
+    # The first SELECT takes the lock. COPY takes its snapshot before it waits for the table, so without that a read that waits for
     # a rewriting ALTER TABLE would find every row too new and return nothing.
     source = table_source(plan)
     fingerprint = fingerprint_query(plan.table, plan.publication)
@@ -97,7 +97,7 @@ def _script(plan: ReadPlan, tail: str, prologue: str = "") -> str:
 
 
 def lock_statement(plan: ReadPlan) -> str:
-    """A statement that takes the lock of a SELECT from whatever has the table's name, and evaluates nothing of it.
+    """Return a statement that takes the lock of a SELECT from whatever has the table's name, and evaluates nothing of it.
 
     It is parsed and not planned: planning a SELECT from a view evaluates functions in it. LOCK TABLE needs a privilege on all columns.
     """
@@ -105,18 +105,18 @@ def lock_statement(plan: ReadPlan) -> str:
 
 
 def table_source(plan: ReadPlan) -> str:
-    """What stands behind FROM: the table as `t`."""
+    """Return the item of a FROM clause for the table as `t`."""
     name = sql.Identifier(plan.table.namespace, plan.table.name).as_string(None)
     return f"{'' if plan.is_partitioned else 'ONLY '}{name} AS t"
 
 
 def published_rows(plan: ReadPlan, conditions: Sequence[str] = ()) -> str:
-    """What stands behind FROM for all rows of the table `t` that are replicated, or those of them for which conditions hold."""
+    """Return the item of a FROM clause for all rows of the table `t` that are replicated, or those of them for which conditions hold."""
     return table_source(plan) + _where([*_filter(plan), *conditions])
 
 
 def range_conditions(plan: ReadPlan, columns: int, after: Cursor | None, upto: Cursor | None) -> list[str]:
-    """Conditions for keys whose first columns are beyond a cursor, and not beyond another. `kit.cursors.cursors` spells them."""
+    """Return conditions for keys whose first columns are beyond a cursor, and not beyond another. `kit.cursors.cursors` spells them."""
     some = replace(plan, key=plan.key[:columns], key_columns=plan.key_columns[:columns])
 
     def spelled(cursor: Cursor) -> Cursor:
@@ -127,7 +127,7 @@ def range_conditions(plan: ReadPlan, columns: int, after: Cursor | None, upto: C
 
 
 def nth_key(plan: ReadPlan, columns: int, after: Cursor | None, row: int) -> str:
-    """What stands behind FROM for the first columns of the key (as of a table `t`) of one row beyond a cursor: the first is 1."""
+    """Return the item of a FROM clause for the first columns of the key (as of a table `t`) of one row beyond a cursor: the first is 1."""
     parts = plan.key[:columns]
     names = ", ".join(f"t.{quoted(part.column)}" for part in parts)
     rows = published_rows(plan, range_conditions(plan, columns, after, None))
@@ -143,7 +143,7 @@ def _where(conditions: Sequence[str]) -> str:
 
 
 def _beyond(plan: ReadPlan, cursor: Cursor) -> str:
-    """Keys greater than the cursor."""
+    """Return the condition for keys greater than the cursor."""
     values = _literals(plan, cursor)
     if _is_plain(plan):
         return f"{_row(_operand(part) for part in plan.key)} > {_row(values)}"
@@ -154,7 +154,7 @@ def _beyond(plan: ReadPlan, cursor: Cursor) -> str:
 
 
 def _up_to(plan: ReadPlan, cursor: Cursor) -> str:
-    """Keys up to and including the cursor."""
+    """Return the condition for keys up to and including the cursor."""
     values = _literals(plan, cursor)
     if _is_plain(plan):
         return f"{_row(_operand(part) for part in plan.key)} <= {_row(values)}"
@@ -173,7 +173,7 @@ def _step(part: KeyPart, value: str, strict: str, weak: str, rest: str) -> str:
 
 
 def _among(plan: ReadPlan, keys: Sequence[Cursor]) -> str:
-    """Exactly these keys.
+    """Return the condition for exactly these keys.
 
     Raises:
         ImpossibleKeyError: One of them has a NUL, which no value of PostgreSQL has. The driver would refuse the whole statement.
@@ -189,12 +189,12 @@ def _among(plan: ReadPlan, keys: Sequence[Cursor]) -> str:
 
 
 def keys_query(plan: ReadPlan, keys: Sequence[Sequence[str | None]]) -> str:
-    """A statement that fails if one of the keys is no value of its type, and reads nothing. Parts may be NULL."""
+    """Return a statement that fails if one of the keys is no value of its type, and reads nothing. Parts may be NULL."""
     return f"SELECT * FROM (VALUES {_rows(plan, keys)}) AS v"  # noqa: S608 names are quoted, values are literals
 
 
 def _rows(plan: ReadPlan, keys: Sequence[Sequence[str | None]]) -> str:
-    """The keys as VALUES."""
+    """Return the keys as VALUES."""
     types = [_base_type(column) for column in plan.key_columns]
     texts = (
         [None if text is None else _with_era(text, column) for text, column in zip(key, plan.key_columns, strict=True)]
@@ -207,9 +207,9 @@ def _rows(plan: ReadPlan, keys: Sequence[Sequence[str | None]]) -> str:
 
 
 def _base_type(column: CatalogColumn) -> str:
-    """The type that a literal for the column has: of a domain its base type.
+    """Return the type of a literal for the column: of a domain its base type.
 
-    The domain's constraints may call functions of its owner, who is not to run them as our role; and rows may be older than one that is
+    The domain's constraints may call functions of its owner, which must not run as our role; and rows may be older than one that is
     NOT VALID.
     """
     info = column.mapping.info if column.mapping is not None else None
@@ -220,7 +220,7 @@ def _base_type(column: CatalogColumn) -> str:
 
 
 def _with_era(text: str, column: CatalogColumn) -> str:
-    """A date or moment with the year 1 BC as PostgreSQL reads it, where it is `0000`."""
+    """Return a date or moment with the year 1 BC as PostgreSQL reads it, where it is `0000`."""
     assert column.mapping is not None, "a key's column is replicable"
     kind = column.mapping.arrow
     is_dated = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
@@ -260,5 +260,5 @@ def _literals(plan: ReadPlan, cursor: Cursor) -> list[str]:
 
 
 def quoted(name: str) -> str:
-    """A name as SQL writes it."""
+    """Return a name as SQL writes it."""
     return sql.Identifier(name).as_string(None)

@@ -37,8 +37,8 @@ _WORD_SIZES: Final = frozenset({1, 2, 4, 8})
 class CopyScript:
     """A script that runs on a connection which nobody else uses meanwhile.
 
-    Steps: `start` (results of the statements before the COPY) → `read` until it returns None → `finish` (results of those
-    behind it). After an error, or when it is left half-way, the connection must be rolled back or closed by its owner.
+    Steps: `start` (results of the statements before the COPY) → `read` until it returns None → `finish` (results of the statements
+    after it). After an error, or when it is left half-way, the connection must be rolled back or closed by its owner.
     psycopg's errors pass through.
     """
 
@@ -80,7 +80,7 @@ class CopyScript:
         return None
 
     def finish(self) -> list[list[Row]]:
-        """Return the rows of each statement behind the COPY."""
+        """Return the rows of each statement after the COPY."""
         results: list[list[Row]] = []
         while (result := self._next_result()) is not None:
             results.append(_rows(result))
@@ -101,12 +101,12 @@ class CopyScript:
         return Frames.join(blocks)
 
     def _received_more(self) -> list[Message]:
-        # Asked before every wait, as libpq may have left behind what TLS has decrypted already.
+        # Asked before every wait, as libpq may not have taken what TLS has decrypted already.
         self._pgconn.consume_input()
         return self._received()
 
     def _received(self) -> list[Message]:
-        """The messages that libpq has in its buffer, without a Python statement per message; no I/O.
+        """Return the messages that libpq has in its buffer, without a Python statement per message; no I/O.
 
         They are few, and are joined at once: kept by the thousand, they would keep Python's collector of garbage busy.
         """
@@ -114,7 +114,7 @@ class CopyScript:
         try:
             messages.extend(islice(iter(self._take, _NOTHING), _MESSAGES_AT_ONCE_MAX))
         except psycopg.OperationalError:
-            # Behind the end of a COPY there is nothing to ask for: libpq refuses, and what came before stays in the list.
+            # After the end of a COPY there is nothing to ask for: libpq refuses, and what came before stays in the list.
             if not messages or messages[-1][0] != _ENDED:
                 raise
             messages.pop()
@@ -122,7 +122,7 @@ class CopyScript:
         return messages
 
     def _rows_of(self, frames: Frames) -> Frames:
-        """The frames that are rows: without the header before the first one, and without the trailer."""
+        """Return the frames that are rows: without the header before the first one, and without the trailer."""
         starts, ends = frames.starts, frames.ends
         if self._is_first and len(starts):
             self._is_first = False
@@ -164,11 +164,11 @@ def _rows(result: PGresult) -> list[Row]:
 
 
 def copy_columns(frames: Frames, count: int) -> list[Slices]:
-    """Walk the rows of a binary COPY column by column, all rows at once.
+    """Split the rows of a binary COPY into columns, all rows at once.
 
     Args:
         frames: One row each.
-        count: How many fields each row must have.
+        count: The number of fields that each row must have.
 
     Returns:
         Each column's slices.
@@ -203,7 +203,7 @@ def copy_columns(frames: Frames, count: int) -> list[Slices]:
 
 
 def column_values(frames: Frames, slices: Slices) -> pa.Array:
-    """The values of a column as a binary array; where all are there and equally wide, without walking them one by one."""
+    """Return the values of a column as a binary array; where all are there and equally wide, without reading them one by one."""
     count = len(slices.starts)
     width = int(slices.ends[0] - slices.starts[0]) if count else 0
     if width not in _WORD_SIZES or slices.kinds is not None or (slices.ends - slices.starts != width).any():

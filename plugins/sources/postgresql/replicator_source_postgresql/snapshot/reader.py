@@ -1,4 +1,4 @@
-"""Reading tables: chunks in key order and whole tables, each in one statement that also says what it saw.
+"""Read tables: chunks in key order and whole tables, each in one statement that also says what it saw.
 
 A read takes no lock but that of a SELECT, waits for one no longer than a setting says, and ends when another session
 waits for the lock that it holds.
@@ -90,11 +90,11 @@ class PgVisibility(Visibility):
         return pa.array(np.where(is_seen, np.int8(Seen.SEEN), np.int8(Seen.UNSEEN)), pa.int8())
 
     def sees(self, transaction: int) -> bool:
-        """Whether this transaction was seen."""
+        """Return whether this transaction was seen."""
         return transaction < self.xmax and transaction not in self.in_progress
 
     def is_beyond(self, earlier: Visibility) -> bool:
-        """See `Visibility`. Who has written has an id, and is in progress also while its commit waits for a standby."""
+        """See `Visibility`. A transaction that has written has an id, and is in progress also while its commit waits for a standby."""
         assert isinstance(earlier, PgVisibility)
         assert earlier.next_id is not None, "a visibility that `SourceLog.visibility` gave"
         return self.xmin >= earlier.next_id
@@ -114,7 +114,7 @@ class PublishedReads(TableReads[Connection, CatalogTable, ReadPlan]):
     refuses that where it can (`Session.refuses_views`). Elsewhere the name is locked and compared before it is read.
 
     Attributes:
-        publication: Through which the tables are replicated: its row filter applies to reads too.
+        publication: The publication through which the tables are replicated: its row filter applies to reads too.
     """
 
     session: Session
@@ -122,7 +122,7 @@ class PublishedReads(TableReads[Connection, CatalogTable, ReadPlan]):
     unrepresentable: Literal["fail", "null"]
 
     def is_same(self, table: CatalogTable) -> bool:
-        """Whether nothing about the table changed since it was planned to read it. Asked over another connection."""
+        """Return whether nothing about the table changed since the read was planned. Asked over another connection."""
         with self.watch_session.use("reading the catalogue", table=table.table) as connection:
             row = connection.execute(fingerprint_query(table.table, self.publication).encode()).fetchone()
         if row is None:
@@ -130,7 +130,7 @@ class PublishedReads(TableReads[Connection, CatalogTable, ReadPlan]):
         return bool(row[0] == table.fingerprint)
 
     def secure(self, connection: Connection, table: CatalogTable, plan: ReadPlan) -> None:
-        """In a transaction: make sure that its statements read this table and no view.
+        """Make sure, in a transaction, that its statements read this table and no view.
 
         Raises:
             SchemaConflictError: Another object has the name, or the table was altered.
@@ -169,13 +169,13 @@ class TableReader(PublishedReads):
     """Reads chunks and whole tables over one connection, which has `CHUNK_SETTINGS`.
 
     Attributes:
-        bounds: Of chunks; a block of rows may go over.
+        bounds: The bounds of chunks; a block of rows may exceed them.
     """
 
     bounds: ChunkBounds
 
     def read_chunk(self, request: ChunkRequest) -> Chunk:
-        """See `SourceChunks.read_chunk`. What a chunk has beyond its bound is read and thrown away."""
+        """See `SourceChunks.read_chunk`. Rows beyond the chunk's bound are read and discarded."""
         try:
             return self._read_chunk(request)
         except ImpossibleKeyError:
@@ -186,7 +186,7 @@ class TableReader(PublishedReads):
             raise
 
     def _has_impossible(self, schema: TableSchema, keys: Sequence[Cursor]) -> bool:
-        """Whether the server refuses one of the keys, whatever rows there are.
+        """Return whether the server refuses one of the keys, whatever rows there are.
 
         Some types call that a syntax error of the statement (tsvector, ltree), or an internal one (hstore). With NULL instead of the keys
         there is no such error, unless the types themselves are no more.
@@ -237,7 +237,7 @@ class TableReader(PublishedReads):
 
     @contextmanager
     def _statement(self, schema: TableSchema, doing: str, script: Callable[[ReadPlan], str]) -> Iterator[_Run]:
-        """Start the statement and give its results; whatever ends it early leaves nothing behind on the server."""
+        """Start the statement and yield it; whatever ends it early leaves nothing on the server."""
         with self.reading(schema, doing) as (connection, table, plan):
             ours = replace(plan, is_raw=is_raw(connection))
             run = _Run(connection, ours, table, schema, self.unrepresentable)
@@ -284,19 +284,19 @@ class _Run:
         self._waiting = Frames(frames.data, frames.starts[1:], frames.ends[1:])
 
     def batches(self, rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
-        """Decode the rows, block by block; nothing if the table is already another one than was planned for."""
+        """Decode the rows, block by block; none if the table is no longer the one that the read was planned for."""
         while (frames := self._next(rows_max, bytes_max)) is not None:
             # Bytes of columns that have changed since cannot be decoded by what was known; the read is told to be of no use anyway.
             if self._is_same:
                 yield self._decode(frames)
 
     def skip(self, rows_max: int, bytes_max: int) -> None:
-        """Read the rest of the rows and throw it away."""
+        """Read the rest of the rows and discard it."""
         while not self._has_ended:
             self._next(rows_max, bytes_max)
 
     def identity(self) -> TableIdentity | None:
-        """The table's identity if nothing about it changed from the plan to the end of the read."""
+        """Return the table's identity if nothing about it changed from the plan to the end of the read, else None."""
         if not self._has_ended:
             raise AssertionError("identity() before the last batch")
         after = self._fingerprint(self._script.finish()[0])
@@ -351,12 +351,12 @@ class _Run:
 
 
 def no_table(table: TableId) -> SchemaConflictError:
-    """The error of a table that is not there any more."""
+    """The error of a table that no longer exists."""
     return SchemaConflictError("the table no longer exists.", code="table_not_found", table=str(table))
 
 
 def read_plan(table: CatalogTable, schema: TableSchema, publication: str) -> ReadPlan:
-    """What to read of a table, replicated through `publication`, so that the rows have the shape that the host knows.
+    """Plan the read of a table, replicated through `publication`, so that the rows have the shape that the host knows.
 
     Raises:
         SchemaConflictError: A column of `schema` no longer exists or has another type, another column has its name, or the key changed.

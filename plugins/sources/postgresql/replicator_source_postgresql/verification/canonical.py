@@ -18,7 +18,7 @@ UTF8: Final = "UTF8"
 NO_ENCODING: Final = "SQL_ASCII"
 
 _ARGUMENTS_MAX: Final = 100
-"""Of a function. `concat` is given as many, and its results are joined."""
+"""Upper bound of a function's arguments. `concat` is given as many, and its results are joined."""
 
 _NAN: Final = "numeric 'NaN'"
 # The last moment whose microseconds since 1970 are an int64; the server itself counts from 2000.
@@ -41,7 +41,7 @@ class Form:
 
     Attributes:
         text: Its canonical form, of any type whose output that is; NULL for NULL. May fail for a value that cannot be held.
-        held: False for a value that its Arrow type cannot hold. None: it can hold all of this type.
+        held: False for a value that its Arrow type cannot hold. None: it can hold all values of this type.
     """
 
     text: str
@@ -49,16 +49,16 @@ class Form:
 
     @property
     def text_if_held(self) -> str:
-        """The same, and NULL for what cannot be held."""
+        """The text, and NULL for a value that cannot be held."""
         return self.text if self.held is None else f"CASE WHEN {self.held} THEN {self.text} END"
 
 
 @dataclass(slots=True)
 class Scope:
-    """What a subquery computes once a row, because several expressions need it; they name it by `alias`.
+    """Expressions that a subquery computes once a row, because several others need them; these name it by `alias`.
 
     Attributes:
-        encoding: The database's.
+        encoding: The encoding of the database.
         fails: A value that cannot be held inside a list makes the list one that cannot be held; else it becomes a NULL element.
     """
 
@@ -68,27 +68,27 @@ class Scope:
     derived: list[str] = field(default_factory=list)
 
     def derive(self, expression: str) -> str:
-        """The name under which the others find the expression's value."""
+        """Return the name under which other expressions find the expression's value."""
         name = f"x{len(self.derived)}"
         self.derived.append(f"{expression} AS {name}")
         return f"{self.alias}.{name}"
 
     def query(self, columns: Sequence[str], source: str) -> str:
-        """The subquery: `columns` and what was derived. With that, the planner must not merge it into what is around it."""
+        """Return the subquery: `columns` and the derived expressions. With these, the planner must not merge it into the outer query."""
         fence = " OFFSET 0" if self.derived else ""
         return f"(SELECT {', '.join([*columns, *self.derived])} FROM {source}{fence}) AS {self.alias}"  # noqa: S608
 
 
 def form_of(info: TypeInfo, arrow: pa.DataType, value: str, origin: str, scope: Scope, *, is_key: bool) -> Form:
-    """The expressions for a value.
+    """Return the expressions for a value.
 
     Args:
-        info: Its type.
-        arrow: What this type is for the host.
-        value: Its name outside of the scope's subquery.
-        origin: Its name inside.
-        scope: For what is needed more than once.
-        is_key: For a key text.
+        info: The value's type.
+        arrow: The host's type for it.
+        value: Name of the value outside of the scope's subquery.
+        origin: Name of the value inside.
+        scope: Computes the expressions that are needed more than once.
+        is_key: True for a key text.
     """
     if pa.types.is_string(arrow):
         return _string(info, value, origin, scope, is_key=is_key)
@@ -118,7 +118,7 @@ def _number(arrow: pa.DataType, value: str) -> Form:
 
 
 def joined(texts: Sequence[str]) -> str:
-    """The text of several canonical forms, each followed by a comma."""
+    """Return the text of several canonical forms, each followed by a comma."""
     step = _ARGUMENTS_MAX // 2
     parts = [f"concat({', '.join(f'{t}, {_COMMA}' for t in texts[i : i + step])})" for i in range(0, len(texts), step)]
     return " || ".join(parts) if parts else "''"
@@ -128,17 +128,17 @@ _COMMA: Final = "','"
 
 
 def sha256_of(text: str, encoding: str) -> str:
-    """The bytes of which a text's digest has the first."""
+    """Return the bytes that a text's digest begins."""
     return f"sha256({_bytes(text, encoding)})"
 
 
 def digits_of(sha256: str, count: int = DIGEST_DIGITS) -> str:
-    """The first hex digits of a digest, to be compared as they are."""
+    """Return the first hex digits of a digest, to be compared as they are."""
     return f"left(encode({sha256}, 'hex'), {count}) COLLATE \"C\""
 
 
 def number_of(sha256: str, first: int) -> str:
-    """Eight bytes of a digest as an int8; in all versions, faster than a detour by hex digits."""
+    """Return eight bytes of a digest as an int8; in all versions, faster than a detour by hex digits."""
     return " | ".join(f"(get_byte({sha256}, {first + n})::int8 << {56 - 8 * n})" for n in range(8))
 
 
@@ -147,7 +147,7 @@ def _digest(data: str) -> str:
 
 
 def _bytes(text: str, encoding: str) -> str:
-    """A text's bytes in UTF-8; where the database has no encoding, as they are."""
+    """Return a text's bytes in UTF-8; where the database has no encoding, as they are."""
     return f"convert_to({text}, '{NO_ENCODING if encoding == NO_ENCODING else UTF8}')"
 
 
@@ -201,7 +201,7 @@ def _float(value: str, origin: str, scope: Scope) -> str:
 
 
 def _short(size: str) -> str:
-    """The shortest digits of a float that is not negative.
+    """Return the shortest digits of a float that is not negative.
 
     The server's are those strictly between the two middles to the float's neighbours. A middle reads back as the float too, if that is
     even, and may be shorter: 1e23, where the server writes 9.999999999999999e+22. Then it ends with a zero, so it is known by the last
@@ -220,7 +220,7 @@ def _short(size: str) -> str:
 
 
 def _exponent(size: str) -> str:
-    """Of the last bit of a float's mantissa."""
+    """Return the exponent of the last bit of a float's mantissa."""
     return f"((get_byte(float8send({size}), 0) & 127) * 16 + get_byte(float8send({size}), 1) / 16 - 1075)"
 
 

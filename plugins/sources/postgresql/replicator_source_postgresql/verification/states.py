@@ -1,4 +1,4 @@
-"""What a table holds, in checksums that the server computes (`SupportsSourceVerification`).
+"""States of tables, in checksums that the server computes (`SupportsSourceVerification`).
 
 A state is one transaction in REPEATABLE READ on a connection of its own. The catalogue is asked on another one, because inside the
 transaction it looks as it did at its beginning.
@@ -109,14 +109,14 @@ class StateQuery:
         encoding: str,
         unrepresentable: Literal["fail", "null"],
     ) -> None:
-        """Plan them.
+        """Plan the statements.
 
         Args:
-            plan: How the table is read.
-            schema: Its shape.
+            plan: The parts of the statements that read the table.
+            schema: The table's shape.
             compared: The names of the compared columns, in order.
-            encoding: The database's.
-            unrepresentable: What becomes of a value that its Arrow type cannot hold. In a key it fails always.
+            encoding: The encoding of the database.
+            unrepresentable: Treatment of a value that its Arrow type cannot hold. In a key it always fails the table.
         """
         self.compared = compared
         self._plan = plan
@@ -131,7 +131,7 @@ class StateQuery:
 
     @cached_property
     def range_key(self) -> Sequence[str]:
-        """As `TableState.range_key`. An operator class of the user's may have another order."""
+        """See `TableState.range_key`. An operator class of the user's may have another order."""
         names = []
         for part, column in zip(self._plan.key, self._plan.key_columns, strict=True):
             assert column.mapping is not None, "a key's column is replicable"
@@ -144,7 +144,7 @@ class StateQuery:
         return names
 
     def bound(self, columns: Sequence[str], after: Bound | None, rows: int) -> str:
-        """The canonical forms of the first columns of the key of one row."""
+        """Return the query for the canonical forms of the first columns of the key of one row."""
         selected = [f"t.{quoted(name)} AS c{self._numbers[name]}" for name in columns]
         scope = Scope("s", self._encoding, self._fails)
         forms = {name: self._form(name, scope, is_key=True) for name in columns}
@@ -156,7 +156,7 @@ class StateQuery:
         return None if bound is None else cursor_of(bound, columns, self._schema)
 
     def _source(self, within: KeyRange | None = None) -> str:
-        """The subquery `s` of the rows."""
+        """Return the subquery `s` of the rows."""
         selected = [f"t.{quoted(name)} AS c{number}" for name, number in self._numbers.items()]
         if within is None:
             return self._scope.query(selected, published_rows(self._plan))
@@ -166,7 +166,7 @@ class StateQuery:
 
     @cached_property
     def refused(self) -> Mapping[str, str]:
-        """By name of a column that may not have them: the condition for values that cannot be held."""
+        """The condition for values that cannot be held, by name of each column that may not have them."""
         return {
             name: f"({form.held}) IS FALSE"
             for name, form in self._forms.items()
@@ -174,11 +174,11 @@ class StateQuery:
         }
 
     def column(self, name: str) -> CatalogColumn:
-        """A compared column."""
+        """Return a compared column."""
         return self._columns[name]
 
     def checksums(self, digits: int, among: Among | None = None, within: KeyRange | None = None) -> str:
-        """Per group of rows: its name, their count, that of their hashes, and the sums of both halves of these.
+        """Return the query, per group of rows, for its name, their count, that of their hashes, and the sums of both halves of these.
 
         A hash is NULL if the row has a value that is refused.
         """
@@ -195,21 +195,21 @@ class StateQuery:
         return f"SELECT {group}, count(*), count(s.hash), {high}, {low} FROM {rows} GROUP BY 1"  # noqa: S608
 
     def rows(self, groups: Collection[str], within: KeyRange | None = None) -> str:
-        """Id and hash of the rows of these groups, and of those with values that are refused, which have no hash."""
+        """Return the query for id and hash of the rows of these groups, and of those with values that are refused, which have no hash."""
         digits = len(next(iter(groups)))
         among = f" WHERE left(s.id, {digits}) = ANY ({_texts(groups)}) OR s.id IS NULL" if digits else ""
         hash_ = digits_of(self._hash) if self._key_forms else "s.id"
         return f"SELECT s.id, {hash_} FROM {self._identified(within)}{among}"  # noqa: S608
 
     def texts(self, ids: Collection[str], within: KeyRange | None = None) -> str:
-        """Per id: the canonical forms of the compared columns."""
+        """Return the query, per id, for the canonical forms of the compared columns."""
         forms = {**self._forms, **self._key_forms}
         texts = "".join(f", ({forms[name].text_if_held})::text" for name in self.compared)
         some = f"{self._identified(within)} WHERE s.id = ANY ({_texts(ids)})"
         return f"SELECT DISTINCT ON (s.id) s.id{texts} FROM {some}"  # noqa: S608
 
     def refusals(self) -> str:
-        """How many rows there are, and in how many of them each of the `refused` holds."""
+        """Return the query that counts the rows, and those of them for which each of the `refused` holds."""
         counts = "".join(f", count(*) FILTER (WHERE {condition})" for condition in self.refused.values())
         return f"SELECT count(*){counts} FROM {self._source()}"  # noqa: S608
 
@@ -228,7 +228,7 @@ class StateQuery:
         return self._sha256(texts, self.refused)
 
     def _sha256(self, texts: Sequence[str], names: Collection[str]) -> str:
-        """The digest of these canonical forms; NULL if one of these columns has a value that is refused."""
+        """Return the digest of these canonical forms; NULL if one of these columns has a value that is refused."""
         digest = sha256_of(joined(texts), self._encoding)
         conditions = " OR ".join(self.refused[name] for name in names if name in self.refused)
         return f"CASE WHEN {conditions} THEN NULL ELSE {digest} END" if conditions else digest
@@ -279,7 +279,7 @@ class _State(SourceState):
             return None
         self._read_ranges()
         found = self._fetch(self._query.bound(columns, after, rows))
-        # One that cannot be held comes behind all others.
+        # One that cannot be held comes after all others.
         return tuple(found[0]) if found and None not in found[0] else None
 
     @override
@@ -343,7 +343,7 @@ class _State(SourceState):
         return self._refusal()
 
     def _refusal(self) -> UnsupportedTypeError:
-        """The error of the first column that has values which cannot be held, as a snapshot has it."""
+        """Return the error of the first column that has values which cannot be held, as a snapshot has it."""
         ((total, *counts),) = self._fetch(self._query.refusals())
         name, count = next((n, c) for n, c in zip(self._query.refused, counts, strict=True) if c)
         mapping = self._query.column(name).mapping
@@ -352,13 +352,13 @@ class _State(SourceState):
 
 
 def _is_among(among: Among) -> str:
-    """Whether a row `s` is: many ids are looked up in a hash table."""
+    """Return the condition that selects a row `s`: many ids are looked up in a hash table."""
     if isinstance(among, Below):
         return f"s.id < {sql.Literal(among.id).as_string(None)}"
     return f"s.id IN (SELECT unnest({_texts(among.ids)}))"
 
 
 def _texts(texts: Collection[str]) -> str:
-    """A list of hex digits as an SQL array."""
+    """Return a list of hex digits as an SQL array."""
     listed = ", ".join(sql.Literal(text).as_string(None) for text in sorted(texts))
     return f"ARRAY[{listed}]::text[]"

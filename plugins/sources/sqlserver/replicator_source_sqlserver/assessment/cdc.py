@@ -1,4 +1,4 @@
-"""Findings about what captures, whether it does, and for how long changes are kept. Pure."""
+"""Findings about the capture job: its presence, its state, and the time for which changes are kept. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from replicator_source_sqlserver.config import IDLE_S, SqlServerConfig
 _DAY: Final = timedelta(days=1)
 _WEEK: Final = timedelta(days=7)
 _USUAL: Final = timedelta(days=3)
-"""For how long a server keeps changes unless it is told otherwise."""
+"""The time for which a server keeps changes unless it is told otherwise."""
 _ACCELERATED: Final = (16, 0, 4185)
-"""SQL Server 2022 CU 18, from which on change data capture and accelerated database recovery are supported together."""
+"""SQL Server 2022 CU 18, the first to support change data capture and accelerated database recovery together."""
 _WAITING: Final = "changes wait in the server's log, and the log grows"
 _SMALLER: Final = (
     "A column became smaller than a value that was captured of it. SELECT * FROM sys.dm_cdc_errors; names the table. Once everything that"
@@ -31,23 +31,23 @@ _AFTER: Final[Mapping[int, str]] = {
     2628: _SMALLER,
     8115: _SMALLER,
 }
-"""What to do after an error of the capture job, by its number."""
+"""Next steps after an error of the capture job, by the error's number."""
 _LOOK: Final = "SELECT * FROM sys.dm_cdc_errors; -- and see docs/sources/sqlserver.md"
 
 
 def assess_capture(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
-    """Whether the database's changes are captured, and for how long they are kept."""
+    """Find problems with the capture of the database's changes, and with the time for which they are kept."""
     if not facts.is_captured:
         return [
             Problem(
                 code="cdc_disabled",
-                message=f"change data capture is off for the database {facts.database}",
+                message=f"Change data capture is off for the database {facts.database}.",
                 location=facts.database,
                 sql=(remedies.enable_database(facts),),
             ),
             *_retention_to_be(facts, config),
         ]
-    # A readable secondary has no jobs, and does not know how those of the primary fare.
+    # A readable secondary has no jobs, and does not know the state of the primary's.
     if facts.is_read_only:
         return _retention(facts)
     stopped = [*_agent(facts), *_failing(facts), *_capture_job(facts)]
@@ -67,7 +67,7 @@ def _agent(facts: ServerFacts) -> list[Problem]:
     return [
         Problem(
             code="agent_stopped",
-            message=f"SQL Server Agent does not run: {_WAITING}",
+            message=f"SQL Server Agent does not run: {_WAITING}.",
             location="SQL Server Agent",
             action="Start the service on the server, and let it start with the server.",
             severity=Severity.WARNING,
@@ -81,7 +81,7 @@ def _failing(facts: ServerFacts) -> list[Problem]:
     return [
         Problem(
             code="capture_failing",
-            message=f"the capture job fails with error {facts.capture_error}: {_WAITING}",
+            message=f"The capture job fails with error {facts.capture_error}: {_WAITING}.",
             location="sys.dm_cdc_errors",
             action=_AFTER.get(facts.capture_error, _LOOK),
             severity=Severity.WARNING,
@@ -98,8 +98,8 @@ def _capture_job(facts: ServerFacts) -> list[Problem]:
         return [
             Problem(
                 code="capture_job_missing",
-                message="the database has no capture job, as after a failover to a server that never had one: no change is captured, "
-                "and no error tells it",
+                message="The database has no capture job, as after a failover to a server that never had one: no change is captured, "
+                "and no error tells it.",
                 location="msdb.dbo.cdc_jobs",
                 sql=(remedies.add_job("capture"),),
                 severity=Severity.WARNING,
@@ -111,8 +111,8 @@ def _capture_job(facts: ServerFacts) -> list[Problem]:
         return [
             Problem(
                 code="capture_job_scheduled",
-                message="a schedule runs the capture job: changes come only when it does, and whenever nothing was captured for a while the"
-                " replicator takes it for stopped",
+                message="A schedule runs the capture job: changes come only when it does, and whenever nothing was captured for a while the"
+                " replicator takes it for stopped.",
                 location="msdb.dbo.cdc_jobs",
                 sql=(remedies.CONTINUOUS, *(() if capture.is_running else (remedies.start_job("capture"),))),
                 severity=Severity.WARNING,
@@ -122,7 +122,7 @@ def _capture_job(facts: ServerFacts) -> list[Problem]:
         return [
             Problem(
                 code="capture_job_stopped",
-                message=f"the capture job does not run: {_WAITING}",
+                message=f"The capture job does not run: {_WAITING}.",
                 location="msdb.dbo.sysjobactivity",
                 sql=(remedies.start_job("capture"),),
                 severity=Severity.WARNING,
@@ -132,13 +132,13 @@ def _capture_job(facts: ServerFacts) -> list[Problem]:
 
 
 def _disabled(capture: Job) -> Problem:
-    """A disabled job continues until it is stopped, and does not start with the server."""
+    """Report a disabled job, which continues until it is stopped, and does not start with the server."""
     runs = capture.is_running is True
     return Problem(
         code="capture_job_stopped",
-        message="the capture job is disabled: it still runs, but will not start with the server"
+        message="The capture job is disabled: it still runs, but will not start with the server."
         if runs
-        else f"the capture job is disabled: {_WAITING}",
+        else f"The capture job is disabled: {_WAITING}.",
         location="msdb.dbo.sysjobs",
         sql=(remedies.enable_job(capture.name), *(() if runs else (remedies.start_job("capture"),))),
         severity=Severity.WARNING,
@@ -146,14 +146,14 @@ def _disabled(capture: Job) -> Problem:
 
 
 def _stalled(facts: ServerFacts) -> list[Problem]:
-    """What needs no right to be seen: even an idle database has a new entry about every five minutes."""
+    """Report a standstill, for which no privilege is needed: even an idle database has a new entry about every five minutes."""
     age = facts.captured_age
     if age is None or age.total_seconds() <= IDLE_S:
         return []
     return [
         Problem(
             code="capture_stalled",
-            message=f"nothing was captured for {_length(age)}, though an idle database has an entry every five minutes: {_WAITING}",
+            message=f"Nothing was captured for {_length(age)}, though an idle database has an entry every five minutes: {_WAITING}.",
             location="cdc.lsn_time_mapping",
             action=remedies.start_capture(facts),
             severity=Severity.WARNING,
@@ -172,7 +172,7 @@ def _cleanup_job(facts: ServerFacts) -> list[Problem]:
     return [
         Problem(
             code="cleanup_job_missing",
-            message="the database has no cleanup job: its change tables grow without a limit",
+            message="The database has no cleanup job: its change tables grow without a limit.",
             location="msdb.dbo.cdc_jobs",
             sql=(remedies.add_job("cleanup"),),
             severity=Severity.WARNING,
@@ -186,8 +186,8 @@ def _recovery(facts: ServerFacts) -> list[Problem]:
     return [
         Problem(
             code="accelerated_recovery",
-            message="the database has accelerated database recovery, which Microsoft supports together with change data capture from"
-            " SQL Server 2022 CU 18 on: the log may fill up, and what is captured may be wrong",
+            message="The database has accelerated database recovery, which Microsoft supports together with change data capture from"
+            " SQL Server 2022 CU 18 on: the log may fill up, and what is captured may be wrong.",
             location=facts.database,
             action="Update the server. Or, while nobody is connected to the database: ALTER DATABASE CURRENT SET"
             " ACCELERATED_DATABASE_RECOVERY = OFF;",
@@ -202,8 +202,8 @@ def _durability(facts: ServerFacts) -> list[Problem]:
     return [
         Problem(
             code="delayed_durability",
-            message="commits may be delayed on their way to the disk, which Microsoft does not support together with change data capture:"
-            " a snapshot may read rows that the server loses when it crashes",
+            message="Commits may be delayed on their way to the disk, which Microsoft does not support together with change data capture:"
+            " a snapshot may read rows that the server loses when it crashes.",
             location=facts.database,
             sql=(remedies.DURABLE,),
             severity=Severity.WARNING,
@@ -212,13 +212,13 @@ def _durability(facts: ServerFacts) -> list[Problem]:
 
 
 def _retention_to_be(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
-    """Of a database that will capture. The first capture instance makes the job, so there has to be one in the same script."""
+    """Report the retention of a database that will capture. The first capture instance makes the job, so the same script needs one."""
     if config.manage_capture:
         return []
     return [
         Problem(
             code="log_retention",
-            message=f"the server will keep changes for {_USUAL.days} days; after a longer pause the position is lost",
+            message=f"The server will keep changes for {_USUAL.days} days; after a longer pause the position is lost.",
             location="msdb.dbo.cdc_jobs" if facts.has_jobs else "cdc.cdc_jobs",
             sql=(remedies.keep_for(_WEEK),),
             severity=Severity.NOTICE,
@@ -233,7 +233,7 @@ def _retention(facts: ServerFacts) -> list[Problem]:
     return [
         Problem(
             code="log_retention",
-            message=f"the server keeps changes for {kept / _DAY:.1f} days; after a longer pause the position is lost",
+            message=f"The server keeps changes for {kept / _DAY:.1f} days; after a longer pause the position is lost.",
             location="msdb.dbo.cdc_jobs" if facts.has_jobs else "cdc.cdc_jobs",
             action="If a pause may be longer, raise @retention with sys.sp_cdc_change_job." if kept >= _WEEK else None,
             sql=() if kept >= _WEEK else (remedies.keep_for(_WEEK),),

@@ -18,16 +18,16 @@ from replicator_source_sqlserver.connecting.errors import NO_DRIVER
 from replicator_source_sqlserver.names import quoted, quoted_table
 
 OLDEST: Final = (14,)
-"""SQL Server 2017, in which the catalogue has everything that is asked for."""
+"""SQL Server 2017, the oldest version whose catalogue has everything that is asked for."""
 _MARK_COLUMNS: Final = (("id", "int"), ("token", "varchar(64)"))
 _WITHOUT_CDC: Final = frozenset({Engine.EXPRESS, Engine.AZURE_SQL_EDGE})
 BARS_ALL: Final = frozenset({"server_too_old", "edition_without_cdc"})
-"""Codes with which nothing that could be said of tables would help."""
+"""Codes after which no finding about tables would help."""
 _EXAMPLE: Final = TableId("dbo", "replicator_marks")
 
 
 def assess_connection(config: SqlServerConfig, installed: Collection[str]) -> list[Problem]:
-    """What would keep a connection from being opened, or from being safe.
+    """Find problems that would keep a connection from being opened, or from being safe.
 
     Args:
         config: The configuration.
@@ -39,7 +39,7 @@ def assess_connection(config: SqlServerConfig, installed: Collection[str]) -> li
         problems.append(
             Problem(
                 code="driver_missing",
-                message=f"this host has no ODBC driver {config.driver}; it has: {known}",
+                message=f"This host has no ODBC driver {config.driver}; it has: {known}.",
                 location="source.driver",
                 action=NO_DRIVER,
             )
@@ -61,13 +61,13 @@ def _is_installed(driver: str, installed: Collection[str]) -> bool:
 
 
 def assess_version(facts: ServerFacts) -> list[Problem]:
-    """Whether the server is too old for anything."""
+    """Check that the server is new enough."""
     if facts.version >= OLDEST or facts.is_azure:
         return []
     return [
         Problem(
             code="server_too_old",
-            message=f"the server is {facts.name}; SQL Server 2017 or later is needed",
+            message=f"The server is {facts.name}; SQL Server 2017 or later is needed.",
             location="source.host",
             action="Upgrade the server.",
         )
@@ -75,14 +75,14 @@ def assess_version(facts: ServerFacts) -> list[Problem]:
 
 
 def assess_server(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
-    """Everything about the server that would keep its changes from being replicated right."""
+    """Find everything about the server that would keep its changes from being replicated correctly."""
     if too_old := assess_version(facts):
         return too_old
     if facts.engine in _WITHOUT_CDC or _is_web(facts):
         return [
             Problem(
                 code="edition_without_cdc",
-                message=f"the server is {facts.name}, which has no change data capture",
+                message=f"The server is {facts.name}, which has no change data capture.",
                 location="source.host",
                 action="Use an edition that has it: Standard, Enterprise or Developer. Or set `source.capture: change_tracking`.",
             )
@@ -106,8 +106,8 @@ def _replica(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     problems = [
         Problem(
             code="source_is_replica",
-            message="the database is read-only here, as on a readable secondary: no mark table can be written, the times of commits are"
-            " those of another server's clock, and the state of the jobs is unknown",
+            message="The database is read-only here, as on a readable secondary: no mark table can be written, the times of commits are"
+            " those of another server's clock, and the state of the jobs is unknown.",
             location="source.host",
             action="Name the primary, or the listener of the availability group without ApplicationIntent=ReadOnly.",
             severity=Severity.WARNING,
@@ -117,7 +117,7 @@ def _replica(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
         problems.append(
             Problem(
                 code="mark_table",
-                message=f"{config.mark_table_id} cannot be written: the database is read-only here",
+                message=f"{config.mark_table_id} cannot be written: the database is read-only here.",
                 location="source.mark_table",
                 action="Name the primary in source.host, or leave source.mark_table out.",
             )
@@ -126,13 +126,13 @@ def _replica(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
 
 
 def assess_account(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
-    """What our account may do too little, or too much."""
+    """Find privileges that our account lacks, or should not have."""
     account = facts.account
     if config.manage_capture and not account.is_owner:
         return [
             Problem(
                 code="privilege_missing",
-                message=f"the account {account.user} is not db_owner, and source.manage_capture is true",
+                message=f"The account {account.user} is not db_owner, and source.manage_capture is true.",
                 location="source.manage_capture",
                 sql=(f"ALTER ROLE db_owner ADD MEMBER {quoted(account.user)};",),
             )
@@ -149,7 +149,7 @@ def assess_account(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]
     return [
         Problem(
             code="privilege_excess",
-            message=f"the account {account.user} is {excess}, and needs {needed}",
+            message=f"The account {account.user} is {excess}, and needs {needed}.",
             location="source.user",
             action="Use a separate account for Replicator.",
             severity=Severity.WARNING,
@@ -158,15 +158,15 @@ def assess_account(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]
 
 
 def _sessions(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
-    """Without VIEW SERVER STATE the server shows an account its own sessions only."""
+    """Report a missing VIEW SERVER STATE: without it the server shows an account its own sessions only."""
     if facts.account.sees_sessions:
         return []
     marks = " and marks, without a mark table, go by the server's clock" if config.mark_table_id is None else ""
     return [
         Problem(
             code="sessions_hidden",
-            message=f"the account {facts.account.user} is not shown what other sessions wait for: an ALTER TABLE waits until a chunk is"
-            f" read, which would otherwise give way to it{';' if marks else ''}{marks}",
+            message=f"The account {facts.account.user} is not shown what other sessions wait for: an ALTER TABLE waits until a chunk is"
+            f" read, which would otherwise give way to it{';' if marks else ''}{marks}.",
             location="source.user",
             sql=(remedies.show_sessions(facts),),
             severity=Severity.WARNING,
@@ -249,8 +249,8 @@ def _no_mark_table(facts: ServerFacts) -> list[Problem]:
     return [
         Problem(
             code="no_mark_table",
-            message="there is no source.mark_table: on a database where nothing changes a chunk waits for up to five minutes, and a"
-            " capture job that has stopped is found after ten minutes instead of one",
+            message="There is no source.mark_table: on a database where nothing changes a chunk waits for up to five minutes, and a"
+            " capture job that has stopped is found after ten minutes instead of one.",
             location="source.mark_table",
             action=f"Set `source.mark_table: {_EXAMPLE}` after: {statements}",
             severity=Severity.NOTICE,

@@ -22,7 +22,7 @@ _SCALED: Final = frozenset({"time", "datetime2", "datetimeoffset"})
 
 
 def missing_table(table: TableId) -> Problem:
-    """The table does not exist, or our account may not see it."""
+    """The finding for a table that does not exist, or that our account may not see."""
     return Problem(
         code="table_missing",
         message="there is no such table, or the account may not see it",
@@ -32,7 +32,7 @@ def missing_table(table: TableId) -> Problem:
 
 
 def assess_table(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
-    """Everything about the table that would keep it from being replicated right."""
+    """Find everything about the table that would keep it from being replicated correctly."""
     known = facts.tables[table.object_id]
     return [
         *_types(table),
@@ -48,19 +48,19 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: SqlServerConfi
 
 
 def assess_columns(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
-    """What is to be said of its columns, however changes are captured."""
+    """Return the findings about its columns that do not depend on how changes are captured."""
     known = facts.tables[table.object_id]
     return [*_types(table), *_hidden(table, facts, known), *_digits(table)]
 
 
 def assess_reading(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
-    """Whether our account may read it, and all of its rows."""
+    """Check that our account may read the table, and all of its rows."""
     known = facts.tables[table.object_id]
     return [*_permissions(table, facts, known), *_filtered(table, facts, config, known)]
 
 
 def assess_old_writes(table: CatalogTable, config: SqlServerConfig) -> list[Problem]:
-    """Statements that change a part of an old large value: the manual of CHANGETABLE says of UPDATETEXT that it is not tracked.
+    """Report statements that change a part of an old large value: the manual of CHANGETABLE says of UPDATETEXT that it is not tracked.
 
     Of change data capture Microsoft's manuals say nothing; other tools list both as not supported with it.
     """
@@ -122,7 +122,7 @@ def _types(table: CatalogTable) -> list[Problem]:
 
 
 def _other_type(table: CatalogTable, column: CatalogColumn) -> str:
-    """The server casts no sql_variant by itself, so that ALTER COLUMN is refused: its values are copied into a column of another type."""
+    """Return the next step. The server casts no sql_variant by itself, so ALTER COLUMN is refused: values are copied to a new column."""
     if column.declared.name != "sql_variant":
         return "Exclude the table, or change the column's type."
     statements = " ".join(remedies.variant_as_text(table.table, column.name))
@@ -130,7 +130,7 @@ def _other_type(table: CatalogTable, column: CatalogColumn) -> str:
 
 
 def _hidden(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> list[Problem]:
-    """Columns whose values a SELECT of ours does not show, while the log has them."""
+    """Find columns whose values a SELECT of ours does not show, while the log has them."""
     problems = []
     encrypted = [name for name, column in known.columns.items() if column.is_encrypted]
     if encrypted:
@@ -156,7 +156,7 @@ def _hidden(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> list[
 
 
 def _code_pages(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> list[Problem]:
-    """Capture keeps text for a moment without its collation: of another code page than the database's it may come out as other text."""
+    """Report text that may change: capture keeps it for a moment without its collation, whose code page may not be the database's."""
     wrong = [
         column
         for column in table.columns
@@ -183,13 +183,13 @@ def _code_pages(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> l
 
 
 def _as_unicode(table: CatalogTable, column: CatalogColumn) -> str | None:
-    """A statement that keeps every text; None where a person must decide: columns of a key, text, and lengths that nvarchar lacks."""
+    """Return a statement that keeps every text; None where a person must decide: columns of a key, text, lengths that nvarchar lacks."""
     declared = column.declared
     if column.name in table.primary_key or declared.name == "text" or declared.length > _NVARCHAR_MAX:
         return None
     length = "max" if declared.length < 0 else declared.length
     null = "NULL" if column.is_nullable else "NOT NULL"
-    # Without its collation the column would get the database's, which may compare otherwise.
+    # Without its collation the column would get the database's, which may compare differently.
     collate = f" COLLATE {declared.collation}" if declared.collation else ""
     return (
         f"ALTER TABLE {quoted_table(table.table)} ALTER COLUMN {quoted(column.name)}"
@@ -198,7 +198,7 @@ def _as_unicode(table: CatalogTable, column: CatalogColumn) -> str | None:
 
 
 def _large_values(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
-    """A value above the limit fails in the application that writes it, once the table is captured."""
+    """Report large values: one above the limit fails in the application that writes it, once the table is captured."""
     large = [column.name for column in table.columns if column.spec is not None and column.spec.is_lob]
     limit = facts.text_size_max
     if not large or limit is None or limit < 0:
@@ -284,7 +284,7 @@ def _key(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
 
 
 def _is_left_out(table: CatalogTable, name: str, spec: ColumnSpec) -> bool:
-    """Whether it is a bit that servers were seen to leave out of deletions, and that a statement can make nullable."""
+    """Return whether a column is a bit that servers were seen to leave out of deletions, and that a statement can make nullable."""
     is_nullable = table.schema.column(name).nullable
     return spec.declared.name == "bit" and not is_nullable and name not in table.primary_key
 
@@ -309,7 +309,7 @@ def _permissions(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> 
 
 
 def _filtered(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig, known: TableFacts) -> list[Problem]:
-    """Whether a filter hides rows from our account, its own function decides, which nobody can ask."""
+    """Report a filter that may hide rows from our account: only its own function decides, and it cannot be asked."""
     if not known.is_filtered:
         return []
     if config.capture == "change_tracking":
@@ -379,7 +379,7 @@ def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig,
 
 
 def _switchable(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig) -> Problem:
-    """Partitions may be switched in and out, which change data capture does not see. Who needs that can say so."""
+    """Report that partitions may be switched in and out, which change data capture does not see; a warning if the user accepts it."""
     message = "it is partitioned, and its capture instances let ALTER TABLE … SWITCH move rows in and out, which is not captured"
     if config.partition_switch == "accept":
         return Problem(
@@ -405,7 +405,7 @@ def _switchable(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig
 
 
 def _columnstore(table: CatalogTable) -> Problem:
-    """The server refuses to capture it."""
+    """Report a clustered columnstore index: the server refuses to capture the table."""
     tracked = ", or set source.capture: change_tracking" if table.primary_key else ""
     return Problem(
         code="columnstore_not_captured",

@@ -42,7 +42,7 @@ SELECT t.object_id, s.name, t.name FROM sys.tables t JOIN sys.schemas s ON s.sch
 WHERE t.is_ms_shipped = 0 AND ({names})
 """
 
-# A type of one's own has the name of the system's type behind it; those of .NET share one number, and have their own name.
+# A user-defined type has the name of its system type; those of .NET share one number, and have their own name.
 _COLUMNS: Final = """
 SELECT c.object_id, c.column_id, c.name, CASE WHEN c.system_type_id = 240 THEN u.name ELSE b.name END,
   c.max_length, c.precision, c.scale, c.collation_name, c.is_nullable, c.is_computed, c.is_column_set
@@ -94,12 +94,12 @@ def list_tables(connection: Connection) -> Sequence[TableSummary]:
 def read_tables(
     connection: Connection, tables: Collection[TableId], *, is_captured: bool | None = None
 ) -> dict[TableId, CatalogTable]:
-    """What the catalogue says of those of the tables that exist, under exactly these names.
+    """Read from the catalogue those of the tables that exist, under exactly these names.
 
     Args:
         connection: Any.
         tables: The names.
-        is_captured: Whether their capture instances are read; None: if the database has any.
+        is_captured: True if their capture instances are read; None: if the database has any.
     """
     wanted, found = sorted(tables), dict[TableId, CatalogTable]()
     if is_captured is None:
@@ -110,7 +110,7 @@ def read_tables(
 
 
 def read_change_columns(connection: Connection, object_ids: Collection[int]) -> dict[int, dict[str, DeclaredType]]:
-    """The types of the columns of change tables, which are those of the table at the end of what was captured."""
+    """Read the types of the columns of change tables, which are those of the table at the end of what was captured."""
     wanted, found = sorted(object_ids), dict[int, dict[str, DeclaredType]]()
     for start in range(0, len(wanted), _AT_ONCE):
         listed = ", ".join(map(str, wanted[start : start + _AT_ONCE]))
@@ -122,7 +122,7 @@ def read_change_columns(connection: Connection, object_ids: Collection[int]) -> 
 def read_objects(
     connection: Connection, tables: Mapping[int, TableId], *, is_captured: bool = True
 ) -> dict[TableId, CatalogTable]:
-    """What the catalogue says of tables by their numbers, whatever they are called now; those that do not exist are left out."""
+    """Read tables from the catalogue by their numbers, whatever they are called now; those that do not exist are left out."""
     wanted, found = sorted(tables), dict[TableId, CatalogTable]()
     for start in range(0, len(wanted), _AT_ONCE):
         numbers = {number: tables[number] for number in wanted[start : start + _AT_ONCE]}
@@ -131,7 +131,7 @@ def read_objects(
 
 
 def read_names(connection: Connection, numbers: Collection[int]) -> dict[int, TableId]:
-    """What tables are called now; those that do not exist are left out."""
+    """Read the present names of tables; those that do not exist are left out."""
     wanted, found = sorted(numbers), dict[int, TableId]()
     for start in range(0, len(wanted), _AT_ONCE):
         listed = ", ".join(map(str, wanted[start : start + _AT_ONCE]))

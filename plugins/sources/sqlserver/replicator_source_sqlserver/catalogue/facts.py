@@ -1,4 +1,4 @@
-"""What else decides whether a table can be replicated: permissions, partitions, code pages, columns that hide their values."""
+"""Facts that decide whether a table can be replicated: permissions, partitions, code pages, columns that hide their values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SELECT i.source_object_id, i.capture_instance,
 FROM cdc.change_tables i WHERE i.source_object_id IN ({numbers})
 """
 
-# Filters of row-level security that are in force. Who may not see their definitions is shown none.
+# Filters of row-level security that are in force. An account that may not see their definitions is shown none.
 _FILTERS: Final = """
 SELECT p.target_object_id FROM sys.security_predicates p JOIN sys.security_policies q ON q.object_id = p.object_id
 WHERE p.predicate_type = 0 AND q.is_enabled = 1 AND p.target_object_id IN ({numbers})
@@ -58,9 +58,9 @@ class ColumnFacts:
     """A column.
 
     Attributes:
-        is_masked: It is masked, and our account may not see through the mask of this column.
-        code_page: Of its collation; None if it is no text.
-        is_readable: Our account may SELECT it.
+        is_masked: The column is masked, and our account may not see through its mask.
+        code_page: The code page of its collation; None if it is no text.
+        is_readable: Our account may SELECT the column.
     """
 
     is_masked: bool = False
@@ -74,13 +74,13 @@ class TableFacts:
     """A table.
 
     Attributes:
-        denied: Of SELECT, INSERT and UPDATE what our account may not do.
-        is_partitioned: By a partition scheme.
+        denied: The permissions among SELECT, INSERT and UPDATE that our account lacks.
+        is_partitioned: The table is partitioned by a partition scheme.
         is_filtered: A security policy may hide rows of it. Not every account is shown that.
         is_columnstore: It has a clustered columnstore index.
-        columns: By name.
+        columns: The columns by name.
         unreadable: Capture instances whose change tables our account may not read.
-        unordered: Those whose change tables have no `__$command_id`, as servers without the update KB 3030352 make them.
+        unordered: Capture instances whose change tables have no `__$command_id`, as servers without the update KB 3030352 make them.
     """
 
     denied: frozenset[str] = frozenset()
@@ -93,14 +93,14 @@ class TableFacts:
 
 
 def is_partitioned(connection: Connection, object_id: int) -> bool:
-    """Whether a table is partitioned; of others change data capture cannot bar `ALTER TABLE … SWITCH`."""
+    """Return whether a table is partitioned; of others change data capture cannot bar `ALTER TABLE … SWITCH`."""
     return bool(connection.rows(_PARTITIONED, [object_id])[0][0])
 
 
 def read_table_facts(
     connection: Connection, tables: Collection[CatalogTable], *, is_captured: bool
 ) -> Mapping[int, TableFacts]:
-    """Ask the catalogue: four queries for each two hundred tables. By `object_id`."""
+    """Read facts from the catalogue, by `object_id`: four queries for each two hundred tables."""
     numbers = sorted({table.object_id for table in tables})
     found: dict[int, TableFacts] = {}
     for start in range(0, len(numbers), _AT_ONCE):

@@ -1,4 +1,4 @@
-"""What capture instances are called: at most a hundred characters, and no two of a database alike, whatever their tables are.
+"""Names of capture instances: at most a hundred characters, and no two of a database alike, whatever their tables are called.
 
 `sys.sp_cdc_enable_table` derives a name from the schema and the table if none is given, and refuses one that is too long or taken.
 """
@@ -12,26 +12,26 @@ from replicator.model.schema import TableId
 from replicator_source_sqlserver.connecting.connection import Connection
 
 INSTANCE_NAME_MAX: Final = 100
-"""Characters of a capture instance's name."""
+"""Maximum number of characters of a capture instance's name."""
 
 _ALL: Final = "SELECT t.capture_instance FROM cdc.change_tables t"
 
 
 def read_instance_names(connection: Connection) -> frozenset[str]:
-    """The names of all capture instances of the database, in which change data capture is on."""
+    """Read the names of all capture instances of the database, in which change data capture is on."""
     return frozenset(name for (name,) in connection.rows(_ALL))
 
 
 def derived_name(table: TableId) -> str:
-    """What the server calls an instance to which no name is given."""
+    """Return the name that the server gives an instance by default."""
     return f"{table.namespace}_{table.name}"
 
 
 def free_name(table: TableId, taken: Collection[str]) -> str:
-    """The name of a further instance: the server's own, if it is short enough and not taken; with a number behind it if it is.
+    """Return the name of a further instance: the server's own, if it is short enough and not taken; with a number after it if it is.
 
     Args:
-        table: Of the instance.
+        table: The table of the instance.
         taken: Names of all instances of the database, and of those that are to be made.
     """
     first = derived_name(table)[:INSTANCE_NAME_MAX]
@@ -44,7 +44,7 @@ def free_name(table: TableId, taken: Collection[str]) -> str:
 
 
 def free_names(tables: Iterable[TableId], taken: Collection[str]) -> Mapping[TableId, str]:
-    """A name for a further instance of each table, no two alike."""
+    """Return a name for a further instance of each table, no two alike."""
     found: dict[TableId, str] = {}
     for table in tables:
         if table not in found:

@@ -65,7 +65,7 @@ _AGENT: Final = "SELECT s.status FROM sys.dm_server_services s WHERE s.servicena
 
 _JOBS: Final = "SELECT j.job_type, j.retention, j.continuous FROM msdb.dbo.cdc_jobs j WHERE j.database_id = DB_ID()"
 _JOBS_OF_AZURE: Final = "SELECT j.job_type, j.retention, NULL FROM cdc.cdc_jobs j"
-"""Azure SQL Database has no msdb: its scheduler's settings are in the database."""
+"""The query for Azure SQL Database, which has no msdb: its scheduler's settings are in the database."""
 
 # Agent notes runs under the number of its own last start.
 _ACTIVITY: Final = """
@@ -85,15 +85,15 @@ WHERE e.entry_time > (
 ORDER BY e.entry_time DESC
 """
 _FOLLOWING: Final = frozenset({22858, 22859, 22860, 22863, 22864})
-"""Errors that say no more than that another one came before them in the same session."""
+"""Errors that only say that another one came before them in the same session."""
 
 _RUNNING: Final = 4
-"""`sys.dm_server_services.status`."""
+"""The status of a running service in `sys.dm_server_services`."""
 _READ_ONLY: Final = "READ_ONLY"
 
 
 class Engine(IntEnum):
-    """`SERVERPROPERTY('EngineEdition')`, where it matters."""
+    """The values of `SERVERPROPERTY('EngineEdition')` that matter."""
 
     STANDARD_OR_WEB = 2
     EXPRESS = 4
@@ -106,7 +106,7 @@ class Engine(IntEnum):
 class Job:
     """A job of change data capture. `is_enabled`, `is_running`: None if the account may not know; `name`: empty then.
 
-    `is_continuous`: It runs on and on; otherwise a schedule runs it. None where the server does not say.
+    `is_continuous`: the job never ends; otherwise a schedule runs it. None where the server does not say.
     """
 
     name: str = ""
@@ -121,12 +121,12 @@ class Account:
     """Our account in the database.
 
     Attributes:
-        user: Its name there, for statements that grant it something.
-        is_owner: It may make capture instances.
-        is_administrator: It may do everything on the server.
+        user: The account's name in the database, for statements that grant it something.
+        is_owner: The account may make capture instances.
+        is_administrator: The account may do everything on the server.
         sees_masked: Columns that are masked are shown to it as they are.
-        sees_sessions: It is shown what sessions of others wait for, and where the log ends.
-        login: Its name on the server.
+        sees_sessions: The account is shown what sessions of others wait for, and where the log ends.
+        login: The account's name on the server.
     """
 
     user: str
@@ -142,25 +142,25 @@ class ServerFacts:
     """The server and its database.
 
     Attributes:
-        version: Such as (16, 0, 4000).
+        version: The version, such as (16, 0, 4000).
         engine: `SERVERPROPERTY('EngineEdition')`.
-        code_page: Of the database's collation.
+        code_page: The code page of the database's collation.
         is_captured: Change data capture is on for the database.
-        is_read_only: It is a readable secondary, or was made read-only.
+        is_read_only: The database is a readable secondary, or was made read-only.
         uses_row_versions: READ COMMITTED reads versions of rows (`READ_COMMITTED_SNAPSHOT`) and takes no locks.
         text_size_max: `max text repl size` in bytes, -1 for no limit; None if it is unknown.
-        is_agent_running: Whether SQL Server Agent runs; None if there is none, or if the account may not know.
-        jobs: Those of the database, by `capture` and `cleanup`; None if the account may not know.
-        captured_age: How old, by the server's clock, the newest captured commit is, or the first capture instance if that is younger.
+        is_agent_running: True if SQL Server Agent runs; None if there is none, or if the account may not know.
+        jobs: The jobs of the database, by `capture` and `cleanup`; None if the account may not know.
+        captured_age: Age, by the server's clock, of the newest captured commit, or of the first capture instance if that is younger.
         capture_error: Number of the error with which the capture job fails since its last scan.
-        is_rds: It is a database of Amazon RDS, where procedures of its own stand for what needs an administrator.
-        is_published: It has a publication: the replication's log reader captures, and there is no capture job.
+        is_rds: The database is on Amazon RDS, whose own procedures replace statements that need an administrator.
+        is_published: The database has a publication: the replication's log reader captures, and there is no capture job.
         delays_durability: A commit may be seen, or is seen, before it is on disk.
-        is_accelerated: It has accelerated database recovery. Not asked of Azure, where every database has it.
+        is_accelerated: The database has accelerated database recovery. Not asked of Azure, where every database has it.
         mark_table: `source.mark_table` as it is; None if there is none.
         instances: Names of all capture instances of the database.
-        instance_names: What a further instance of each table is to be called that is replicated or is the mark table: no two alike.
-        tables: What else is known of tables, by `object_id`.
+        instance_names: The name for a further instance of each table that is replicated or is the mark table: no two alike.
+        tables: Further facts of tables, by `object_id`.
     """
 
     version: tuple[int, ...]
@@ -190,27 +190,27 @@ class ServerFacts:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The server's version and edition, for messages."""
         return f"SQL Server {'.'.join(map(str, self.version))}, {self.edition}"
 
     @property
     def has_jobs(self) -> bool:
-        """Whether SQL Server Agent runs capture and cleanup; Azure SQL Database has a scheduler of its own."""
+        """Return whether SQL Server Agent runs capture and cleanup; Azure SQL Database has a scheduler of its own."""
         return self.engine != Engine.AZURE_SQL_DATABASE
 
     @property
     def is_azure(self) -> bool:
-        """Whether it is a service of Azure: these are always current, and their version is 12 whatever they can."""
+        """Return whether the server is a service of Azure: these are always current, and their version is 12 whatever they can do."""
         return self.engine in {Engine.AZURE_SQL_DATABASE, Engine.MANAGED_INSTANCE}
 
     @property
     def retention(self) -> timedelta | None:
-        """How long changes are kept; None if it is unknown, or if nothing removes them."""
+        """The time for which changes are kept; None if it is unknown, or if nothing removes them."""
         cleanup = None if self.jobs is None else self.jobs.get("cleanup")
         return None if cleanup is None else cleanup.retention
 
     def instance_name(self, table: TableId) -> str:
-        """What a further capture instance of a table is to be called."""
+        """Return the name for a further capture instance of a table."""
         given = self.instance_names
         return given[table] if table in given else free_name(table, [*self.instances, *given.values()])
 
@@ -219,9 +219,9 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
     """Ask the server: at most thirteen queries, and four more for tables.
 
     Args:
-        connection: Of our account.
-        config: Names the mark table.
-        tables: Those that are replicated.
+        connection: A connection of our account.
+        config: The configuration, which names the mark table.
+        tables: The replicated tables.
     """
     ((
         version, edition, engine, database, collation, is_captured, snapshot_isolation, uses_row_versions, updateability,
@@ -275,7 +275,7 @@ def read_facts(connection: Connection, config: SqlServerConfig, tables: Collecti
 def _in_need(
     mark_table: TableId | None, found: CatalogTable | None, tables: Collection[CatalogTable]
 ) -> Sequence[TableId]:
-    """Those that may get a further capture instance, those that have none first: these get the server's own names."""
+    """Return the tables that may get a further capture instance, those without one first: these get the server's own names."""
     known = [*(() if found is None else (found,)), *tables]
     named = [(bool(table.instances), table.table) for table in known]
     if mark_table is not None and found is None:
@@ -284,27 +284,27 @@ def _in_need(
 
 
 def read_account(connection: Connection) -> Account:
-    """Our account, as far as statements that grant it something name it."""
+    """Read the account, as far as statements that grant it something name it."""
     ((user, is_owner, login),) = connection.rows(_ACCOUNT)
     return Account(user=user, is_owner=bool(is_owner), login=login)
 
 
 def read_lineage(connection: Connection) -> Mapping[str, str]:
-    """What names the database: its name, and its `family_guid`, which a restore keeps; else when it was created."""
+    """Read the database's name and its `family_guid`, which a restore keeps; else the time of its creation."""
     ((database, created),) = connection.rows(_CREATED)
     forks = _forks(connection)
     return {"database": database, **({"family": forks[0]} if forks else {"created": created.isoformat()})}
 
 
 def read_reached(connection: Connection) -> Mapping[str, str]:
-    """Which database it is, and on which server: copies that were restored elsewhere have its name and its family."""
+    """Read the identity of the database and its server: copies that were restored elsewhere have the same name and family."""
     ((server, database),) = connection.rows(_REACHED)
     forks = _forks(connection)
     return {"server": server or "", "database": database, **({"family": forks[0]} if forks else {})}
 
 
 def read_history(connection: Connection) -> Mapping[str, str]:
-    """What names the database's history: its recovery fork, which a restore changes, and when it was created.
+    """Read the identifiers of the database's history: its recovery fork, which a restore changes, and the time of its creation.
 
     A restore changes the second, too, as a new name does. It counts only where the server has no forks, or shows none to our account.
     """
@@ -315,7 +315,7 @@ def read_history(connection: Connection) -> Mapping[str, str]:
 
 
 def read_retention(connection: Connection) -> timedelta | None:
-    """How long changes are kept; None if the account may not know, or if nothing removes them."""
+    """Read the time for which changes are kept; None if the account may not know, or if nothing removes them."""
     for job, minutes, _ in _kept(connection) or ():
         if job == "cleanup" and minutes:
             return timedelta(minutes=int(minutes))
@@ -323,16 +323,16 @@ def read_retention(connection: Connection) -> timedelta | None:
 
 
 def read_capture_error(connection: Connection) -> int | None:
-    """With which error the capture job fails since its last good scan; None if with none, or if the account may not know."""
+    """Read the error of the capture job since its last successful scan; None if there is none, or if the account may not know."""
     rows = _rows_if_allowed(connection, _ERRORS)
     return cause([(int(session), int(number)) for session, number in rows]) if rows else None
 
 
 def cause(errors: Sequence[tuple[int, int]]) -> int:
-    """The error that the last session of the capture job failed with.
+    """Return the error that the last session of the capture job failed with.
 
     Args:
-        errors: Sessions, and the numbers of their errors, the newest first. What did not occur in a session has 0.
+        errors: Sessions, and the numbers of their errors, the newest first. An error from outside of any session has 0.
     """
     last = max(session for session, _ in errors)
     found = [number for session, number in errors if session in {0, last}]
@@ -340,7 +340,7 @@ def cause(errors: Sequence[tuple[int, int]]) -> int:
 
 
 def _forks(connection: Connection) -> tuple[str, str] | None:
-    """The database's family and its recovery fork; None where the server has no such view, or does not show it to our account."""
+    """Read the database's family and its recovery fork; None where the server has no such view, or does not show it to our account."""
     rows = _rows_if_allowed(connection, _LINEAGE)
     if not rows or None in rows[0]:
         return None
@@ -354,19 +354,19 @@ def _captured_age(connection: Connection) -> timedelta | None:
 
 
 def _text_size_max(connection: Connection) -> int | None:
-    """The limit in bytes, -1 for none; None where the server has no such setting, or does not show it to our account."""
+    """Read the limit in bytes, -1 for none; None where the server has no such setting, or does not show it to our account."""
     rows = _rows_if_allowed(connection, _TEXT_SIZE_MAX)
     return None if not rows or rows[0][0] is None else int(rows[0][0])
 
 
 def _kept(connection: Connection) -> Sequence[Row] | None:
-    """The jobs with their retention; None if the account may not know."""
+    """Read the jobs with their retention; None if the account may not know."""
     rows = _rows_if_allowed(connection, _JOBS)
     return (_rows_if_allowed(connection, _JOBS_OF_AZURE) or None) if rows is None else rows
 
 
 def _jobs(connection: Connection, *, hides: bool) -> Mapping[str, Job] | None:
-    """The jobs; None if they are unknown. `hides`: the server hides those that belong to its operator, as Amazon RDS does."""
+    """Read the jobs; None if they are unknown. `hides`: the server hides jobs that belong to its operator, as Amazon RDS does."""
     rows = _kept(connection)
     if rows is None or (hides and not rows):
         return None
@@ -385,7 +385,7 @@ def _jobs(connection: Connection, *, hides: bool) -> Mapping[str, Job] | None:
 
 
 def _rows_if_allowed(connection: Connection, query: str) -> Sequence[Row] | None:
-    """The rows of a query; None if the account may not have them, or if this kind of server has no such view."""
+    """Return the rows of a query; None if the account may not have them, or if this kind of server has no such view."""
     try:
         return connection.rows(query)
     except pyodbc.Error as error:

@@ -1,4 +1,4 @@
-"""What the server's catalogue says of tables and of the log, for `replicator plan`. Only read."""
+"""Statistics of tables and of the log from the server's catalogue, for `replicator plan`. Only read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from replicator_source_sqlserver.connecting.connection import Connection
 
 _PAGE_BYTES: Final = 8192
 _CLOCK: Final = "SELECT SYSUTCDATETIME()"
-# Of a table itself, with its large values: the heap, or the clustered index.
+# The parts of the table itself, with its large values: the heap, or the clustered index.
 _PAGES: Final = """
 SELECT p.object_id, SUM(a.used_pages) FROM sys.partitions p
 JOIN sys.allocation_units a ON a.container_id = CASE WHEN a.type = 2 THEN p.partition_id ELSE p.hobt_id END
@@ -26,7 +26,7 @@ _AT_ONCE: Final = 200
 
 
 def read_statistics(connection: Connection, tables: Collection[TableId]) -> SourceStatistics:
-    """Read them. The server counts statements that change a table, and not the rows: how many change is unknown."""
+    """Read the statistics. The server counts statements that change a table, and not the rows: how many change is unknown."""
     moment: datetime = connection.rows(_CLOCK)[0][0]
     found = read_tables(connection, tables)
     pages = _pages(connection, [table.object_id for table in found.values()])

@@ -1,4 +1,4 @@
-"""What SQL Server's catalogue says of tables, and what follows from it."""
+"""Tables as SQL Server's catalogue shows them, and what follows from that."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from replicator.plugins.source import TableDescription
 from replicator_source_sqlserver.types import CODE_PAGE_TYPES, ColumnSpec, DeclaredType, spec_of
 
 OUR_INSTANCES: Final = "replicator_"
-"""What the names of capture instances begin with that `source.manage_capture` makes."""
+"""Prefix of the names of capture instances that `source.manage_capture` makes."""
 _VERSION: Final = "tracked_since"
 _NOTED_IN: Final = "changes_noted_in"
 
@@ -26,8 +26,8 @@ class CatalogColumn:
 
     Attributes:
         id: `column_id`, which the server gives to no other column of the table.
-        is_computed: Change tables have NULL for it, always.
-        is_column_set: It shows all sparse columns as one XML, whose changes are not captured.
+        is_computed: Change tables always have NULL for the column.
+        is_column_set: The column shows all sparse columns as one XML, whose changes are not captured.
     """
 
     id: int
@@ -39,28 +39,28 @@ class CatalogColumn:
 
     @property
     def spec(self) -> ColumnSpec | None:
-        """How it is replicated; None if it cannot be."""
+        """The column's replication; None if it cannot be replicated."""
         return None if self.is_computed or self.is_column_set else spec_of(self.declared)
 
     @property
     def is_refused(self) -> bool:
-        """Whether its table cannot be replicated because of it. A computed column is only left out."""
+        """Return whether the column keeps its table from being replicated. A computed column is only left out."""
         return self.spec is None and not self.is_computed
 
     def __str__(self) -> str:
-        """The column with its type, as messages name it."""
+        """Return the column with its type, as messages name it."""
         kind = "column set" if self.is_column_set else str(self.declared)
         return f"{self.name} ({kind})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureInstance:
-    """A capture instance of a table: its change table, and what of the table is in it.
+    """A capture instance of a table: its change table, and the parts of the table that are in it.
 
     Attributes:
-        object_id: Of the change table.
-        start_lsn: From which commit on it has changes; None until the capture job has met the statement that enabled it.
-        created_at: On the server's clock, without a zone.
+        object_id: `object_id` of the change table.
+        start_lsn: The first commit of which it has changes; None until the capture job has met the statement that enabled it.
+        created_at: The time of its creation on the server's clock, without a zone.
         ordinals: `column_ordinal` by the name that a column had when it was enabled; its bit in `__$update_mask`.
         ids: `column_id` by the same name: another column that got the name of a dropped one is not captured.
         is_switch_allowed: Partitions may be switched in and out, and are not captured then.
@@ -75,22 +75,22 @@ class CaptureInstance:
     is_switch_allowed: bool = False
 
     def started(self, start_lsn: bytes | None) -> CaptureInstance:
-        """The instance, with its start as it is now."""
+        """Return the instance with its present start."""
         return replace(self, start_lsn=start_lsn)
 
     def has(self, name: str, id_: int | None) -> bool:
-        """Whether it captures the column of this name and `column_id`; None stands for any."""
+        """Return whether the instance captures the column of this name and `column_id`; None stands for any."""
         return name in self.ordinals and id_ in (None, self.ids[name])
 
     @property
     def is_ours(self) -> bool:
-        """Whether we made it, by its name: only such a one is ever dropped."""
+        """Return whether we made the instance, by its name: only such a one is ever dropped."""
         return self.name.startswith(OUR_INSTANCES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedSince:
-    """Since when a table has been tracked without a break.
+    """The beginning of the time for which a table has been tracked without a break.
 
     Attributes:
         version: `begin_version`, which TRUNCATE moves, too. It stays if no tracked table was changed between two moments.
@@ -102,7 +102,7 @@ class TrackedSince:
     noted_in: int | None = None
 
     def is_broken_by(self, now: TrackedSince) -> bool:
-        """Whether tracking has begun again since."""
+        """Return whether tracking has begun again since."""
         return self.version != now.version or (
             None not in (self.noted_in, now.noted_in) and self.noted_in != now.noted_in
         )
@@ -110,12 +110,12 @@ class TrackedSince:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tracking:
-    """What change tracking knows of a table.
+    """The state of a table in change tracking.
 
     Attributes:
-        since: None: it is not tracked.
-        min_valid: Changes above a version below this one are not all known any more; None: our account may not see it.
-        name: What the table is called now, where it was asked for by its number; None: as it was asked for.
+        since: The beginning of tracking; None: the table is not tracked.
+        min_valid: All changes above this version, or above a later one, are known; None: our account may not see it.
+        name: The table's present name, where it was asked for by its number; None: as it was asked for.
     """
 
     since: TrackedSince | None = None
@@ -129,7 +129,7 @@ class CatalogTable:
 
     Attributes:
         primary_key: Its columns in key order.
-        descriptions: What `MS_Description` says of columns by their numbers, and of the table under 0.
+        descriptions: `MS_Description` of columns by their numbers, and of the table under 0.
         instances: The oldest first. Only with `source.capture: cdc`.
         tracking: Only with `source.capture: change_tracking`.
     """
@@ -145,7 +145,7 @@ class CatalogTable:
 
     @cached_property
     def specs(self) -> dict[str, ColumnSpec]:
-        """How each column is replicated that can be, and whose changes are captured."""
+        """The replication of each column that can be replicated, and whose changes are captured."""
         return {
             column.name: spec
             for column in self.columns
@@ -154,19 +154,19 @@ class CatalogTable:
 
     @cached_property
     def uncaptured(self) -> frozenset[str]:
-        """Columns that could be replicated, and that the newest capture instance does not have: they were added after it was made."""
+        """The columns that could be replicated, and that the newest capture instance does not have: they were added after it was made."""
         if not self.instances:
             return frozenset()
         newest = self.instances[-1]
         return frozenset(c.name for c in self.columns if c.spec is not None and not newest.has(c.name, c.id))
 
     def type_error(self) -> UnsupportedTypeError | None:
-        """Why it cannot be replicated, if it has columns that cannot be."""
+        """Return the error of a table with columns that cannot be replicated; None if there are none."""
         refused = [str(column) for column in self.columns if column.is_refused]
         return unsupported(self.table, refused) if refused else None
 
     def captured_by(self, instance: CaptureInstance) -> CatalogTable:
-        """The table as one of its instances has it."""
+        """Return the table as one of its instances has it."""
         return replace(self, instances=(instance,))
 
     @cached_property
@@ -197,13 +197,13 @@ class CatalogTable:
         )
 
     def has_shape_of(self, schema: TableSchema) -> bool:
-        """Whether the table is as a schema says, whatever is said of it."""
+        """Return whether the table has the shape of a schema, whatever its comments are."""
         columns = [[replace(column, comment=None) for column in one.columns] for one in (self.schema, schema)]
         return columns[0] == columns[1] and self.key == schema.key
 
     @property
     def identity(self) -> TableIdentity:
-        """A table keeps its number when it is renamed or altered; one that is captured cannot be truncated.
+        """The table's identity. A table keeps its number when it is renamed or altered; a captured one cannot be truncated.
 
         What was changed while no instance captured it is not in any log, and what a new instance adds is not in rows that nobody changes: a
         new instance has the table read again. So it is with what was changed while the table was not tracked, or truncated.
@@ -219,7 +219,7 @@ class CatalogTable:
 
     @property
     def description(self) -> TableDescription:
-        """For the host."""
+        """The description for the host."""
         return TableDescription(schema=self.schema, identity=self.identity, estimated_rows=self.estimated_rows)
 
 
@@ -247,7 +247,7 @@ def unsupported(table: TableId, columns: Sequence[str]) -> UnsupportedTypeError:
 
 
 def tracked_since(identity: TableIdentity) -> TrackedSince | None:
-    """Since when a table was tracked when it was described; None if it was not."""
+    """Return the beginning of a table's tracking when it was described; None if it was not tracked."""
     version, noted_in = (identity.parts.get(name) for name in (_VERSION, _NOTED_IN))
     if not isinstance(version, int):
         return None
@@ -255,7 +255,7 @@ def tracked_since(identity: TableIdentity) -> TrackedSince | None:
 
 
 def _parts(since: TrackedSince | None) -> dict[str, int | None]:
-    """Of an identity. What the account is not shown is no part of it."""
+    """Return the parts of an identity, without what the account is not shown."""
     if since is None:
         return {_VERSION: None}
     return {_VERSION: since.version, **({} if since.noted_in is None else {_NOTED_IN: since.noted_in})}

@@ -90,7 +90,7 @@ class ChangeDataCapture(Capture):
 
         Raises:
             TableError: A table that we have captured is hidden from the account.
-            SourceUnavailableError: All of several are.
+            SourceUnavailableError: All of several captured tables are hidden.
         """
         found = discovery.read_tables(connection, tables)
         if missing := {self.numbers[table]: table for table in tables if table not in found and table in self.numbers}:
@@ -124,7 +124,7 @@ class ChangeDataCapture(Capture):
 
     @override
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
-        """See `SourceLog.prepare`. The log begins where no read can miss what lies in front."""
+        """See `SourceLog.prepare`. The log begins so far back that no read can miss anything before it."""
         if self.config.manage_capture:
             mark_table = [] if self.config.mark_table_id is None else [self.config.mark_table_id]
             with self.sessions.control.use("enabling change data capture of tables") as connection:
@@ -139,7 +139,7 @@ class ChangeDataCapture(Capture):
             position = queries.position_at(connection, begin) if begin is not None else None
         if position is None:
             raise SourceUnavailableError(
-                "no capture instance has begun: the capture job has not run since it was made.",
+                "No capture instance has begun: the capture job has not run since it was made.",
                 code="capture_not_begun",
                 action="See that SQL Server Agent runs, and the capture job: EXEC sys.sp_cdc_start_job @job_type = N'capture'; (where the"
                 " database has a publication, the Log Reader Agent captures).",
@@ -156,7 +156,7 @@ class ChangeDataCapture(Capture):
             retention = read_retention(connection)
             is_waiting = isinstance(since, LsnVisibility) and not self._visibility(connection).is_beyond(since)
         assert isinstance(moment, datetime)
-        # Before the log is open, too: an attempt that follows one that the capture job has ended says why from its beginning.
+        # Before the log is open, too: an attempt after one that the capture job has ended says why from its beginning.
         if self._health is None:
             waiting = behind(self._stands_s(self.sessions.watch), has_mark_table=self.config.mark_table_id is not None)
         else:
@@ -173,7 +173,7 @@ class ChangeDataCapture(Capture):
 
     @override
     def remove(self) -> Deletion:
-        """See `SourceLog.remove`: instances that were made go, with what they have captured."""
+        """See `SourceLog.remove`: instances that were made are dropped, with what they have captured."""
         if not self.config.manage_capture:
             return Deletion()
         with self.sessions.control.use("disabling capture instances") as connection:
@@ -201,7 +201,7 @@ class ChangeDataCapture(Capture):
             head = queries.head(connection)
             if head is not None and head < position.lsn:
                 raise OffsetExpiredError(
-                    f"Change data capture ends in front of {lsn_to_text(position.lsn)}, where we are: it was disabled, or the database "
+                    f"Change data capture ends before {lsn_to_text(position.lsn)}, where we are: it was disabled, or the database "
                     "restored.",
                     code="offset_expired",
                     action="Run `replicator snapshot NAME --changed-only` or `--restart`.",
@@ -247,7 +247,7 @@ class ChangeDataCapture(Capture):
             with self.sessions.control.use("writing into the mark table", table=mark_table) as connection:
                 write_token(connection, mark_table, token)
         except BaseException:
-            # Whatever ended it, an interrupt too, the log's reader must not wait for a token that nobody wrote.
+            # Whatever ended the write, an interrupt too, the log's reader must not wait for a token that was not written.
             self._board.discard(token)
             raise
         return token
@@ -277,9 +277,9 @@ class ChangeDataCapture(Capture):
         return found[mark_table].instances if mark_table in found else ()
 
     def _stands_s(self, session: Session) -> float:
-        """For how long nothing was captured although our last write waits for it; without a mark table, for how long at all.
+        """Return the seconds for which nothing was captured although our last write waits for it; without a mark table, for which at all.
 
-        0 if it does not wait, or nobody can know.
+        0 if the write does not wait, or if that is unknown.
         """
         mark_table = self.config.mark_table_id
         with session.use("looking how long nothing was captured", table=mark_table) as connection:
@@ -296,7 +296,7 @@ class ChangeDataCapture(Capture):
         return 0.0 if captured in {None, written} else age
 
     def _returned(self, connection: Connection, after: bytes, upto: bytes) -> int | None:
-        """See `health.Returned`."""
+        """See `job.Returned`."""
         instances = self._mark_instances(connection)
         try:
             found = [queries.tokens(connection, reading) for reading in readings(instances, after, upto)]

@@ -31,12 +31,12 @@ _ANY_INTEGER: Final = pa.decimal128(38, 0)
 LSN: Final = np.dtype((np.bytes_, SIZE))
 
 Query = tuple[str, Sequence[Any]]
-"""A statement and its parameters."""
+"""A statement with its parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Last:
-    """Where a read of a large transaction stopped: the row that was read last."""
+    """The last row that a read of a large transaction has reached."""
 
     command: int
     seqval: bytes
@@ -44,7 +44,7 @@ class Last:
 
     @classmethod
     def of(cls, row: Row) -> Self:
-        """The position of a row."""
+        """Return the position of a row."""
         return cls(command=row[_COMMAND], seqval=bytes(row[_SEQVAL]), operation=row[_OPERATION])
 
 
@@ -53,7 +53,7 @@ class ChangeTable:
     """A change table, read in the shape that the host knows.
 
     Attributes:
-        specs: Of the fields of `schema`, by the column's name: how the change table has them.
+        specs: The specs of the columns of `schema`, by name, as the change table has them.
     """
 
     schema: TableSchema
@@ -90,16 +90,16 @@ class ChangeTable:
         return ", ".join([*_META, *columns])
 
     def commits(self, after: bytes, upto: bytes) -> Query:
-        """The statement that reads all rows of the commits behind `after`, up to and including `upto`."""
+        """Return the statement that reads all rows of the commits after `after`, up to and including `upto`."""
         return (
             f"SELECT {self._selected} FROM {self.name} WHERE [__$start_lsn] > ? AND [__$start_lsn] <= ? ORDER BY {_ORDER}",
             [after, upto],
         )
 
     def part(self, commit: bytes, last: Last | None, limit: int) -> Query:
-        """The statement that reads some rows of one commit: those behind `last`, at most `limit`.
+        """Return the statement that reads some rows of one commit: those after `last`, at most `limit`.
 
-        The rows behind it are three ranges of the index, each of which the server finds at once.
+        The rows after it are three ranges of the index, each of which the server finds at once.
         """
         if last is None:
             pieces: list[tuple[str, list[Any]]] = [("", [])]
@@ -121,15 +121,15 @@ class ChangeTable:
         return f"SELECT TOP ({limit}) * FROM ({' UNION ALL '.join(parts)}) u ORDER BY {_ORDER}", parameters
 
     def end(self, commit: bytes) -> Query:
-        """The statement that reads the position of the last row of a commit; the index has it."""
+        """Return the statement that reads the position of the last row of a commit; the index has it."""
         order = ", ".join(f"{name} DESC" for name in _META[1:4])
         return f"SELECT TOP (1) {', '.join(_META)} FROM {self.name} WHERE [__$start_lsn] = ? ORDER BY {order}", [commit]
 
     def decode(self, rows: Sequence[Row]) -> Decoded:
-        """Make changes of rows that are in the order of the log.
+        """Convert rows in the order of the log to changes.
 
         Raises:
-            TableError: They cannot be.
+            TableError: The rows cannot be decoded.
         """
         table = str(self.schema.table)
         columns = columns_of(rows) if rows else [()] * (len(_META) + len(self.schema.columns))
@@ -164,7 +164,7 @@ class ChangeTable:
         )
 
     def _verify_bits(self, arrays: Sequence[pa.Array], before: Positions) -> None:
-        """A deleted row is found by its key, or without one by all its values; servers may leave a BIT out.
+        """Check the BITs of deleted rows, which servers may leave out: a row is found by its key, or without one by all its values.
 
         Raises:
             TableError: `corrupt_rows`.
@@ -202,12 +202,12 @@ class ChangeTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """Changes of one table in the order of the log. All attributes have the same length.
+    """Changes of one table in the order of the log. All columns have the same length.
 
     Attributes:
-        starts, seqvals: Of the row where each change stands; arrays of `LSN`.
-        before, row, absent: As in `change_schema`.
-        bytes: Of the decoded columns.
+        starts, seqvals: The position of the row that each change begins at; arrays of `LSN`.
+        before, row, absent: See `change_schema`.
+        bytes: The size of the decoded columns.
     """
 
     schema: TableSchema
@@ -220,12 +220,12 @@ class Decoded:
     bytes: int
 
     def __len__(self) -> int:
-        """How many changes."""
+        """Return the number of changes."""
         return len(self.operations)
 
 
 def joined(parts: Sequence[Decoded]) -> Decoded:
-    """Changes of one table in one shape, at least one part of them, each later than the one before."""
+    """Join changes of one table in one shape: at least one part, each later than the one before."""
     if len(parts) == 1:
         return parts[0]
     return Decoded(
@@ -241,7 +241,7 @@ def joined(parts: Sequence[Decoded]) -> Decoded:
 
 
 def up_to(changes: Decoded, lsn: bytes) -> Decoded:
-    """The changes of the commits up to and including one."""
+    """Return the changes of the commits up to and including one."""
     count = int(np.searchsorted(changes.starts, np.bytes_(lsn), side="right"))
     if count == len(changes):
         return changes
@@ -258,23 +258,23 @@ def up_to(changes: Decoded, lsn: bytes) -> Decoded:
 
 
 def change_table(instance: str) -> str:
-    """The change table of an instance, as in a FROM."""
+    """Return the change table of an instance, as in a FROM."""
     return f"cdc.{quoted(f'{instance}_CT')}"
 
 
 def split_off_half(rows: Sequence[Row]) -> tuple[Sequence[Row], Sequence[Row]]:
-    """Rows whose other halves are among them, and the last one if its other half may follow."""
+    """Split off the last row if its other half may follow; return the other rows, and that one."""
     has_half = bool(rows) and rows[-1][_OPERATION] in (Image.DELETED, Image.BEFORE)
     return (rows[:-1], rows[-1:]) if has_half else (rows, ())
 
 
 def start_of(row: Row) -> bytes:
-    """The commit of a row."""
+    """Return the commit of a row."""
     return bytes(row[_START])
 
 
 def _lsns(values: Sequence[bytes]) -> Any:
-    """Positions as an array, at once: numpy would look at each."""
+    """Convert positions to an array, at once: numpy would look at each."""
     return np.frombuffer(b"".join(values), LSN)
 
 

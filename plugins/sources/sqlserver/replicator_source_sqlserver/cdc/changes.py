@@ -1,4 +1,4 @@
-"""Rows of a change table → changes: which rows belong together, and which columns the server left out.
+"""Pair the rows of a change table to changes, and find the columns that the server left out.
 
 A change table has one row per image: of an UPDATE two, the old one and the new one. Rows of a commit are in the order of the log
 only by (`__$start_lsn`, `__$command_id`, `__$seqval`, `__$operation`). A statement that changes the key of a single row is logged as a
@@ -39,7 +39,7 @@ class Image(IntEnum):
 
 
 class UnpairedImageError(ValueError):
-    """An old image stands without its new one, or the reverse. `position`: the row, from 0."""
+    """An old image stands without its new one, or the reverse. `position`: the index of the row, from 0."""
 
     def __init__(self, position: int) -> None:
         super().__init__(f"row {position} of the change table has half an UPDATE")
@@ -66,7 +66,7 @@ def paired(
     seqvals: Sequence[bytes] | npt.NDArray[np.bytes_],
     images: Sequence[int],
 ) -> Changes:
-    """Make changes of rows that are in the order of the log.
+    """Pair rows in the order of the log to changes.
 
     Args:
         starts: `__$start_lsn`.
@@ -102,7 +102,7 @@ def paired(
 
 
 def absent(masks: Sequence[bytes], images: Sequence[int], ordinals: Mapping[str, int]) -> pa.ListArray:
-    """The fields that new images do not have, although the table does.
+    """Return the fields that new images do not have, although the table does.
 
     The server logs no value of a (max) column, or of a text, ntext or image, that an UPDATE did not touch: it is NULL in the change table,
     and its bit in `__$update_mask` is not set.
@@ -140,10 +140,10 @@ def _is_set(bits: npt.NDArray[np.uint8], ordinal: int) -> npt.NDArray[np.bool_]:
 
 
 def _next(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """What stands behind each; 0 behind the last."""
+    """Return the value after each; 0 after the last."""
     return np.append(values, 0)[1:]
 
 
 def _previous(values: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """What stands in front of each; False in front of the first."""
+    """Return the value before each; False before the first."""
     return np.concatenate([[False], values])[:-1]

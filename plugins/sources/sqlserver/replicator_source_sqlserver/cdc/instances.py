@@ -1,4 +1,4 @@
-"""Which capture instance of a table has its changes, and whether all of them are there.
+"""Select the capture instance that has a table's changes, and check that all of them are there.
 
 A table has at most two instances. From the start of the second one on both have the same rows, so the older one is read up to there, and
 the newer one from there on. Cleanup raises the start of an instance before it deletes what lies below.
@@ -18,7 +18,7 @@ from replicator_source_sqlserver.lsn import next_lsn, previous_lsn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A part of an instance's change table: commits behind `after`, up to and including `upto`."""
+    """A part of an instance's change table: commits after `after`, up to and including `upto`."""
 
     instance: CaptureInstance
     after: bytes
@@ -26,7 +26,7 @@ class Reading:
 
 
 def readings(instances: Sequence[CaptureInstance], after: bytes, upto: bytes) -> list[Reading]:
-    """What to read of a table's instances, the oldest first, to have the commits behind `after`, up to and including `upto`."""
+    """Plan the reading of a table's instances, the oldest first, to have the commits after `after`, up to and including `upto`."""
     found = []
     for instance, newer in zip_longest(instances, instances[1:]):
         if instance.start_lsn is None:
@@ -39,11 +39,11 @@ def readings(instances: Sequence[CaptureInstance], after: bytes, upto: bytes) ->
 
 
 def may_have_lost(instances: Sequence[CaptureInstance], position: Position) -> bytes | None:
-    """From where on a table has all changes, if that is behind the position; None if it has all of them.
+    """Return the position from which on a table has all changes, if that is after `position`; None if it has all of them.
 
     Cleanup has deleted what was captured of the table between the two, if anything was: the answer is in `cdc.lsn_time_mapping`.
 
-    What lies in front of an instance that was made later was never captured. Nothing is lost with it: the table is read again because of
+    Commits before the start of an instance that was made later were never captured. Nothing is lost: the table is read again because of
     the new instance (`CatalogTable.identity`), and that read sees it. An instance that had begun at the position is never taken for one
     that was made later, whatever became of the server's clock: `instances_until` is the latest time of all that had.
     """
@@ -55,6 +55,6 @@ def may_have_lost(instances: Sequence[CaptureInstance], position: Position) -> b
 
 
 def begun_until(instances: Iterable[CaptureInstance], lsn: bytes) -> datetime:
-    """When the newest of the instances was made that begin at or in front of a position."""
+    """Return the creation time of the newest of the instances that begin at or before a position."""
     begun = (i.created_at for i in instances if i.start_lsn is not None and i.start_lsn <= lsn)
     return max(begun, default=NEVER)

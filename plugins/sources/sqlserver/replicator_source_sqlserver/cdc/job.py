@@ -1,8 +1,8 @@
-"""Whether the capture job works, and keeps up. A job that has stopped gives no error: the positions just stand still.
+"""Watch that the capture job works, and keeps up. A job that has stopped gives no error: the positions just stand still.
 
 Three things are told apart. The position stands still although something has to be captured (`capture_stalled`), with an error of the job
 since its last good scan (`capture_failing`): both end the attempt, and the retry policy decides. The position moves, and yet what we wrote
-is not back (`capture_behind`): the job works off what lies in front, so the status tells it, and nothing fails.
+is not back (`capture_behind`): the job works off earlier commits, so the status tells it, and nothing fails.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from replicator_source_sqlserver.connecting.connection import Connection
 from replicator_source_sqlserver.connecting.errors import is_blocked, is_unknowable
 
 HEARTBEAT_S: Final = 10.0
-"""How often the mark table is written, if there is one, and how often it is looked at what came back."""
+"""Seconds between two writes into the mark table, if there is one, and between two looks at the returned writes."""
 BEHIND_S: Final = 30.0
-"""From when on the status says that a write of ours is not captured yet."""
+"""Age of a write of ours, not captured yet, from which on the status tells it."""
 FAILING_S: Final = 30.0
-"""How long the position must stand still until an error of the job counts: a scan that failed once may be repeated."""
+"""Time for which the position must stand still until an error of the job counts: a scan that failed once may be repeated."""
 MARKED_S: Final = 60.0
-"""After a write of ours the position may stand still for so long. The write itself may take longer while the job moves."""
+"""Time for which the position may stand still after a write of ours. The write itself may take longer while the job moves."""
 
 _POLLS: Final = 3
-"""A job that looks at the log less often than usual may miss so many looks."""
+"""Looks that a job which looks at the log less often than usual may miss."""
 
 # Azure SQL Database has no such settings: its scheduler runs about every 20 s, by the manual.
 _POLLING: Final = """
@@ -39,7 +39,7 @@ SELECT j.pollinginterval FROM msdb.dbo.cdc_jobs j WHERE j.database_id = DB_ID() 
 
 T = TypeVar("T")
 Returned = Callable[[Connection, bytes, bytes], int | None]
-"""The number of our last write that was captured behind one position and up to another, -1 for none; None if that cannot be known."""
+"""Returns the number of our last write that was captured after one position and up to another, -1 for none; None if it is unknown."""
 
 
 class CaptureHealth:
@@ -48,10 +48,10 @@ class CaptureHealth:
     Args:
         beat: Writes into the mark table, and returns the write's number, which grows; None if there is no such table.
         returned: See `Returned`.
-        head: Up to where the capture job has come.
-        stands_s: For how long it has captured nothing although something was to be captured, as far as the server shows it. An
+        head: The position of the capture job when the attempt begins.
+        stands_s: The time for which it has captured nothing although something was to be captured, as far as the server shows it. An
             attempt that begins while the job stands still knows by it what the one before had found.
-        polling_s: How long the capture job waits between two looks at the server's log.
+        polling_s: The time that the capture job waits between two looks at the server's log.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class CaptureHealth:
         self._looked_at: float | None = None
         self._unanswered_since: float | None = None
         self._awaited: tuple[int, float] | None = None
-        """The write that is awaited, and when it was made."""
+        """The number of the write that is awaited, and the time at which it was made."""
         self._checked: bytes | None = None
-        """Up to where it was not found."""
+        """The position up to which it was not found."""
         if beat is not None and stands_s > 0.0:
             # A write of an earlier attempt is not back; any of this one stands for it. Without such a table an old commit proves nothing.
             self._moved_at = since = self._moved_at - stands_s
@@ -83,7 +83,7 @@ class CaptureHealth:
 
     @property
     def reasons(self) -> list[str]:
-        """What the reader waits for, for the status; may be asked from any thread."""
+        """The reasons why the reader waits, for the status; may be asked from any thread."""
         blocked_since = self._blocked_since
         found = behind(max(self._late_s, self._last_late_s), has_mark_table=self._beat is not None)
         if blocked_since is not None and (blocked_s := self._clock() - blocked_since) >= BEHIND_S:
@@ -91,7 +91,7 @@ class CaptureHealth:
         return found
 
     def see(self, connection: Connection, head: bytes | None) -> None:
-        """Take note of the position.
+        """Note the position.
 
         Raises:
             SourceUnavailableError: `capture_stalled`, `capture_failing`.
@@ -123,13 +123,13 @@ class CaptureHealth:
             raise _stalled(now - since)
 
     def patiently(self, poll: Callable[[], T]) -> T | None:
-        """What a poll finds; None if it had to give up on a lock.
+        """Return the result of a poll; None if it had to give up on a lock.
 
-        Without row versions what a scan of the capture job writes is locked until it is whole, the highest position among it. That is
+        Without row versions the rows that a scan of the capture job writes are locked until it ends, with the highest position. That is
         as if nothing had been captured yet.
 
         Raises:
-            pyodbc.Error: It did so for as long as the position may stand still.
+            pyodbc.Error: The poll gave up on locks for as long as the position may stand still.
         """
         try:
             found = poll()
@@ -150,7 +150,7 @@ class CaptureHealth:
             self._awaited, self._checked = (number, now), self._head
 
     def _look_for_write(self, connection: Connection, now: float) -> None:
-        """One write is awaited at a time, however far the job is behind."""
+        """Look for the awaited write: one at a time, however far the job lags."""
         if self._awaited is None:
             return
         number, written_at = self._awaited
@@ -168,14 +168,14 @@ class CaptureHealth:
         if stood_s < FAILING_S or (number := read_capture_error(connection)) is None:
             return
         raise SourceUnavailableError(
-            f"the capture job fails with error {number} since its last good scan, and has captured nothing for {stood_s:.0f} s.",
+            f"The capture job fails with error {number} since its last good scan, and has captured nothing for {stood_s:.0f} s.",
             code="capture_failing",
             action="Fix what `SELECT * FROM sys.dm_cdc_errors` says. Replicator continues once the capture job does.",
         )
 
 
 def polling_s(connection: Connection) -> float:
-    """How long the capture job waits between two looks at the server's log; 0 if we may not know, or if a schedule runs it."""
+    """Return the seconds between two looks of the capture job at the server's log; 0 if they are unknown, or if a schedule runs it."""
     try:
         rows = connection.rows(_POLLING)
     except pyodbc.Error as error:
@@ -186,7 +186,7 @@ def polling_s(connection: Connection) -> float:
 
 
 def behind(late_s: float, *, has_mark_table: bool) -> list[str]:
-    """What the status says of a capture job that is so far behind; nothing as long as that is usual."""
+    """Return the status's text about the lag of a capture job; none as long as the lag is usual."""
     if late_s < (BEHIND_S if has_mark_table else IDLE_S):
         return []
     return [f"the capture job, which is at least {late_s:.0f} s behind (capture_behind)"]
@@ -194,7 +194,7 @@ def behind(late_s: float, *, has_mark_table: bool) -> list[str]:
 
 def _stalled(seconds: float) -> SourceUnavailableError:
     return SourceUnavailableError(
-        f"the capture job has captured nothing for {seconds:.0f} s.",
+        f"The capture job has captured nothing for {seconds:.0f} s.",
         code="capture_stalled",
         action="See that SQL Server Agent runs and the job exists (it does not after a failover): EXEC sys.sp_cdc_add_job @job_type ="
         " N'capture'; EXEC sys.sp_cdc_start_job @job_type = N'capture'. A database with a publication has none: start its Log Reader"

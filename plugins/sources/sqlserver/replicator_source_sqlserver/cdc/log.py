@@ -1,12 +1,12 @@
 """The log: change tables in, pulls of Arrow columns out.
 
-A poll asks how far the capture job has come. If that is further than we are, the commits behind our position make a page: as many as fit,
-up to the next turn, which is where a table may have got another shape, or to the first awaited token. Only change tables that have rows of
+A poll asks how far the capture job has come. If that is further than we are, the commits after our position make a page: as many as fit,
+up to the next `Turn`, at which a table may change its shape, or to the first awaited token. Only change tables that have rows of
 the page are read. Afterwards their low watermarks are looked at again: cleanup raises them before it deletes, and a range that was deleted
 reads as empty. A page has as many bytes as a pull takes: where its rows have more, it ends at an earlier commit. A commit that is larger
 than a page is read in parts, one table after the other.
 
-Nothing that must survive is kept here. After a lost connection a new reader starts behind the last durable offset.
+Nothing that must survive is kept here. After a lost connection a new reader starts after the last durable offset.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from replicator_source_sqlserver.lsn import lsn_to_text, next_lsn, previous_lsn
 
 POLL_S: Final = 0.25
 PAGE_ROWS: Final = 2_000
-"""A page has at least so many rows, however few are pulled at once: it costs some queries whatever it brings."""
+"""Minimum of a page's rows, however few are pulled at once: a page costs some queries whatever it brings."""
 _LOOK_S: Final = 1.0
 PAGE_BYTES: Final = 1 << 20
-"""A page may have at least so many bytes."""
+"""Minimum of a page's bytes."""
 _COMMITS_MAX: Final = 5_000
 _ROW_BYTES: Final = 200.0
-"""A guess, until a page has been read."""
+"""The assumed size of a row, until a page has been read."""
 
 T = TypeVar("T")
 Starts = Mapping[int, InstanceStart]
@@ -62,23 +62,23 @@ Part = tuple[TableId, ChangeTable, Reading]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turned:
-    """The turns that were made at one position: `tables` had theirs, and so had all in front of `lsn`."""
+    """The shape changes that were handled at one position: those of `tables`, and all before `lsn`."""
 
     lsn: bytes = b""
     tables: frozenset[TableId] = frozenset()
 
     def has(self, turn: Turn) -> bool:
-        """Whether it was made."""
+        """Return whether a shape change was handled."""
         return turn.lsn < self.lsn or (turn.lsn == self.lsn and turn.table in self.tables)
 
     def behind(self, turn: Turn) -> _Turned:
-        """With one more."""
+        """Return these and one more."""
         return _Turned(lsn=turn.lsn, tables=(self.tables if turn.lsn == self.lsn else frozenset()) | {turn.table})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reached:
-    """How far a page may go. `position`: where it begins; `turned`: the turns that were made in front of it; `event`: of the last one."""
+    """The end of a page. `position`: where it begins; `turned`: the shape changes handled before it; `event`: that of the last one."""
 
     commits: list[Commit]
     position: Position
@@ -88,11 +88,11 @@ class _Reached:
 
 @dataclass(slots=True)
 class _LargeCommit:
-    """A commit that is read in parts: what is left of it.
+    """The rest of a commit that is read in parts.
 
     Attributes:
         parts: Tables, of which the first one is being read.
-        last: The row of that table that was read last; None: it was not begun.
+        last: The row of that table that was read last; None: reading it has not begun.
         end: Its last row.
     """
 
@@ -108,13 +108,13 @@ class ChangeReader(LogReader):
 
     Args:
         session: Its own connection.
-        position: Behind which it begins.
-        tables: What is followed.
+        position: The position after which it begins.
+        tables: The replicated tables.
         board: The source's marks.
-        mark_table: The instances of the mark table, as they are when it is called; none without such a table.
+        mark_table: Returns the instances of the mark table as they are now; none without such a table.
         health: Says when the capture job stands still.
-        zone: How far the server's clock is in front of UTC.
-        heads: Is told how far the capture job has come.
+        zone: The offset of the server's clock from UTC.
+        heads: Notes each position of the capture job.
     """
 
     def __init__(
@@ -156,12 +156,12 @@ class ChangeReader(LogReader):
 
     @override
     def acknowledge(self, offset: Offset) -> None:
-        """Nothing is told to the server: it keeps changes by its own rules."""
+        """Tell the server nothing: it keeps changes by its own rules."""
         self._tables.acknowledge(Position.of(offset).lsn)
 
     @override
     def keep_alive(self) -> None:
-        """Each poll is a query of its own: nothing waits for us."""
+        """Do nothing: each poll is a query of its own, and no connection waits for us."""
 
     @override
     def close(self) -> None:
@@ -180,7 +180,7 @@ class ChangeReader(LogReader):
         return replace(batch, table_errors=self._tables.take_errors())
 
     def _load(self, connection: Connection, limits: PullLimits) -> Page | LogBatch | None:
-        """The next page; a batch with what happened to tables; None if there is nothing."""
+        """Load the next page; a batch with the events of tables; None if there is nothing."""
         head = queries.head(connection)
         self._health.see(connection, head)
         if head is not None:
@@ -191,7 +191,7 @@ class ChangeReader(LogReader):
         if not commits:
             raise self._expired()
         starts = queries.starts(connection)
-        # Also those behind the page: the capture job has altered change tables as far as it has come, with all their rows.
+        # Also those after the page: the capture job has altered change tables as far as it has come, with all their rows.
         altered = queries.definitions(connection, self._position.lsn, head)
         self._tables.refresh(connection, starts, is_altered=bool(altered))
         self._check_kept(connection, starts)
@@ -205,7 +205,7 @@ class ChangeReader(LogReader):
         return self._read(connection, commits, marks, starts, limits)
 
     def _look(self, connection: Connection) -> LogBatch | None:
-        """See now and then what became of the tables although nothing was captured."""
+        """Look now and then for changes of the tables although nothing was captured."""
         now = self._clock()
         if self._looked_at is not None and now - self._looked_at < _LOOK_S:
             return None
@@ -219,7 +219,7 @@ class ChangeReader(LogReader):
         return LogBatch(open_transaction=None, table_errors=errors) if errors else None
 
     def _event(self, events: Sequence[DDLEvent], lsn: bytes, moment: datetime) -> LogBatch:
-        """Events at a position, as a transaction of their own."""
+        """Return events at a position, as a transaction of their own."""
         # A transaction may both alter a table and change rows, and another event may have this position.
         at, id_ = (moment - self._zone).replace(tzinfo=UTC), f"{lsn_to_text(lsn)}:{next(self._event_numbers)}"
         ended = {"id": id_, "end_ordinal": len(events), "committed_at": at}
@@ -232,7 +232,7 @@ class ChangeReader(LogReader):
         )
 
     def _up_to_turn(self, commits: list[Commit], altered: Sequence[tuple[bytes, int]], starts: Starts) -> _Reached:
-        """How far to read: up to the next turn that has commits in front of it, or that brings an event."""
+        """Find the end of the page: the next shape change that has commits before it, or that brings an event."""
         position, turned = self._position, self._turned
         for turn in self._tables.turns(altered, starts):
             if turn.lsn <= position.lsn or turned.has(turn) or turn.lsn > commits[-1].lsn:
@@ -240,20 +240,20 @@ class ChangeReader(LogReader):
             before = [commit for commit in commits if commit.lsn < turn.lsn]
             if before:
                 return _Reached(commits=before, position=position, turned=turned)
-            # No commit lies between, and in front of it there is nothing to be read any more in an older instance.
+            # No commit lies between, and before it there is nothing to be read any more in an older instance.
             position, turned = replace(position, lsn=previous_lsn(turn.lsn)), turned.behind(turn)
             if (event := self._tables.event(turn, starts)) is not None:
                 return _Reached(commits=commits, position=position, turned=turned, event=event)
         return _Reached(commits=commits, position=position, turned=turned)
 
     def _up_to_mark(self, connection: Connection, commits: list[Commit]) -> tuple[list[Commit], list[str]]:
-        """The commits up to and including the first with an awaited token, and the marks that are reached there."""
+        """Return the commits up to and including the first with an awaited token, and the marks that are reached there."""
         awaited, found = self._board.tokens, list[tuple[bytes, str]]()
         if awaited:
             instances = self._mark_table(connection)
             if not instances:
                 raise SourceUnavailableError(
-                    "nobody captures the mark table: what waits for a write into it would wait without end.",
+                    "The mark table is not captured, so snapshots cannot finish.",
                     code="marks_not_captured",
                     action="EXEC sys.sp_cdc_enable_table for `source.mark_table`, as `replicator validate` prints it.",
                 )
@@ -310,7 +310,7 @@ class ChangeReader(LogReader):
     def _counts(
         self, connection: Connection, parts: list[Part], starts: Starts, limit: int
     ) -> tuple[list[Part], Mapping[tuple[int, bytes], int]]:
-        """How many rows each commit has in each of the parts that may be read; tables of which one may not be fail."""
+        """Count the rows that each commit has in each of the parts that may be read; tables with a part that may not be read fail."""
         while True:
             try:
                 with instances_kept():
@@ -354,7 +354,7 @@ class ChangeReader(LogReader):
         return max(PAGE_ROWS, min(limits.rows, int(limits.bytes / self._row_bytes)))
 
     def _table(self, connection: Connection, part: Part, upto: bytes, count: int, bytes_max: int) -> Piece:
-        """The changes of one table, which has so many rows, as far as they fit."""
+        """Read the changes of one table, which has `count` rows, as far as they fit."""
         _, change_table, reading = part
         query = change_table.commits(reading.after, min(reading.upto, upto))
         piece = self._piece(connection, part, query, bytes_max)
@@ -363,7 +363,7 @@ class ChangeReader(LogReader):
         return piece
 
     def _part(self, connection: Connection, limits: PullLimits) -> Page:
-        """The next part of a large commit."""
+        """Read the next part of a large commit."""
         large = self._large
         assert large is not None
         _, change_table, reading = part = large.parts[0]
@@ -410,7 +410,7 @@ class ChangeReader(LogReader):
             if not self._tables.has_other_columns(connection, change_table.instance):
                 raise
             raise SourceUnavailableError(
-                f"the capture job altered the change table of {change_table.instance.name} while it was read.",
+                f"The capture job altered the change table of {change_table.instance.name} while it was read.",
                 code="instance_changed",
             ) from failed
 
@@ -432,7 +432,7 @@ class ChangeReader(LogReader):
     # -- what may be lost ----------------------------------------------------------------------------------------------
 
     def _check_kept(self, connection: Connection, starts: Starts, read: Sequence[Reading] = ()) -> None:
-        """See that cleanup has deleted nothing that is needed, or that was being read."""
+        """Verify that cleanup has deleted nothing that is needed, or that was being read."""
         of_tables = (self._tables.instances(table, starts) for table in self._tables.capturing())
         lows = [low for instances in of_tables if (low := may_have_lost(instances, self._position)) is not None]
         # Where cleanup has come to the very next commit, nothing is lost.
@@ -443,13 +443,13 @@ class ChangeReader(LogReader):
             if start is None or (start.start_lsn is not None and start.start_lsn > next_lsn(reading.after)):
                 # Whether that was before or after it was read, nobody can say.
                 raise SourceUnavailableError(
-                    f"the instance {reading.instance.name} was cleaned up or disabled while it was read.",
+                    f"The instance {reading.instance.name} was cleaned up or disabled while it was read.",
                     code="instance_changed",
                 )
 
     def _expired(self) -> OffsetExpiredError:
         return OffsetExpiredError(
-            f"Change data capture no longer has the changes behind {lsn_to_text(self._position.lsn)}: cleanup has deleted them.",
+            f"Change data capture no longer has the changes after {lsn_to_text(self._position.lsn)}: cleanup has deleted them.",
             code="offset_expired",
             action="Run `replicator snapshot NAME --changed-only` or `--restart`. To keep changes for longer: EXEC "
             "sys.sp_cdc_change_job @job_type = N'cleanup', @retention = minutes.",
@@ -457,7 +457,7 @@ class ChangeReader(LogReader):
 
 
 def _fitting(commits: Sequence[Commit], counts: Mapping[tuple[int, bytes], int], rows_max: int) -> list[Commit]:
-    """The first commits that have no more rows than a page; empty if the first one has more."""
+    """Return the first commits that have no more rows than a page; empty if the first one has more."""
     per_commit: dict[bytes, int] = {}
     for (_, lsn), count in counts.items():
         per_commit[lsn] = per_commit.get(lsn, 0) + count

@@ -27,8 +27,8 @@ class ManagedInstances:
     """The instances of one replicator.
 
     Attributes:
-        owner: Its UUID, which is in their names.
-        bars_switch: Whether those of partitioned tables keep partitions from being switched.
+        owner: The UUID of the replicator, which is in their names.
+        bars_switch: True if those of partitioned tables keep partitions from being switched.
     """
 
     owner: str
@@ -36,7 +36,7 @@ class ManagedInstances:
 
     @property
     def prefix(self) -> str:
-        """What their names begin with."""
+        """The prefix of their names."""
         return f"{OUR_INSTANCES}{self.owner.replace('-', '')[:12]}_"
 
     def capture(self, connection: Connection, tables: Collection[CatalogTable]) -> None:
@@ -46,12 +46,12 @@ class ManagedInstances:
                 self.renew(connection, table)
 
     def renew(self, connection: Connection, table: CatalogTable) -> bool:
-        """Make an instance that has all columns of the table as it is now.
+        """Try to make an instance that has all columns of the table as it is now.
 
-        Where there are two already the older one is dropped first, if it is ours: nobody may need it any more.
+        Where there are two already the older one is dropped first, if it is ours: nothing may need it any more.
 
         Returns:
-            Whether it was made.
+            True if it was made.
         """
         instances = table.instances
         if len(instances) >= INSTANCES_MAX:
@@ -70,7 +70,7 @@ class ManagedInstances:
         return True
 
     def drop(self, connection: Connection) -> list[str]:
-        """Drop them; their names."""
+        """Drop the instances; return their names."""
         found = [(TableId(s, t), name) for s, t, name in connection.rows(_ALL) if name.startswith(self.prefix)]
         for table, name in found:
             connection.execute(disable_instance(table, name))

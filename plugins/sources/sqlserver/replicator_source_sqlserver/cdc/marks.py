@@ -1,8 +1,8 @@
-"""Marks: what the log's reader waits for so that everything that a read saw has been delivered.
+"""Marks: once the log's reader has reached one, everything that a read saw has been delivered.
 
 With a mark table a mark is a token that is written into it, and comes back through its change table, in the order of commits. Without
-one a mark is where the log ended (`logend`): everything that was visible by then has come once a commit, or an entry without one, comes
-that stands behind it. On a database where nothing is written such an entry comes about every five minutes.
+one a mark is the end of the log (`logend`): everything that was visible by then has come once a commit, or an entry without one, comes
+that is later. On a database where nothing is written such an entry comes about every five minutes.
 
 Where the server does not say where its log ends, a mark is a time: it is reached with an entry that is a second younger. That is right as
 long as the order of commits is that of their times, and so while nobody sets the server's clock back. What was committed before it
@@ -33,7 +33,7 @@ _MARGIN: Final = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Awaited:
-    """A token, unless one of the others is given."""
+    """A mark. It is a token, unless `lsn` or `moment` is given."""
 
     text: str
     lsn: bytes | None
@@ -48,17 +48,17 @@ class _Awaited:
 
 
 class AwaitedMarks:
-    """The marks that wait for the log's reader. Thread-safe; shared by all that one source object does."""
+    """The marks that wait for the log's reader. Thread-safe; shared by all users of one source object."""
 
     def __init__(self, prefix: str) -> None:
-        """Begin without any. `prefix`: differs from that of every other object."""
+        """Begin without marks. `prefix`: differs from that of every other object."""
         self._prefix = prefix
         self._lock = threading.Lock()
         self._count = 0
         self._waiting: list[_Awaited] = []
 
     def add(self, *, lsn: bytes | None = None, moment: datetime | None = None) -> str:
-        """A new mark: a token that is about to be written, an end of the log, or a time of the server's clock."""
+        """Return a new mark: a token that is about to be written, an end of the log, or a time of the server's clock."""
         with self._lock:
             self._count += 1
             text = f"{self._prefix}:{self._count}"
@@ -78,7 +78,7 @@ class AwaitedMarks:
 
     @property
     def has_times(self) -> bool:
-        """Whether a mark is a time."""
+        """Return whether a mark is a time."""
         with self._lock:
             return any(mark.moment is not None for mark in self._waiting)
 
@@ -86,8 +86,8 @@ class AwaitedMarks:
         """Take the marks that are reached, in the order in which they were made.
 
         Args:
-            tokens: What was written into the mark table.
-            end: Up to where everything was read.
+            tokens: The tokens that were written into the mark table.
+            end: The commit up to which everything was read.
             now: The server's clock, for marks that are times.
         """
         with self._lock:
@@ -112,13 +112,13 @@ def write_token(connection: Connection, mark_table: TableId, token: str) -> None
 
 
 def read_token(connection: Connection, mark_table: TableId) -> str | None:
-    """What stands in the mark table; None if nothing does."""
+    """Read the token in the mark table; None if there is none."""
     rows = connection.rows(f"SELECT {TOKEN} FROM {quoted_table(mark_table)} WHERE id = 1")
     return rows[0][0] if rows else None
 
 
 def server_moment(connection: Connection) -> datetime:
-    """The server's clock, without a zone, as change data capture has times."""
+    """Read the server's clock, without a zone, as change data capture has times."""
     moment = connection.rows("SELECT GETDATE()")[0][0]
     assert isinstance(moment, datetime)
     return moment

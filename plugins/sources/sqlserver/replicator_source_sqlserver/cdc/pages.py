@@ -1,8 +1,8 @@
 """A page of the log: the changes of some commits, put in order over all tables and delivered in pieces.
 
 Commits follow each other by `__$start_lsn`. Inside one, `__$command_id` is numbered for each instance alone, so it orders one table only.
-Over the tables of a commit the highest `__$seqval` that a table has reached decides: it is a position in the log. It never turns the rows
-of one table round.
+Over the tables of a commit the highest `__$seqval` that a table has reached decides: it is a position in the log. It never changes the
+order of the rows of one table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """A transaction, or an entry without one. `moment`: of the server's clock, without a zone."""
+    """A transaction, or an entry without one. `moment`: by the server's clock, without a zone."""
 
     lsn: bytes
     moment: datetime
@@ -45,15 +45,15 @@ class _Rows:
 
 
 class Page:
-    """The changes of some commits, which `take` hands out.
+    """The changes of some commits, which `take` returns in pieces.
 
     Args:
-        tables: What was read, at most one for each table; of a transaction that is read in parts, a part.
+        tables: The changes that were read, at most one part for each table; of a transaction that is read in parts, a part.
         commits: All commits of the page, in order.
-        zone: How far the server's clock is in front of UTC.
-        is_whole: Whether the last commit ends in the page; if not, the page has only one.
-        position_of: The position behind a commit.
-        marks: Reached at the end of the page.
+        zone: The offset of the server's clock from UTC.
+        is_whole: True if the last commit ends in the page; if not, the page has only one.
+        position_of: Returns the position after a commit.
+        marks: The marks reached at the end of the page.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class Page:
 
     @property
     def is_over(self) -> bool:
-        """Whether everything was taken."""
+        """Return whether everything was taken."""
         return self._is_over
 
     def take(self, rows: int) -> LogBatch:
-        """The next changes, at most so many; the last piece also has the page's marks and its end."""
+        """Take the next changes, at most `rows`; the last piece also has the page's marks and its end."""
         first, last = self._at, min(self.events, self._at + max(1, rows))
         self._at = last
         self._is_over = last == self.events
@@ -122,7 +122,7 @@ class Page:
         )
 
     def utc(self, moment: datetime) -> datetime:
-        """A time of the server's clock in UTC. Its times are rounded to 1/300 s: never later than it was."""
+        """Convert a time of the server's clock to UTC. Its times are rounded to 1/300 s: the result is never later than it was."""
         return (moment - self._zone - timedelta(milliseconds=4)).replace(tzinfo=UTC)
 
     def _open_at(self, ordinal: int) -> str | None:
@@ -166,5 +166,5 @@ class Page:
 
 
 def _height(owner: npt.NDArray[Any], rank: npt.NDArray[Any], count: int) -> Longs:
-    """Of each row of one table: its commit, and how far in it the table has come."""
+    """Return, for each row of one table, its commit, and how far in it the table has come."""
     return np.maximum.accumulate(owner.astype(np.int64) * (count + 1) + rank) if len(owner) else np.empty(0, np.int64)

@@ -1,4 +1,4 @@
-"""Offsets: up to which commit everything is durable, and which capture instances had begun by then."""
+"""Offsets: the commit up to which everything is durable, and the capture instances that had begun by then."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from replicator_source_sqlserver.lsn import lsn_from_text, lsn_to_text
 from replicator_source_sqlserver.moments import in_milliseconds
 
 NEVER: Final = datetime.fromisoformat("0001-01-01T00:00:00")
-"""In front of every time: no instance had begun."""
+"""A time before every other: no instance had begun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Everything that was committed up to and including `lsn` is durable. A transaction is durable as a whole, so nothing else is needed.
+    """A position: all commits up to and including `lsn` are durable. A transaction is durable as a whole, so nothing else is needed.
 
     Attributes:
-        lsn: Of a commit, or of an entry without a transaction.
-        instances_until: When the newest capture instance was made that had begun by then, on the server's own clock, without a zone. One
-            that was made later has lost nothing of what lies in front of it.
+        lsn: The position of a commit, or of an entry without a transaction.
+        instances_until: The creation time of the newest capture instance that had begun by then, on the server's own clock, without a
+            zone. One that was made later has lost nothing of the commits before it.
     """
 
     lsn: bytes
@@ -33,7 +33,7 @@ class Position:
         """Read an offset of ours.
 
         Raises:
-            CorruptStreamError: It is none.
+            CorruptStreamError: It is not one of ours.
         """
         try:
             lsn, until = lsn_from_text(offset.value["lsn"]), datetime.fromisoformat(offset.value["instances_until"])
@@ -45,5 +45,5 @@ class Position:
 
     @property
     def offset(self) -> Offset:
-        """As an offset."""
+        """The position as an offset."""
         return Offset.of({"lsn": lsn_to_text(self.lsn), "instances_until": self.instances_until.isoformat()})

@@ -1,4 +1,4 @@
-"""Questions to change data capture: how far it has come, which commits there are, and where tables changed their shape."""
+"""Queries of change data capture: how far it has come, which commits there are, and where tables changed their shape."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from replicator_source_sqlserver.names import quoted
 
 _COUNTED_AT_ONCE: Final = 100
 
-# What sys.fn_cdc_get_max_lsn() reads. As this is asked again and again, the function is not called: it was suspected to be recompiled each
-# time, with locks that others wait for (estuary/connectors #3475).
+# The query inside sys.fn_cdc_get_max_lsn(). As this is asked again and again, the function is not called: it was suspected to be
+# recompiled each time, with locks that others wait for (estuary/connectors #3475).
 _HEAD: Final = "SELECT TOP (1) m.start_lsn FROM cdc.lsn_time_mapping m ORDER BY m.start_lsn DESC"
 _COMMITS: Final = """
 SELECT TOP ({limit}) m.start_lsn, m.tran_end_time FROM cdc.lsn_time_mapping m
@@ -39,7 +39,7 @@ _BEGUN: Final = """
 SELECT TOP (1) CAST(t.create_date AS datetime2(3)) FROM cdc.change_tables t WHERE t.start_lsn <= ? ORDER BY t.create_date DESC
 """
 _STARTS: Final = "SELECT t.object_id, t.source_object_id, t.start_lsn FROM cdc.change_tables t"
-# Rows of instances that were disabled stay behind.
+# Rows of instances that were disabled stay in the table.
 _DEFINITIONS: Final = """
 SELECT h.ddl_lsn, h.source_object_id FROM cdc.ddl_history h JOIN cdc.change_tables t ON t.object_id = h.object_id
 WHERE h.ddl_lsn > ? AND h.ddl_lsn <= ? ORDER BY h.ddl_lsn
@@ -62,20 +62,20 @@ _CLOCKS: Final = "SELECT GETDATE(), GETUTCDATE()"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceStart:
-    """From where on an instance of a table has changes; None until the capture job has met the statement that made it."""
+    """The first commit of which an instance of a table has changes; None until the capture job has met the statement that made it."""
 
     source: int
     start_lsn: bytes | None
 
 
 def head(connection: Connection) -> bytes | None:
-    """Up to where the capture job has come; None if it never ran."""
+    """Read the position of the capture job; None if it never ran."""
     found = connection.rows(_HEAD)
     return bytes(found[0][0]) if found and any(found[0][0]) else None
 
 
 def commits(connection: Connection, after: bytes, upto: bytes, limit: int) -> list[Commit]:
-    """The first commits behind a position, and entries without a transaction, in order."""
+    """Read the first commits after a position, and entries without a transaction, in order."""
     return [
         Commit(lsn=bytes(lsn), moment=moment)
         for lsn, moment in connection.rows(_COMMITS.format(limit=limit), [after, upto])
@@ -83,19 +83,19 @@ def commits(connection: Connection, after: bytes, upto: bytes, limit: int) -> li
 
 
 def settled(connection: Connection, seconds: float) -> bytes | None:
-    """The last commit, or entry without one, that is older than so many seconds by the server's clock; None if there is none."""
+    """Read the last commit, or entry without one, that is older than `seconds` by the server's clock; None if there is none."""
     rows = connection.rows(_SETTLED, [-round(seconds * 1000)])
     return bytes(rows[0][0]) if rows else None
 
 
 def age(connection: Connection) -> float | None:
-    """How many seconds ago the last commit was made, by the server's clock, that the capture job has met; None if it met none."""
+    """Read the age, in seconds by the server's clock, of the last commit that the capture job has met; None if it met none."""
     rows: list[Any] = connection.rows(_AGE)
     return (rows[0][1] - rows[0][0]).total_seconds() if rows else None
 
 
 def beginning(connection: Connection) -> bytes | None:
-    """In front of everything that was captured; None if no instance has begun."""
+    """Read the position before everything that was captured; None if no instance has begun."""
     if rows := connection.rows(_FIRST):
         return previous_lsn(bytes(rows[0][0]))
     rows = connection.rows(_NEWEST_START)
@@ -103,13 +103,13 @@ def beginning(connection: Connection) -> bytes | None:
 
 
 def position_at(connection: Connection, lsn: bytes) -> Position:
-    """The position behind a commit, with the instances that have begun by then."""
+    """Return the position after a commit, with the instances that have begun by then."""
     rows = connection.rows(_BEGUN, [lsn])
     return Position(lsn=lsn, instances_until=rows[0][0] if rows else NEVER)
 
 
 def starts(connection: Connection) -> Mapping[int, InstanceStart]:
-    """The capture instances that there are, by the number of their change tables."""
+    """Read the capture instances that there are, by the number of their change tables."""
     return {
         int(number): InstanceStart(source=int(source), start_lsn=None if start is None else bytes(start))
         for number, source, start in connection.rows(_STARTS)
@@ -117,22 +117,22 @@ def starts(connection: Connection) -> Mapping[int, InstanceStart]:
 
 
 def definitions(connection: Connection, after: bytes, upto: bytes) -> Sequence[tuple[bytes, int]]:
-    """Where tables were altered: positions, and the number of the table, in order."""
+    """Read where tables were altered: positions, and the number of the table, in order."""
     return [(bytes(lsn), int(source)) for lsn, source in connection.rows(_DEFINITIONS, [after, upto])]
 
 
 def has_none_between(connection: Connection, after: bytes, before: bytes) -> bool:
-    """Whether nothing was captured between two positions, and that is certain.
+    """Return whether it is certain that nothing was captured between two positions.
 
-    It is as long as there is an entry at or in front of the first: cleanup deletes entries from the lowest on.
+    It is certain as long as there is an entry at or before the first: cleanup deletes entries from the lowest on.
     """
     is_empty = not connection.rows(_BETWEEN, [after, before])
-    # Asked afterwards: if it is still there, so was everything behind it.
+    # Asked afterwards: if it is still there, so was everything after it.
     return is_empty and bool(connection.rows(_UP_TO, [after]))
 
 
 def counts(connection: Connection, wanted: Sequence[Reading], limit: int) -> Mapping[tuple[int, bytes], int]:
-    """How many rows each commit has in each reading, by the reading's number and the commit's position.
+    """Count the rows that each commit has in each reading, by the reading's number and the commit's position.
 
     Of each reading the first `limit` rows are counted. Where it has as many, the last commit may have more, and others may follow.
     """
@@ -150,7 +150,7 @@ def counts(connection: Connection, wanted: Sequence[Reading], limit: int) -> Map
 
 
 def tokens(connection: Connection, reading: Reading) -> Sequence[tuple[bytes, str]]:
-    """What was written into the mark table, in the order of commits."""
+    """Read the tokens that were written into the mark table, in the order of commits."""
     query = (
         f"SELECT [__$start_lsn], {quoted(TOKEN)} FROM {change_table(reading.instance.name)}"
         f" WHERE [__$start_lsn] > ? AND [__$start_lsn] <= ? AND [__$operation] IN ({Image.INSERTED:d}, {Image.AFTER:d})"
@@ -161,7 +161,7 @@ def tokens(connection: Connection, reading: Reading) -> Sequence[tuple[bytes, st
 
 
 def newest_token(connection: Connection, instances: Sequence[CaptureInstance]) -> str | None:
-    """The last that was captured of what was written into the mark table; None if no instance has anything."""
+    """Read the last captured token of the mark table; None if no instance has one."""
     found: list[tuple[bytes, int, str | None]] = [
         (bytes(lsn), command, token)
         for instance in instances
@@ -171,6 +171,6 @@ def newest_token(connection: Connection, instances: Sequence[CaptureInstance]) -
 
 
 def zone(connection: Connection) -> timedelta:
-    """How far the server's clock, in which change data capture has its times, is in front of UTC."""
+    """Read the offset of the server's clock, in which change data capture has its times, from UTC."""
     local, utc = connection.rows(_CLOCKS)[0]
     return timedelta(minutes=round((local - utc) / timedelta(minutes=1)))

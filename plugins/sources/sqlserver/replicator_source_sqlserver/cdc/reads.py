@@ -1,4 +1,4 @@
-"""Reads of a change table in blocks: what is kept of them has a size that the caller sets, however large rows are."""
+"""Read change tables in blocks: memory use has a bound that the caller sets, however large rows are."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from replicator_source_sqlserver.snapshot.blocks import first_rows, next_rows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """What was read of a change table.
+    """A part of a change table that was read.
 
     Attributes:
         decoded: The changes.
-        rows: How many rows the server gave.
+        rows: The number of rows that the server returned.
         last: The last row that is in `decoded`; None if it is empty.
-        cut: The first commit that may have more rows than were read; None: the server gave all that it was asked for.
+        cut: The first commit that may have more rows than were read; None: the server returned all that it was asked for.
     """
 
     decoded: Decoded
@@ -51,14 +51,14 @@ def read_piece(
     bytes_max: int,
     limit: int | None = None,
 ) -> Piece:
-    """Read rows until they have about so many bytes.
+    """Read rows until they have about `bytes_max` bytes.
 
     Args:
         connection: Any.
-        change_table: What is read.
-        query: Its rows, in the order of the log.
-        bytes_max: Of the changes. One block may go beyond it: it is the first one, or as many rows as should fit by those before.
-        limit: How many rows the query gives at most; if it gives so many, the other half of the last one may follow.
+        change_table: The table that is read.
+        query: The query of its rows, in the order of the log.
+        bytes_max: Bound of the changes' size. One block may exceed it: it is the first one, or as many rows as should fit by those before.
+        limit: The most rows that the query returns; if it returns so many, the other half of the last one may follow.
 
     Raises:
         TableFailedError: Rows cannot be decoded. The statement has ended then: the connection runs one at a time.
@@ -93,7 +93,7 @@ def read_piece(
 
 
 def by_table(parts: Sequence[Decoded]) -> Sequence[Decoded]:
-    """One for each table: two instances of a table follow each other."""
+    """Join the parts of each table: two instances of a table follow each other."""
     of_tables: dict[TableId, list[Decoded]] = {}
     for part in parts:
         of_tables.setdefault(part.schema.table, []).append(part)
@@ -101,16 +101,16 @@ def by_table(parts: Sequence[Decoded]) -> Sequence[Decoded]:
 
 
 def rows_missing(reading: Reading) -> SourceUnavailableError:
-    """Somebody deletes rows of a change table while it is read."""
+    """The error where rows of a change table are deleted while it is read."""
     return SourceUnavailableError(
-        f"rows of the change table of {reading.instance.name} that were counted are not there any more.",
+        f"Rows of the change table of {reading.instance.name} that were counted are not there any more.",
         code="instance_changed",
     )
 
 
 @contextmanager
 def instances_kept() -> Iterator[None]:
-    """If an instance was disabled, or its table dropped, since the catalogue was read, a new reader will see it."""
+    """Translate errors of an instance that was disabled, or whose table was dropped, since the catalogue was read: a new reader sees it."""
     try:
         yield
     except pyodbc.Error as error:

@@ -1,11 +1,11 @@
-"""What a SNAPSHOT transaction that begins now surely sees of one table, without a wait where that can be helped.
+"""Find what a SNAPSHOT transaction that begins now surely sees of one table, without a wait where possible.
 
 A commit may be in the log, and captured, a moment before transactions that begin see it: its session still has its locks then. So a shared
-lock on a row tells: who is given it after a commit was captured that changed this row knows that the commit has ended, and a snapshot that
-begins later sees it. Of each row that was changed within the last minute, by the change table, such a lock is taken for a moment, as any
-SELECT of READ COMMITTED takes it. What was captured longer ago than that counts as seen (`visibility`).
+lock on a row tells: a session that is given it after a commit was captured that changed this row knows that the commit has ended, and a
+snapshot that begins later sees it. Of each row that was changed within the last minute, by the change table, such a lock is taken for a
+moment, as any SELECT of READ COMMITTED takes it. What was captured longer ago than that counts as seen (`visibility`).
 
-A capture instance is made under a lock that nobody has who writes to the table: what was changed before it was made has ended.
+A capture instance is made under a lock that no session has that writes to the table: what was changed before it was made has ended.
 
 Without a key, and until the capture job has met the instance, the whole table is locked for a moment (`chunk_isolation: locking`), or the
 minute is waited for.
@@ -33,7 +33,7 @@ _VARIABLE: Final = frozenset({"varchar", "nvarchar", "varbinary"})
 _BETWEEN: Final = "c.[__$start_lsn] > ? AND c.[__$start_lsn] <= ?"
 _CHANGED: Final = "SELECT TOP (1) 1 AS found FROM {changes} AS c WHERE {between}"
 # From the keys that were changed to their rows, one by one; the other way round the whole table would be read. An index that has all that
-# is selected would be read, and locked, in place of the row itself, which alone is locked by who changes a column that the index lacks.
+# is selected would be read, and locked, instead of the row itself, which alone is locked by a change of a column that the index lacks.
 _LOCKED: Final = """
 SELECT {selected} FROM (SELECT DISTINCT {keys} FROM {changes} AS c WHERE {between}) AS k
 JOIN {table} AS t WITH (READCOMMITTEDLOCK) ON {same}
@@ -43,13 +43,13 @@ OPTION (LOOP JOIN, FORCE ORDER)
 
 @dataclass(slots=True, kw_only=True)
 class Settling:
-    """Finds out what a snapshot sees.
+    """Determines what a snapshot sees.
 
     Attributes:
-        heads: How far the capture job had come, by our own clock.
-        is_locking: Whether the table may be locked for a moment.
-        settle_s: How long after its commit a transaction is surely visible.
-        poll_s: How often to look.
+        heads: Positions of the capture job, by our own clock.
+        is_locking: True if the table may be locked for a moment.
+        settle_s: Seconds after its commit from which on a transaction is surely visible.
+        poll_s: Seconds between two looks.
     """
 
     heads: NotedHeads
@@ -66,12 +66,12 @@ class Settling:
         return visibility
 
     def visibility(self, connection: Connection, table: CatalogTable, columns: Collection[str]) -> LsnVisibility:
-        """What a snapshot of this table sees that begins when this has returned: all that was captured when it was called.
+        """Return what a snapshot of this table sees that begins when this has returned: all that was captured when it was called.
 
         Args:
-            connection: Has no transaction.
-            table: Transactions that touched others only count as seen, too: nothing of them is in the snapshot of this one.
-            columns: Those that are to be read. What changed others only counts as seen, too.
+            connection: A connection without a transaction.
+            table: The table. Transactions that touched only others count as seen, too: nothing of them is in the snapshot of this one.
+            columns: The columns that are to be read. Transactions that changed only others count as seen, too.
         """
         captured = known_head(connection, self.heads)
         known = self._settled(connection)
@@ -86,7 +86,7 @@ class Settling:
     def _is_proven(
         self, connection: Connection, table: CatalogTable, columns: Collection[str], known: bytes, captured: bytes
     ) -> bool:
-        """Take locks of what was changed in between; whether that was possible."""
+        """Take locks of the rows that were changed in between; return whether that was possible."""
         found = [instance for instance in table.instances if instance.start_lsn is not None]
         if not found:
             return self._lock_table(connection, table)
@@ -100,7 +100,7 @@ class Settling:
         return True
 
     def _lock_table(self, connection: Connection, table: CatalogTable) -> bool:
-        """Wait for all that write to the table; it is let go of at once."""
+        """Wait for all sessions that write to the table; the lock is released at once. Return whether that was possible."""
         if self.is_locking:
             connection.execute("BEGIN TRANSACTION")
             connection.rows(TOUCH.format(table=quoted_table(table.table), hint=WHOLE_TABLE))
@@ -109,12 +109,12 @@ class Settling:
 
 
 def locking_query(table: CatalogTable, changes: str, columns: Collection[str]) -> str:
-    """Takes a shared lock of each row that a change table has behind one position and up to another, for a moment.
+    """Return a query that takes a shared lock of each row that a change table has after one position and up to another, for a moment.
 
     Args:
-        table: Has a key.
+        table: A table with a key.
         changes: Its change table, as in a FROM.
-        columns: Those of the table that are to be read.
+        columns: The columns of the table that are to be read.
     """
     keys = [quoted(name) for name in table.key]
     declared = {column.name: column.declared for column in table.columns}
@@ -134,7 +134,7 @@ def locking_query(table: CatalogTable, changes: str, columns: Collection[str]) -
 
 
 def _read(name: str, spec: ColumnSpec) -> str:
-    """What makes the server read a column in its row, and is short."""
+    """Return a short expression that makes the server read a column in its row."""
     column = f"t.{quoted(name)}"
     if spec.is_lob or spec.declared.name in _VARIABLE:
         return f"DATALENGTH({column})"

@@ -1,4 +1,4 @@
-"""The tables that are followed: their shapes as they were delivered last, and how the catalogue has them now."""
+"""The replicated tables: their shapes as they were delivered last, and their present state in the catalogue."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from replicator_source_sqlserver.types import DeclaredType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """Where a table may have got another shape."""
+    """A position at which a table may have got another shape."""
 
     lsn: bytes
     table: TableId
@@ -42,8 +42,8 @@ class CapturedTables:
 
     Args:
         schemas: The replicated tables in their last known shapes.
-        numbers: The `object_id` of each, under which it is followed whatever it is called.
-        renew: Makes an instance with all columns of a table, and says whether it could; None where we may not.
+        numbers: The `object_id` of each, under which it is replicated whatever it is called.
+        renew: Makes an instance with all columns of a table, and returns whether it could; None where we may not.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class CapturedTables:
 
     @property
     def user(self) -> str:
-        """Our account, as the database calls it."""
+        """The name of our account in the database."""
         return self._account.user
 
     def accept(self, tables: Mapping[TableId, Accepted]) -> None:
-        """Follow these tables in the shape that was accepted, also if they had failed. Thread-safe.
+        """Replicate these tables in the shape that was accepted, also if they had failed. Thread-safe.
 
         Where that shape is not known any more, it is the one that the catalogue has by then.
         """
@@ -85,16 +85,16 @@ class CapturedTables:
             self._accepted |= tables
 
     def acknowledge(self, lsn: bytes) -> None:
-        """Everything up to this commit is durable: it is not read again."""
+        """Note that everything up to this commit is durable: it is not read again."""
         self._durable = max(self._durable, lsn)
 
     def take_errors(self) -> Mapping[TableId, TableError]:
-        """Errors that were not told yet."""
+        """Take the errors that were not reported yet."""
         errors, self._errors = self._errors, {}
         return errors
 
     def fail(self, table: TableId, error: TableError) -> None:
-        """Follow a table no longer."""
+        """Stop replicating a table."""
         self._failed.add(table)
         self._errors[table] = error
 
@@ -104,7 +104,7 @@ class CapturedTables:
         Args:
             connection: Any.
             starts: The capture instances that there are now.
-            is_altered: Whether a table was altered.
+            is_altered: True if a table was altered.
         """
         self._starts = starts
         with self._lock:
@@ -114,7 +114,7 @@ class CapturedTables:
         ours = {number for number, start in starts.items() if start.source in set(self._numbers.values())}
         if self._is_read and not is_altered and not accepted and known == ours:
             return
-        # If reading fails, all of it is read again, and what was accepted is still to be followed.
+        # If reading fails, all of it is read again, and what was accepted is still to be replicated.
         self._is_read = False
         self._reload(connection)
         self._is_read = not self._renewing
@@ -123,7 +123,7 @@ class CapturedTables:
         for table, one in accepted.items():
             self._failed.discard(table)
             if table in self._found:
-                # The catalogue may have another one by now, with a turn that is still to come.
+                # The catalogue may have another one by now, with a shape change that is still to come.
                 self._schemas[table] = one.schema or self._found[table].schema
                 self._just_accepted.add(table)
 
@@ -148,9 +148,9 @@ class CapturedTables:
     def _renew_instances(
         self, connection: Connection, renew: Callable[[Connection, CatalogTable], bool] | None
     ) -> bool:
-        """Make an instance of each table that has a column which none has; whether one was made.
+        """Make an instance of each table that has a column which none has; return whether one was made.
 
-        The older one of two goes. It is kept until what only it has is durable.
+        The older one of two is dropped. It is kept until the changes that only it has are durable.
         """
         self._renewing.clear()
         is_any = False
@@ -166,7 +166,7 @@ class CapturedTables:
         return is_any
 
     def has_other_columns(self, connection: Connection, instance: CaptureInstance) -> bool:
-        """Whether its change table has other columns now than when the catalogue was read."""
+        """Return whether its change table has other columns now than when the catalogue was read."""
         number = instance.object_id
         return read_change_columns(connection, [number]).get(number) != self._columns.get(number)
 
@@ -175,7 +175,7 @@ class CapturedTables:
         return [table for table in self._schemas if table not in self._failed]
 
     def instances(self, table: TableId, starts: Mapping[int, InstanceStart]) -> list[CaptureInstance]:
-        """A table's instances, the oldest first, with their starts as they are now."""
+        """Return a table's instances, the oldest first, with their starts as they are now."""
         found = self._found.get(table)
         return [
             i.started(starts[i.object_id].start_lsn)
@@ -184,7 +184,7 @@ class CapturedTables:
         ]
 
     def position_of(self, lsn: bytes) -> Position:
-        """The position behind a commit, with the instances that have begun by then."""
+        """Return the position after a commit, with the instances that have begun by then."""
         return Position(lsn=lsn, instances_until=begun_until(self._all_instances(), lsn))
 
     def _all_instances(self) -> list[CaptureInstance]:
@@ -197,7 +197,7 @@ class CapturedTables:
         ]
 
     def turns(self, altered: Iterable[tuple[bytes, int]], starts: Mapping[int, InstanceStart]) -> list[Turn]:
-        """Where tables may have got another shape: where they were altered, and where an instance begins."""
+        """Return the positions at which tables may have got another shape: where they were altered, and where an instance begins."""
         by_number = {number: table for table, number in self._numbers.items()}
         found = [Turn(lsn=lsn, table=by_number[number]) for lsn, number in altered if number in by_number]
         for table in self.capturing():
@@ -210,13 +210,13 @@ class CapturedTables:
         return sorted(found, key=lambda turn: turn.lsn)
 
     def overtaken(self, lsn: bytes, starts: Mapping[int, InstanceStart]) -> list[DDLEvent]:
-        """Events of tables that had got another shape by this position, since the descriptions in which they were accepted just now."""
+        """Return events of tables that had got another shape by this position, since the descriptions in which they were just accepted."""
         tables, self._just_accepted = self._just_accepted, set()
         events = (self.event(Turn(lsn=lsn, table=table), starts) for table in sorted(tables))
         return [event for event in events if event is not None]
 
     def event(self, turn: Turn, starts: Mapping[int, InstanceStart]) -> DDLEvent | None:
-        """What a turn does to its table: it has another shape, or fails, or nothing."""
+        """Return the event of a table with another shape; fail a table that cannot be replicated in it. None where neither is so."""
         table = turn.table
         found, known = self._found.get(table), self._schemas.get(table)
         if found is None or known is None or table in self._failed:
@@ -225,7 +225,7 @@ class CapturedTables:
             self.fail(table, refused)
             return None
         if table in self._renewing:
-            return None  # the instance that will be made has another turn
+            return None  # the instance that will be made has a shape change of its own
         if not found.instances:
             return None
         # The newest one may have been made since it was asked which there are.
@@ -235,7 +235,7 @@ class CapturedTables:
         last = max((n for n, i in enumerate(found.instances) if i.object_id in begun), default=0)
         current, *later = found.instances[last:]
         shape = found.captured_by(current)
-        # What a newer instance has comes with that one, which has a turn of its own.
+        # The columns of a newer instance come with that one, which has a shape change of its own.
         if lost := frozenset.intersection(shape.uncaptured, *(found.captured_by(i).uncaptured for i in later)):
             self.fail(table, column_not_captured(table, lost, self._names[table], found.instances, self._account))
             return None
@@ -245,20 +245,20 @@ class CapturedTables:
         return DDLEvent(operation=DDLOperation.ALTER_TABLE, table=table, schema=shape.schema, before=known)
 
     def is_left_out(self, table: TableId, instance: CaptureInstance, position: Position) -> bool:
-        """Whether what an instance has is not needed: the table was accepted in the shape of a later one, and is read again."""
+        """Return whether the changes of an instance are not needed: the table was accepted in a later one's shape, and is read again."""
         found = self._found.get(table)
         later = [i for i in (found.instances if found is not None else ()) if i.created_at > position.instances_until]
         return self._is_ahead(table, instance, later)
 
     def _is_ahead(self, table: TableId, instance: CaptureInstance, later: Sequence[CaptureInstance]) -> bool:
-        """Whether the table is known in the shape of a later instance already: it was accepted when that one had been made."""
+        """Return whether the table is known in the shape of a later instance already: it was accepted when that one had been made."""
         return any(
             not instance.has(column.name, column.id) and any(i.has(column.name, column.id) for i in later)
             for column in self._schemas[table].columns
         )
 
     def missing(self, connection: Connection, starts: Mapping[int, InstanceStart]) -> list[DDLEvent]:
-        """Tables that were dropped; those of which nobody captures changes any more fail."""
+        """Return the events of tables that were dropped; those whose changes are no longer captured fail."""
         dropped = []
         # It may have been dropped between the look at the instances and that at the tables.
         captured = read_captured(connection) if any(t not in self._found for t in self.capturing()) else frozenset()
@@ -274,7 +274,7 @@ class CapturedTables:
         return dropped
 
     def change_table(self, table: TableId, instance: CaptureInstance) -> ChangeTable:
-        """How to read an instance in the shape that was delivered last.
+        """Plan the reading of an instance in the shape that was delivered last.
 
         Raises:
             TableError: It lacks a column, or may not be read.

@@ -12,7 +12,7 @@ from replicator_source_sqlserver.catalogue.server import Account
 from replicator_source_sqlserver.catalogue.tables import CaptureInstance
 
 COMMAND_ID: Final = "__$command_id"
-"""Without this column of a change table nobody knows the order of changes in a transaction."""
+"""The column of a change table without which the order of changes in a transaction is unknown."""
 
 
 def table_not_captured(table: TableId, name: str, account: Account) -> TableError:
@@ -26,7 +26,7 @@ def table_not_captured(table: TableId, name: str, account: Account) -> TableErro
 
 
 def table_missing(table: TableId) -> TableError:
-    """The error of a table that the catalogue has no more."""
+    """The error of a table that the catalogue no longer has."""
     return TableError(
         "there is no such table, or the account may not see it.",
         code="table_missing",

@@ -1,4 +1,4 @@
-"""Which transactions a read saw, by the positions of their commits.
+"""Transactions that a read saw, by the positions of their commits.
 
 What the capture job has written was committed. A read that began later, and that takes shared locks as READ COMMITTED does by default, has
 waited for every row that such a transaction held, so it saw it. With row versions (READ_COMMITTED_SNAPSHOT, the default of Azure) a
@@ -6,7 +6,7 @@ transaction becomes visible a moment after its commit is in the log. How long th
 minute is unknown then: a read leaves to the log what such transactions touched. So is, always, what was committed later than the last
 position that was captured when the read began.
 
-A minute is one of our own clock: how far the capture job had come a minute ago was noted then (`NotedHeads`). The times of commits are
+A minute is one of our own clock: the position of the capture job a minute ago was noted then (`NotedHeads`). The times of commits are
 those of the server's local clock, which may be set, and jumps by an hour twice a year. They are asked only in the first minute.
 """
 
@@ -31,24 +31,24 @@ from replicator_source_sqlserver.connecting.errors import is_blocked
 from replicator_source_sqlserver.lsn import ZERO, lsn_to_text
 
 UNSETTLED_S: Final = 60.0
-"""How long a transaction is unknown where rows have versions."""
+"""Time for which a transaction is unknown where rows have versions."""
 
 
 _NOTED_EVERY_S: Final = 1.0
 
 
 class NotedHeads:
-    """How far the capture job had come, and when by our own clock. Thread-safe; shared by all that one source object does."""
+    """Positions of the capture job, and when it had come there by our own clock. Thread-safe; shared by all users of one source object."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin without any."""
+        """Begin without positions."""
         self._clock = clock
         self._lock = threading.Lock()
         self._noted: deque[tuple[float, bytes]] = deque()
         self._last: bytes | None = None
 
     def note(self, head: bytes) -> None:
-        """Take note of how far it has come now."""
+        """Note the present position."""
         with self._lock:
             now, self._last = self._clock(), head
             if not self._noted or now - self._noted[-1][0] >= _NOTED_EVERY_S:
@@ -56,19 +56,19 @@ class NotedHeads:
             self._forget(now)
 
     def last(self) -> bytes | None:
-        """How far it had come when that was noted last; None if it never was."""
+        """Return the position that was noted last; None if none was."""
         with self._lock:
             return self._last
 
     def settled(self) -> bytes | None:
-        """How far it had come `UNSETTLED_S` ago, at least; None if that was not noted."""
+        """Return a position that was reached `UNSETTLED_S` ago, at least; None if none was noted then."""
         with self._lock:
             now = self._clock()
             self._forget(now)
             return self._noted[0][1] if self._noted and now - self._noted[0][0] >= UNSETTLED_S else None
 
     def _forget(self, now: float) -> None:
-        """Of those that are old enough only the last is needed."""
+        """Forget old positions: of those that are old enough only the last is needed."""
         while len(self._noted) > 1 and now - self._noted[1][0] >= UNSETTLED_S:
             self._noted.popleft()
 
@@ -85,19 +85,19 @@ class LsnVisibility(Visibility):
 
     @override
     def classify(self, transaction_ids: pa.StringArray) -> pa.Int8Array:
-        """By the text of a position, whose order is that of its bytes."""
+        """Classify by the text of a position, whose order is that of its bytes."""
         is_seen = pc.less_equal(transaction_ids, pa.scalar(lsn_to_text(self.settled)))
         return pc.if_else(is_seen, pa.scalar(int(Seen.SEEN), pa.int8()), pa.scalar(int(Seen.UNKNOWN), pa.int8()))
 
     @override
     def is_beyond(self, earlier: Visibility) -> bool:
-        """A table is captured from a statement on that waits for all that write it; those that had ended by then must be visible."""
+        """See `Visibility`. A table is captured after a statement that waits for all its writers; those that had ended must be visible."""
         assert isinstance(earlier, LsnVisibility)
         return self.settled >= earlier.captured
 
 
 def known_head(connection: Connection, heads: NotedHeads) -> bytes:
-    """How far the capture job has come, at least. While a scan of it locks the highest position, that is the one that was known last."""
+    """Return the known position of the capture job; while a scan of it locks the highest position, the one that was known last."""
     try:
         return queries.head(connection) or ZERO
     except pyodbc.Error as error:
@@ -107,12 +107,12 @@ def known_head(connection: Connection, heads: NotedHeads) -> bytes:
 
 
 def read_visibility(connection: Connection, heads: NotedHeads, *, has_versions: bool) -> LsnVisibility:
-    """What a read that begins now sees. Ask before the read: afterwards the position may be behind what the read did not see.
+    """Return what a read that begins now sees. Ask before the read: afterwards the position may have passed what the read did not see.
 
     Args:
         connection: Any.
-        heads: How far the capture job had come; this is noted, too.
-        has_versions: Whether reads take versions of rows, and no locks.
+        heads: Positions of the capture job; the present one is noted, too.
+        has_versions: True if reads take versions of rows, and no locks.
     """
     captured = known_head(connection, heads)
     heads.note(captured)

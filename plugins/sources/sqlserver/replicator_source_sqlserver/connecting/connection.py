@@ -40,7 +40,7 @@ class Connection:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether `cancel` was called: nothing runs on it any more."""
+        """Return whether `cancel` was called: nothing runs on it any more."""
         return self._is_cancelled
 
     def number(self) -> int:
@@ -56,7 +56,7 @@ class Connection:
             _exhaust(cursor)
 
     def changed(self, statement: str, parameters: Sequence[Any] = ()) -> int:
-        """Run a statement that has no rows; how many rows it changed."""
+        """Run a statement that has no rows; return how many rows it changed."""
         with self._cursor() as cursor:
             cursor.execute(statement, *parameters)
             count = int(cursor.rowcount)
@@ -64,14 +64,14 @@ class Connection:
             return count
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """All rows of one query."""
+        """Return all rows of one query."""
         with self._cursor() as cursor:
             return list(cursor.execute(query, *parameters).fetchall())
 
     def blocks(
         self, query: str, parameters: Sequence[Any], rows_max: int | Callable[[], int]
     ) -> Generator[list[Row], None, None]:
-        """The rows of one query, some at a time; `rows_max` may be asked before each time. Close it to end the statement early."""
+        """Return the rows of one query, some at a time; `rows_max` may be asked before each time. Close it to end the statement early."""
         with self._cursor() as cursor:
             cursor.execute(query, *parameters)
             while rows := cursor.fetchmany(rows_max if isinstance(rows_max, int) else rows_max()):
@@ -79,17 +79,17 @@ class Connection:
                 yield list(rows)
 
     def begin_snapshot(self) -> None:
-        """Begin a SNAPSHOT transaction. What it sees is settled by what it reads first."""
+        """Begin a SNAPSHOT transaction. Its first read settles what it sees."""
         self.execute("SET TRANSACTION ISOLATION LEVEL SNAPSHOT")
         self.execute("BEGIN TRANSACTION")
 
     def end_snapshot(self) -> None:
-        """End it. The isolation would outlive it otherwise."""
+        """End the transaction. The isolation would outlive it otherwise."""
         self.execute("ROLLBACK TRANSACTION")
         self.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
     def cancel(self) -> None:
-        """End what runs, from another thread; the thread that waits for it gets an error, and whatever it runs next ends with one, too."""
+        """End the running statement, from another thread; the waiting thread gets an error, and its next statement ends with one, too."""
         self._is_cancelled = True
         with self._closing:
             if self._running is not None:
@@ -122,7 +122,7 @@ class Connection:
 
 
 def _exhaust(cursor: pyodbc.Cursor) -> None:
-    """Go to the end of a statement: behind a message or a result an error would stay unseen, and what is left might not run."""
+    """Read a statement to its end: after a message or a result an error would stay unseen, and the rest might not run."""
     while cursor.nextset():
         pass
 
@@ -143,10 +143,10 @@ class Connector:
         self._conf: Path | None = None
 
     def connect(self) -> pyodbc.Connection:
-        """Open one.
+        """Open a connection.
 
         Raises:
-            pyodbc.Error: It cannot be.
+            pyodbc.Error: It cannot be opened.
             ConfigError: `tls_not_verifiable`, `driver_cannot_be_told`.
         """
         settings = self._prepared()
@@ -159,7 +159,7 @@ class Connector:
             return pyodbc.connect(settings.connection_string, autocommit=True, timeout=seconds)
 
     def close(self) -> None:
-        """Remove the file."""
+        """Remove FreeTDS's file."""
         with self._lock:
             folder, self._folder, self._conf, self._settings = self._folder, None, None, None
         if folder is not None:
@@ -188,7 +188,7 @@ class Session(KitSession[Connection]):
 
         Args:
             connector: Shared by all sessions of a source.
-            is_bounded: Whether a statement may run for `statement_timeout` only.
+            is_bounded: True if a statement may run for `statement_timeout` only.
             verify: Raises an error of ours if a connection that was just opened may not be used.
         """
         super().__init__(connector.config.server)
@@ -197,7 +197,7 @@ class Session(KitSession[Connection]):
         self._verify = verify
 
     def rows(self, doing: str, query: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """All rows of one query."""
+        """Return all rows of one query."""
         with self.use(doing) as connection:
             return connection.rows(query, parameters)
 
@@ -217,7 +217,7 @@ class Session(KitSession[Connection]):
                 connection.raw.timeout = max(1, round(config.statement_timeout.total_seconds()))
             self._verify(connection)
         except BaseException:
-            # Whatever ended it, no session may be left on the server.
+            # However the session ended, it may not be left on the server.
             self.disconnect(connection)
             raise
         return connection

@@ -1,4 +1,4 @@
-"""What an ODBC driver is told: the connection string, and for FreeTDS a file of its own.
+"""Settings of an ODBC driver: the connection string, and for FreeTDS a file of its own.
 
 FreeTDS encrypts without looking at the certificate unless its own file of settings names authorities, and compares no names unless that
 file says so. So it gets a private file with one server in it, which the environment variable FREETDSCONF names.
@@ -34,14 +34,14 @@ _ENCRYPTION: Final[Mapping[TlsMode, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverSettings:
-    """What one connection is opened with. `freetds_conf` is the text of FreeTDS's file; None for other drivers."""
+    """Settings of one connection. `freetds_conf` is the text of FreeTDS's file; None for other drivers."""
 
     connection_string: str
     freetds_conf: str | None = None
 
 
 def settings_of(config: SqlServerConfig) -> DriverSettings:
-    """What the driver is told of a configuration.
+    """Return the driver's settings for a configuration.
 
     Raises:
         ConfigError: `tls_not_verifiable`: the driver cannot do what `tls` asks for, or cannot use `tls_ca`; `driver_cannot_be_told`.
@@ -62,12 +62,12 @@ def settings_of(config: SqlServerConfig) -> DriverSettings:
 
 
 def _microsoft_string(parts: Mapping[str, str]) -> str:
-    """Each value in braces, in which a closing brace is doubled: nothing else in it means anything."""
+    """Put each value in braces, in which a closing brace is doubled: nothing else in it has a meaning."""
     return ";".join(f"{name}={{{value.replace('}', '}}')}}}" for name, value in parts.items())
 
 
 def _freetds_string(parts: Mapping[str, str]) -> str:
-    """Each value in braces. FreeTDS takes them to end at the first `};`, doubles nothing, and needs a semicolon at the very end."""
+    """Put each value in braces. FreeTDS takes them to end at the first `};`, doubles nothing, and needs a semicolon at the very end."""
     for name, value in parts.items():
         if "};" in value:
             raise ConfigError(
@@ -79,7 +79,7 @@ def _freetds_string(parts: Mapping[str, str]) -> str:
 
 
 def _section(config: SqlServerConfig) -> str:
-    """FreeTDS sends the section's name as that of the server, by which Azure knows which one is meant."""
+    """Return the section's name, which FreeTDS sends as the server's: by it Azure knows which one is meant."""
     is_usable = _SECTION_OF_HOST.fullmatch(config.host) and config.host.lower() != "global"
     return config.host if is_usable else _SECTION
 
@@ -103,7 +103,7 @@ def _freetds_conf(config: SqlServerConfig) -> str:
 
 
 def _readable(authorities: Path) -> Path:
-    """The file, which was read once: FreeTDS says of one that it cannot use no more than that there is no connection."""
+    """Return the file, which was read once: of one that it cannot use FreeTDS only says that there is no connection."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(authorities)
     except OSError as error:
@@ -128,7 +128,7 @@ def _system_authorities() -> Path:
 
 
 def _microsoft(config: SqlServerConfig) -> Mapping[str, str]:
-    """Microsoft's driver trusts what the system trusts, and names no file of authorities of its own."""
+    """Return the settings of Microsoft's driver, which trusts the authorities of the system, and names no file of its own."""
     # A connection that the driver restored by itself would not have been asked which database it has reached.
     server = {"SERVER": f"tcp:{config.host},{config.port}", "ConnectRetryCount": "0"}
     if config.tls_mode == "disable":
@@ -147,7 +147,7 @@ def _microsoft(config: SqlServerConfig) -> Mapping[str, str]:
 
 
 def write_freetds_conf(text: str, folder: Path) -> Path:
-    """Write FreeTDS's file for its owner only; it has no secret, but what it says is trusted."""
+    """Write FreeTDS's file for its owner only; it has no secret, but its content is trusted."""
     path = folder / "freetds.conf"
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)

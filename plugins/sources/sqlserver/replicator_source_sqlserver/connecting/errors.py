@@ -1,4 +1,4 @@
-"""Where the driver's errors become ours: by SQL Server's own number, never by wording, which is in the server's language."""
+"""Translation of the driver's errors into ours: by SQL Server's own number, never by wording, which is in the server's language."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from replicator.model.errors import (
 )
 from replicator.plugins.kit.relational import TlsMode
 
-# SQL Server's number → our code: what may pass by itself.
+# SQL Server's number → our code: errors that may pass by themselves.
 _TRANSIENT: Final = {
     -2: "statement_timeout",
     596: "connection_killed",
@@ -72,15 +72,15 @@ _TRANSIENT: Final = {
 }
 _ACCOUNT_REFUSED: Final = frozenset({4060, 4064, 18452, 18456, 18486, 18487, 18488, 40532})
 DENIED: Final = frozenset({229, 230, 262, 297, 300, 371, 15247, 22904})
-"""A permission is missing."""
+"""Errors of a missing permission."""
 # There is no such object, or no such database, for this account: also said of those that it may not see.
 # 40515: Azure SQL Database, of what is in another database.
 _UNSEEN: Final = frozenset({208, 911, 916, 40515})
 TABLE_CHANGED: Final = frozenset({207, 208, 4413, 4502})
-"""A table, or one of its columns, is missing or another."""
+"""Errors of a table, or one of its columns, that is missing or another."""
 _BLOCKED: Final = frozenset({1205, 1222})
 NO_SUCH_VALUE: Final = frozenset({220, 235, 241, 242, 244, 245, 248, 293, 295, 6522, 8114, 8115, 8169})
-"""A text is no value of the type that it is cast to. 6522: of a type of .NET."""
+"""Errors of a text that is no value of the type that it is cast to. 6522: of a type of .NET."""
 _CHECK_ACCOUNT: Final = "Check source.user, source.password and source.database, and that the account is not locked."
 _GRANT: Final = "Grant the permission that the message names. docs/sources/sqlserver.md lists all that are needed."
 # FreeTDS's: nothing answers there.
@@ -105,7 +105,7 @@ _CONNECTING: Final = "(SQLDriverConnect)"
 # No connection. FreeTDS says it of an unknown host and of whatever is wrong about TLS; of a port where nothing answers it has 08S01.
 _NOT_CONNECTED: Final = "08001"
 CANCELLED: Final = "HY008"
-"""The statement was cancelled from our side."""
+"""The state of a statement that was cancelled from our side."""
 _TIME_STATES: Final = ("HYT",)
 _NUMBER: Final = re.compile(r"\((-?\d+)\)(?: \(SQL\w+\)|$)")
 # From the first to the last one: a value may have a quotation mark itself.
@@ -115,7 +115,7 @@ _NUMBERS_WITH_VALUES: Final = frozenset({220, 241, 242, 244, 245, 248, 2601, 262
 
 
 def number_of(error: BaseException) -> int | None:
-    """SQL Server's number of an error; None where only the driver has spoken.
+    """Return SQL Server's number of an error; None where only the driver has spoken.
 
     Both drivers write `[state] [maker][…]text (number) (function)`, several times if the server had more to say. The first is the cause.
     """
@@ -125,23 +125,23 @@ def number_of(error: BaseException) -> int | None:
 
 
 def state_of(error: BaseException) -> str:
-    """ODBC's state of five characters; empty if there is none."""
+    """Return ODBC's state of five characters; empty if there is none."""
     first = error.args[0] if error.args else ""
     return first if isinstance(first, str) else ""
 
 
 def is_unknowable(error: BaseException) -> bool:
-    """Whether the server says that our account may not know something, or that there is no such thing to ask."""
+    """Return whether the server says that our account may not know something, or that there is no such thing to ask."""
     return number_of(error) in DENIED | _UNSEEN
 
 
 def is_blocked(error: BaseException) -> bool:
-    """Whether a statement gave up on a lock: it waited for too long, or was the victim of a deadlock."""
+    """Return whether a statement gave up on a lock: it waited for too long, or was the victim of a deadlock."""
     return number_of(error) in _BLOCKED
 
 
 def translate_connect(error: Exception, *, doing: str, tls: TlsMode) -> ReplicatorError:
-    """As `translate`, where a connection was opened. `tls`: what was asked for, which may be what failed."""
+    """Translate as `translate` does, where a connection was opened. `tls`: the configured mode, which may be what failed."""
     needs = _TLS_NEEDS.get(tls)
     if needs is None or state_of(error) != _NOT_CONNECTED or _CONNECTING not in _text_of(error):
         return translate(error, doing=doing)
@@ -150,11 +150,11 @@ def translate_connect(error: Exception, *, doing: str, tls: TlsMode) -> Replicat
 
 
 def translate(error: Exception, *, doing: str, table: str | None = None) -> ReplicatorError:
-    """The error of ours that says who acts.
+    """Return the error of ours that says who acts.
 
     Args:
         error: From pyodbc: one of its own, or that a text which came is none.
-        doing: What was attempted, for the message.
+        doing: The operation that was attempted, for the message.
         table: The table that was being read; errors about missing tables and columns then concern it alone.
     """
     if isinstance(error, UnicodeDecodeError):
@@ -174,7 +174,7 @@ def translate(error: Exception, *, doing: str, table: str | None = None) -> Repl
 
 
 def _no_text(doing: str, table: str | None) -> ReplicatorError:
-    """The error's own attributes have the value: nothing of them is told."""
+    """The error of a text that is no text. The driver's error has the value in its attributes: nothing of them is told."""
     message = (
         f"{doing}: a text is not valid UTF-16. Columns of nvarchar, nchar and ntext may hold half of a surrogate pair."
     )
@@ -211,7 +211,7 @@ def _of_state(state: str, message: str, table: str | None, *, is_connecting: boo
 
 
 def facts_of(error: BaseException) -> str:
-    """The server's own words and number, without values."""
+    """Return the server's own words and number, without values."""
     text = " ".join(_text_of(error).split()) or type(error).__name__
     return _QUOTED.sub("…", text) if number_of(error) in _NUMBERS_WITH_VALUES else text
 

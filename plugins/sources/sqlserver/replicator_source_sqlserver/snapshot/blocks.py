@@ -1,4 +1,4 @@
-"""How many rows of a statement to fetch at once, so that what is kept of them has a bounded size however wide they are."""
+"""The number of rows of a statement to fetch at once, so that memory use has a bound however wide they are."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _GROWTH: Final = 4
 
 
 def first_rows(specs: Iterable[ColumnSpec]) -> int:
-    """How many to fetch of rows with such columns before anything is known of their size."""
+    """Return the number of rows with such columns to fetch before anything is known of their size."""
     return FIRST_LOB_ROWS if any(spec.is_lob for spec in specs) else FIRST_ROWS
 
 
 def next_rows(fetched: int, *, rows: int, size: int, left: int) -> int:
-    """As many as fit into what is left, if they are like those before.
+    """Return the number of rows to fetch next: as many as fit into `left`, if they are like those before.
 
     Args:
-        fetched: How many were fetched at once so far.
-        rows: How many are known.
-        size: Their bytes.
-        left: Bytes.
+        fetched: The most rows that were fetched at once so far.
+        rows: The number of known rows.
+        size: Their size in bytes.
+        left: Bytes that are left.
     """
     return max(1, min(rows * left // max(1, size), _GROWTH * fetched))

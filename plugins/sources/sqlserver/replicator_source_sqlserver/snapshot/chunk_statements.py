@@ -1,6 +1,6 @@
 """The statements that read chunks. All ordering is the server's: its collations, and the order of its `uniqueidentifier`.
 
-Behind the key (x, y) of a key (a, b) are the rows with a = x and b > y, and those with a > x. As alternatives of one condition the
+After the key (x, y) of a key (a, b) are the rows with a = x and b > y, and those with a > x. As alternatives of one condition the
 server would read all rows from the beginning of the index; as parts of a UNION ALL it finds the beginning of each.
 
 Every column of the table is named with the table's alias. A table may have columns that are called like what we select (`c1`, `k1`), and
@@ -19,18 +19,18 @@ from replicator_source_sqlserver.names import literal, quoted, quoted_table
 from replicator_source_sqlserver.types import ColumnSpec, key_text
 
 Query = tuple[str, Sequence[str]]
-"""A statement, and its parameters, all of them texts."""
+"""A statement with its parameters, all of them texts."""
 KEYS_MAX: Final = 200
-"""So many keys are alternatives in one condition. With thousands of them the server gives up (8623, 8631, 8632)."""
+"""Upper bound of the alternatives in one condition. With thousands of them the server gives up (8623, 8631, 8632)."""
 _ALIAS: Final = "t"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """What to read of a table.
+    """The parts of the statements that read a table.
 
     Attributes:
-        hint: Behind the table's name, such as `WITH (READCOMMITTEDLOCK)`; may be empty.
+        hint: A table hint, such as `WITH (READCOMMITTEDLOCK)`; may be empty.
     """
 
     schema: TableSchema
@@ -44,7 +44,7 @@ class ReadPlan:
 
     @property
     def columns(self) -> list[str]:
-        """What is selected, in the order of the schema."""
+        """The selected expressions, in the order of the schema."""
         return [
             f"{self.specs[c.name].selected.format(_column(c.name))} AS c{number}"
             for number, c in enumerate(self.schema.columns, start=1)
@@ -56,7 +56,7 @@ class ReadPlan:
         return [_column(name) for name in self.schema.key]
 
     def values(self, cursor: Cursor) -> Sequence[Query]:
-        """The parts of a key as expressions, each with its parameter."""
+        """Return the parts of a key as expressions, each with its parameter."""
         found = []
         for name, text in zip(self.schema.key, cursor, strict=True):
             spec = self.specs[name]
@@ -66,7 +66,7 @@ class ReadPlan:
 
 
 def chunk_query(plan: ReadPlan, request: ChunkRequest) -> Query:
-    """One chunk, in key order."""
+    """Return the query of one chunk, in key order."""
     if request.keys is not None:
         order = ", ".join(plan.key)
         return (
@@ -85,12 +85,12 @@ def chunk_query(plan: ReadPlan, request: ChunkRequest) -> Query:
 
 
 def whole_query(plan: ReadPlan) -> str:
-    """The whole table, in no order."""
+    """Return the query of the whole table, in no order."""
     return f"SELECT {', '.join(plan.columns)} FROM {plan.table}"
 
 
 def some_query(plan: ReadPlan, rows: int) -> str:
-    """So many rows of the table, any."""
+    """Return the query of any `rows` rows of the table."""
     return f"SELECT TOP ({rows}) {', '.join(plan.columns)} FROM {plan.table}"
 
 
@@ -114,7 +114,7 @@ def _piece(plan: ReadPlan, limit: int, conditions: Sequence[Query]) -> Query:
 
 
 def behind(columns: Sequence[str], values: Sequence[Query]) -> list[Query]:
-    """Disjoint conditions that together are "the columns are greater than the values", in the order of the columns."""
+    """Return disjoint conditions that together are "the columns are greater than the values", in the order of the columns."""
     pieces = []
     for last in reversed(range(len(columns))):
         signs = ["="] * last + [">"]
@@ -123,7 +123,7 @@ def behind(columns: Sequence[str], values: Sequence[Query]) -> list[Query]:
 
 
 def _at_most(plan: ReadPlan, cursor: Cursor) -> Query:
-    """Keys up to and including the cursor. The bound on the first part alone is where the server may stop."""
+    """Return the condition for keys up to and including the cursor. The bound on the first part alone is where the server may stop."""
     columns, values = plan.key, plan.values(cursor)
     pieces = []
     for last in range(len(columns)):
@@ -142,7 +142,7 @@ def _all(columns: Sequence[str], signs: Sequence[str], values: Sequence[Query]) 
 
 
 def _any_of(plan: ReadPlan, keys: Sequence[Cursor]) -> str:
-    """Literals: a statement takes no more than 2,100 parameters."""
+    """Return the condition for exactly these keys, with literals: a statement takes no more than 2,100 parameters."""
     if not keys:
         return "1 = 0"
     return " OR ".join(f"({_equal(plan, key)})" for key in keys)

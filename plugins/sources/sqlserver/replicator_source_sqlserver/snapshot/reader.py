@@ -1,12 +1,12 @@
-"""Reads of tables: chunks in key order, and whole tables without a key.
+"""Read tables: chunks in key order, and whole tables without a key.
 
 A chunk is one SELECT under READ COMMITTED, which takes the locks that any SELECT of the database takes, or with `chunk_isolation:
 locking` shared locks on the rows. What it has surely seen is asked before it: a transaction that was captured by then was committed.
-Asked afterwards, the answer would name transactions that were committed behind the rows that the statement had passed already.
-What a read of a whole table sees is in `wholereads`.
+Asked afterwards, the answer would name transactions that were committed on rows that the statement had passed already.
+`whole_reads` tells what a read of a whole table sees.
 
 All comparison of keys is the server's. Two texts that differ here and are one key there (case, trailing spaces) are one position: the next
-chunk begins behind both, and there is no second row that could be skipped.
+chunk begins after both, and there is no second row that could be skipped.
 
 A session that waits for the lock that ALTER TABLE and the like need ends the read: the statement is cancelled from our side, which needs
 no right. To see such a session the account needs VIEW SERVER STATE, or what has replaced it; without it nothing is seen,
@@ -52,7 +52,7 @@ _BLOCK_ROWS: Final = 10_000
 """The driver fetches row by row: larger blocks save nothing."""
 
 Catalogue = Callable[[Connection, Collection[TableId]], Mapping[TableId, CatalogTable]]
-"""What the catalogue says of those of the tables that exist."""
+"""Reads from the catalogue those of the tables that exist."""
 
 _WAITING: Final = """
 SELECT TOP (1) r.session_id FROM sys.dm_exec_requests r
@@ -66,12 +66,12 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
     """Reads chunks and whole tables over one connection.
 
     Attributes:
-        bounds: Of chunks; a block of rows may go over.
-        visibility: What a read that begins now on this connection sees.
+        bounds: The bounds of chunks; a block of rows may exceed them.
+        visibility: Returns what a read that begins now on this connection sees.
         whole: Begins reads of whole tables; None where a table without a key cannot be read.
         is_locking: `chunk_isolation: locking`.
-        catalogue: What the catalogue says of tables.
-        transaction: What a chunk is read in; nothing of it is left behind it.
+        catalogue: Reads tables from the catalogue.
+        transaction: Opens the transaction in which a chunk is read; nothing of it is left after it.
     """
 
     bounds: ChunkBounds
@@ -98,7 +98,7 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
         table = request.schema.table
         with self._read(request.schema, "reading a chunk") as run:
             with self.transaction(run.connection):
-                # Before the SELECT, and never behind it: see above.
+                # Before the SELECT, and never after it: see above.
                 visibility = self.visibility(run.connection)
                 query, parameters = chunk_query(run.plan, self.bounds.bounded(request))
                 batches, is_cut = self.bounds.take(request, run.batches(query, parameters))
@@ -141,7 +141,7 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
 
                 yield WholeRead(visibility=begun.visibility, batches=run.batches(query, ()), identity=identity)
                 if not begun.has_ended:
-                    # Cut short: neither the transaction nor its isolation may be left behind.
+                    # Cut short: neither the transaction nor its isolation may stay open.
                     self.session.release()
 
     def sample(self, schema: TableSchema, rows: int) -> RowSample:
@@ -199,7 +199,7 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
 
     @override
     def end(self, connection: Connection, reader: int, *, is_statement: bool) -> None:
-        """Cancel from our side, both times: a statement that was not reached the first time is the second time."""
+        """End the statement of a reader, both times by cancelling: a statement that was not reached the first time is the second time."""
         reading = self.session.connection
         if reading is not None:
             reading.cancel()
@@ -207,7 +207,7 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
 
 @dataclass(frozen=True, slots=True)
 class _Unread(Visibility):
-    """Of a chunk of which nothing was read."""
+    """The visibility of a chunk of which nothing was read."""
 
     @override
     def classify(self, transaction_ids: pa.StringArray) -> pa.Int8Array:
@@ -292,7 +292,7 @@ class _Run:
 
 
 def read_plan(table: CatalogTable, schema: TableSchema, *, hint: str = "") -> ReadPlan:
-    """What to read of a table so that the rows have the shape that the host knows.
+    """Plan the read of a table so that the rows have the shape that the host knows.
 
     Raises:
         SchemaConflictError: A column of `schema` no longer exists or has another type, another column has its name, or the key changed.

@@ -1,4 +1,4 @@
-"""What a read of a whole table sees: of which transactions it has all rows, and of which none.
+"""Reads of whole tables: they have all rows of some transactions, and none of the others.
 
 A table without a key is a multiset. No row of it can be dropped because a transaction may have touched it, so the host keeps such a
 read only if each transaction of the table that the log brings meanwhile was either seen or not seen. One statement under READ
@@ -6,10 +6,10 @@ COMMITTED sees parts of many. So the table is read in a SNAPSHOT transaction, an
 
 1.  *Low.* What a read surely sees is asked before the transaction begins, as for a chunk.
 2.  The transaction's first read makes the snapshot: BEGIN does not.
-3.  *Boundary*: behind where the log ends (`logend`), asked behind that read. What the snapshot saw was in the log by then, so it is below
+3.  *Boundary*: after the end of the log (`logend`), asked after that read. What the snapshot saw was in the log by then, so it is below
     the boundary, and nothing from the boundary on was seen. Then this waits until the capture job has read so far: a few seconds; up to
     five minutes on a database where nothing changes. The snapshot is kept meanwhile, and no lock.
-4.  Where the server does not say where its log ends, the boundary is told by its clock, the *moment* behind that read: the lowest commit
+4.  Where the server does not say where its log ends, the boundary is told by its clock, the *moment* after that read: the lowest commit
     LSN whose time is later than the moment by more than clocks and their rounding differ (`MARGIN`). A commit takes its time from that
     clock before its record is appended to the log. This is right as long as nobody sets the clock back meanwhile.
 5.  What touched the table and was captured less than a minute before, or committed between low and boundary, may have been seen or not.
@@ -17,15 +17,15 @@ COMMITTED sees parts of many. So the table is read in a SNAPSHOT transaction, an
     key that is written to every minute needs 6.
 6.  With `chunk_isolation: locking` the snapshot is made while another session of ours has a shared lock on the table (TABLOCK,
     HOLDLOCK), from before the first read until the end of the log is known, or until the clock is past the moment by twice the margin.
-    Who has written to the table has an intent lock on it until its transaction has ended: when ours is granted, all of them have
-    ended and are visible. Nobody commits a change of the table before the lock is let go of, and who does then is behind the boundary,
-    or has a time that makes it one. Writers of this table wait for that time, a fraction of a second, and while the lock is waited
+    A session that has written to the table has an intent lock on it until its transaction has ended: when ours is granted, all of them have
+    ended and are visible. Nobody commits a change of the table before the lock is released, and a later commit is after the boundary,
+    or has a time that puts it there. Writers of this table wait for that time, a fraction of a second, and while the lock is waited
     for (`lock_timeout`).
 
 By 5 or by 6, every transaction that touched the table and is below the boundary was seen, and none of the others: the read is exact.
 
 The host takes what is called seen for seen by later reads, of other tables too. By 6 they are locking, and begin when the boundary
-has been captured. Otherwise the read ends no sooner than `settle_s` behind that, if it calls anything seen that low did not.
+has been captured. Otherwise the read ends no sooner than `settle_s` after that, if it calls anything seen that low did not.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from replicator_source_sqlserver.names import quoted, quoted_table
 
 MARGIN: Final = timedelta(milliseconds=100)
 _LATEST: Final = timedelta(minutes=15)
-"""How late a boundary may be: `lsn_time_mapping` has local times, and those from before the end of summer time are later still."""
+"""Upper bound of a boundary's delay: `lsn_time_mapping` has local times, and those from before the end of summer time are later still."""
 
 _STATE: Final = "SELECT snapshot_isolation_state FROM sys.databases WHERE name = DB_NAME()"
 _ON: Final = 1
@@ -75,11 +75,11 @@ SELECT TOP (1) c.{lsn} FROM {relation} c WHERE c.{lsn} < CONVERT(binary(10), ?, 
 
 @dataclass(frozen=True, slots=True)
 class WholeVisibility(Visibility):
-    """What a snapshot sees of its table: the commits below a boundary. Their LSNs, spelled by `lsn_to_text`, are the ids of transactions.
+    """A snapshot's view of its table: it sees the commits below a boundary. Their LSNs, spelled by `lsn_to_text`, are transaction ids.
 
     Attributes:
-        low: What was surely seen, of any table.
-        boundary: From here on nothing was seen.
+        low: The position up to which everything was surely seen, of any table.
+        boundary: The position from which on nothing was seen.
     """
 
     low: Visibility
@@ -98,20 +98,20 @@ class WholeVisibility(Visibility):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Behind:
-    """What an entry has to be behind: a position, and a time of the server's clock."""
+    """The position, and the time of the server's clock, that an entry has to be later than."""
 
     lsn: bytes
     moment: datetime | None
 
     def query(self) -> tuple[str, Sequence[str]]:
-        """The lowest such entry."""
+        """Return the query of the lowest such entry."""
         if self.moment is None:
             return _BEHIND.format(times=""), [lsn_to_text(self.lsn)]
         times = [str(self.moment + MARGIN), str(self.moment + _LATEST)]
         return _BEHIND.format(times=_TIMES), [lsn_to_text(self.lsn), *times]
 
     def __str__(self) -> str:
-        """For messages."""
+        """Return the position or the time, for messages."""
         return lsn_to_text(self.lsn) if self.moment is None else f"{self.moment} by the server's clock"
 
 
@@ -125,7 +125,7 @@ class Begun:
     has_ended: bool = False
 
     def end(self) -> None:
-        """End it."""
+        """End the transaction."""
         self._connection.end_snapshot()
         self.has_ended = True
         self.settle()
@@ -136,10 +136,10 @@ class WholeReads:
     """Begins reads of whole tables.
 
     Attributes:
-        capture_wait_s: How long to wait for the capture job. It moves at least every five minutes.
-        settle_s: How long after its capture a transaction is surely visible to every read that begins.
-        poll_s: How often to look.
-        nudge: Has something captured, so that the boundary comes soon; None where nothing may be written.
+        capture_wait_s: Seconds to wait for the capture job. It moves at least every five minutes.
+        settle_s: Seconds after its capture from which on a transaction is surely visible to every read that begins.
+        poll_s: Seconds between two looks.
+        nudge: Causes something to be captured, so that the boundary comes soon; None where nothing may be written.
     """
 
     capture_wait_s: float = 610.0
@@ -159,14 +159,14 @@ class WholeReads:
         *,
         is_locking: bool,
     ) -> Iterator[Begun]:
-        """Begin one on a connection that has no transaction.
+        """Begin a read on a connection that has no transaction.
 
         Args:
             connection: Reads the table.
             other: A session on which the table is locked, and the capture job is watched: the snapshot would not see it.
-            table: What the catalogue says of it.
-            low: What a read that begins now surely sees.
-            is_locking: Whether the table may be locked for a moment.
+            table: The table, as the catalogue has it.
+            low: The visibility that a read which begins now surely has.
+            is_locking: True if the table may be locked for a moment.
 
         Raises:
             TableError: `snapshot_isolation_off`.
@@ -200,7 +200,7 @@ class WholeReads:
         yield Begun(visibility, (lambda: None) if is_settled else settle, connection)
 
     def _boundary(self, other: Session[Connection], table: TableId, behind: _Behind) -> bytes:
-        """The lowest commit, or entry without one, that is surely later than the snapshot, once it has been captured."""
+        """Return the lowest commit, or entry without one, that is surely later than the snapshot, once it has been captured."""
         query, parameters = behind.query()
         until = self.clock() + self.capture_wait_s
         if self.nudge is not None:
@@ -221,13 +221,13 @@ class WholeReads:
 
 
 def verify_snapshot_allowed(connection: Connection, table: TableId, doing: str, otherwise: str) -> None:
-    """See that the database allows SNAPSHOT transactions.
+    """Verify that the database allows SNAPSHOT transactions.
 
     Args:
         connection: Any.
-        table: Which one is to be read.
-        doing: For the message.
-        otherwise: What else could be done than to allow them, and what then.
+        table: The table that is to be read.
+        doing: The operation, for the message.
+        otherwise: The other next step than to allow them, and the one after it.
 
     Raises:
         TableError: `snapshot_isolation_off`.
@@ -242,10 +242,10 @@ def verify_snapshot_allowed(connection: Connection, table: TableId, doing: str, 
 
 
 def _verify_quiet(other: Session[Connection], table: CatalogTable, visibility: WholeVisibility) -> bool:
-    """Look at the last transactions below the boundary: of the table, which has to be seen, and of all.
+    """Check the last transactions below the boundary: that of the table, which has to be seen, and that of all.
 
     Returns:
-        Whether that one was surely seen, too.
+        True if that of all was surely seen, too.
     """
     change_tables = [f"cdc.{quoted(instance.name + '_CT')}" for instance in table.instances]
     if not all(
@@ -270,7 +270,7 @@ def _is_seen(other: Session[Connection], query: str, visibility: WholeVisibility
 
 @contextmanager
 def _locked(other: Session[Connection], table: TableId) -> Iterator[Connection]:
-    """A shared lock on the whole table. An error closes the session, and so ends the transaction."""
+    """Take a shared lock on the whole table. An error closes the session, and so ends the transaction."""
     with other.use("locking a table", table=table) as connection:
         connection.execute("BEGIN TRANSACTION")
         connection.rows(TOUCH.format(table=quoted_table(table), hint=WHOLE_TABLE))
@@ -289,7 +289,7 @@ def _rows(session: Session[Connection], doing: str, query: str, parameters: Sequ
 
 
 def _rows_unless_blocked(session: Session[Connection], doing: str, query: str, parameters: Sequence[str]) -> list[Row]:
-    """The rows; none while a scan of the capture job, say, locks what comes next."""
+    """Return the rows; none while a scan of the capture job, say, locks what comes next."""
     try:
         return _rows(session, doing, query, parameters)
     except SourceUnavailableError as error:

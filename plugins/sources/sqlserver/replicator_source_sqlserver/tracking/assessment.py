@@ -28,12 +28,12 @@ def assess(
     tables: Sequence[TableId],
     config: SqlServerConfig,
 ) -> list[Problem]:
-    """Everything that would keep these tables from being replicated right.
+    """Find everything that would keep these tables from being replicated correctly.
 
     Args:
-        facts: What is known of the server.
-        settings: How the database is tracked; None: it is not.
-        found: Those of the tables that exist.
+        facts: Facts of the server.
+        settings: The settings of change tracking of the database; None: it is off.
+        found: The tables that exist, as the catalogue has them.
         tables: All of them.
         config: The configuration.
     """
@@ -53,7 +53,7 @@ def _database(facts: ServerFacts, settings: TrackingSettings | None) -> list[Pro
         problems.append(
             Problem(
                 code="snapshot_isolation_off",
-                message=f"changes and rows are read in SNAPSHOT transactions, which the database {facts.database} does not allow",
+                message=f"Changes and rows are read in SNAPSHOT transactions, which the database {facts.database} does not allow.",
                 location=facts.database,
                 sql=(remedies.ALLOW_SNAPSHOTS,),
             )
@@ -62,7 +62,7 @@ def _database(facts: ServerFacts, settings: TrackingSettings | None) -> list[Pro
         problems.append(
             Problem(
                 code="change_tracking_off",
-                message=f"change tracking is off for the database {facts.database}",
+                message=f"Change tracking is off for the database {facts.database}.",
                 location=facts.database,
                 sql=(remedies.track_database(_WEEK),),
             )
@@ -72,7 +72,7 @@ def _database(facts: ServerFacts, settings: TrackingSettings | None) -> list[Pro
         problems.append(
             Problem(
                 code="tracking_not_cleaned",
-                message="AUTO_CLEANUP is off: what is known of changes grows without a limit",
+                message="AUTO_CLEANUP is off: what is known of changes grows without a limit.",
                 location="sys.change_tracking_databases",
                 sql=(remedies.clean_tracking(),),
                 severity=Severity.WARNING,
@@ -83,7 +83,7 @@ def _database(facts: ServerFacts, settings: TrackingSettings | None) -> list[Pro
     problems.append(
         Problem(
             code="log_retention",
-            message=f"the server keeps changes for {kept / _DAY:.1f} days; after a longer pause every table is read again",
+            message=f"The server keeps changes for {kept / _DAY:.1f} days; after a longer pause every table is read again.",
             location="sys.change_tracking_databases",
             action="If a pause may be longer, raise CHANGE_RETENTION." if kept >= _WEEK else None,
             sql=() if kept >= _WEEK else (remedies.keep_tracking_for(_WEEK),),
@@ -99,7 +99,7 @@ def _account(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
         problems.append(
             Problem(
                 code="mark_table",
-                message="change tracking needs no mark table: nothing is written into it",
+                message="Change tracking needs no mark table: nothing is written into it.",
                 location="source.mark_table",
                 action="Leave source.mark_table out.",
                 severity=Severity.NOTICE,

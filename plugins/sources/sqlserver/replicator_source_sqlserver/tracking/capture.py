@@ -76,7 +76,7 @@ class ChangeTracking(Capture):
 
     @override
     def identity(self) -> Mapping[str, str]:
-        """Offsets of the two ways to capture have nothing in common."""
+        """The part of the identity by which offsets of the two ways to capture differ."""
         return {"capture": "change_tracking"}
 
     @override

@@ -1,6 +1,6 @@
 """Reads of a table's tracked changes: the statements, and their rows as Arrow columns.
 
-A changed key is joined to the row that stands there now, in one statement and one snapshot. If there is a row it is the row's last state,
+A changed key is joined to the row that has it now, in one statement and one snapshot. If there is a row it is the row's last state,
 which is written whatever was there before; if there is none the key is deleted. `SYS_CHANGE_OPERATION` says less than that, and there
 are versions of the server that have it wrong where a transaction deletes a key and inserts it again.
 
@@ -33,7 +33,7 @@ _META: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Last:
-    """Where a read stopped: the change that was read last."""
+    """The last change that a read has reached."""
 
     version: int
     key: Cursor
@@ -44,10 +44,10 @@ class Changes:
     """Changes of one table, each of another key.
 
     Attributes:
-        before, row: As in `change_schema`.
-        has_other_spelling: A key that was changed stands in its row with other bytes.
-        last: The last of them; None if there are none.
-        bytes: Of the decoded columns.
+        before, row: See `change_schema`.
+        has_other_spelling: True if a changed key has other bytes in its row.
+        last: The last change; None if there are none.
+        bytes: The size of the decoded columns.
     """
 
     schema: TableSchema
@@ -59,11 +59,11 @@ class Changes:
     bytes: int
 
     def __len__(self) -> int:
-        """How many changes."""
+        """Return the number of changes."""
         return len(self.operations)
 
     def joined_with(self, later: Changes) -> Changes:
-        """These changes and later ones of the same table."""
+        """Return these changes and later ones of the same table."""
         return replace(
             later,
             operations=pa.concat_arrays([self.operations, later.operations]),
@@ -77,21 +77,21 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class TrackedChanges:
-    """The tracked changes of a table, read in the shape that the host knows. `name`: what it is called now."""
+    """The tracked changes of a table, read in the shape that the host knows. `name`: its present name."""
 
     plan: ReadPlan
     name: TableId
 
     def _changes(self, since: int) -> str:
-        """The version is a number: CHANGETABLE takes no expression, and a number of any size since the server's KB2519358."""
+        """Return the CHANGETABLE. The version is a number: CHANGETABLE takes no expression, and any number since the server's KB2519358."""
         return f"CHANGETABLE(CHANGES {quoted_table(self.name)}, {since}) AS c"
 
     def counted(self, since: int, number: int) -> str:
-        """The statement that counts the changes above a version, under a number."""
+        """Return the statement that counts the changes above a version, under a number."""
         return f"SELECT {number}, COUNT(*) FROM {self._changes(since)}"
 
     def part(self, since: int, last: Last | None, limit: int) -> Query:
-        """The statement that reads some changes above a version: those behind `last`, at most `limit`."""
+        """Return the statement that reads some changes above a version: those after `last`, at most `limit`."""
         plan, schema = self.plan, self.plan.schema
         names = [quoted(name) for name in schema.key]
         keys = [f"c.{name}" for name in names]
@@ -124,14 +124,14 @@ class TrackedChanges:
         return query, parameters
 
     def decode(self, rows: Sequence[Row], upto: int) -> Changes:
-        """Make changes of rows.
+        """Convert rows to changes.
 
         Args:
             rows: At least one.
             upto: The version that the transaction sees.
 
         Raises:
-            TableError: They cannot be.
+            TableError: The rows cannot be decoded.
             SourceUnavailableError: `snapshot_not_exact`.
         """
         schema = self.plan.schema

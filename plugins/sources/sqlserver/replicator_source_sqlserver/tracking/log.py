@@ -1,11 +1,11 @@
 """The log of change tracking: rounds of net changes.
 
 A round reads, in one SNAPSHOT transaction, which rows have changed since the position, and their states: all tables as of one version.
-For the host it is one transaction. So it is delivered in parts, of bounded size, and counts as a whole or not at all: who crashes in a
-round reads the next one from the same position, under a later snapshot. What is committed while a round runs has a higher version, and
+For the host it is one transaction. So it is delivered in parts, of bounded size, and counts as a whole or not at all: after a crash in a
+round the next one begins at the same position, under a later snapshot. What is committed while a round runs has a higher version, and
 belongs to the next. The position is a version at which a round ended.
 
-What makes changes unknown is looked at outside of the snapshot, in front of the round and behind it: cleanup, TRUNCATE, and tracking that
+What makes changes unknown is looked for outside of the snapshot, before the round and after it: cleanup, TRUNCATE, and tracking that
 was switched off. A table of which changes may be unknown is read again. A table that was altered meanwhile ends the round with an error.
 
 Nothing that must survive is kept here.
@@ -42,7 +42,7 @@ from replicator_source_sqlserver.tracking.versions import VersionMarks, VersionP
 POLL_S: Final = 0.25
 LOOK_S: Final = 1.0
 HEARTBEAT_S: Final = 10.0
-"""How often an idle log says that it is up to date."""
+"""Seconds between two reports of an idle log that it is up to date."""
 _COUNTED_AT_ONCE: Final = 100
 _NOT_TRACKED: Final = 22105
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -50,7 +50,7 @@ _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 @dataclass(slots=True, kw_only=True)
 class _Part:
-    """What is left of a round of one table.
+    """The rest of a round of one table.
 
     Attributes:
         counted: Changes that were counted when the round began, and not read yet. It does not say where the part ends: what the server
@@ -64,7 +64,7 @@ class _Part:
     is_over: bool = False
 
     def limit(self, rows_max: int) -> int:
-        """How many to ask for: one more than there should be, so that what was counted ends with fewer than were asked for."""
+        """Return the number of changes to ask for: one more than expected, so that the counted ones end with fewer than were asked for."""
         return min(rows_max, self.counted + 1) if self.counted > 0 else rows_max
 
 
@@ -73,11 +73,11 @@ class _Round:
     """A round that runs.
 
     Attributes:
-        connection: Has the transaction.
-        since: Everything up to this version is delivered.
-        version: What the transaction sees.
-        moment: What was committed by then is in it.
-        parts: What is left.
+        connection: The connection that has the transaction.
+        since: The version up to which everything is delivered.
+        version: The version that the transaction sees.
+        moment: The time up to which every commit is in the round.
+        parts: The parts that are left.
         respelled: Tables in which a key has other bytes than its change.
     """
 
@@ -95,8 +95,8 @@ class TrackingReader(LogReader):
 
     Args:
         session: Its own connection.
-        position: Behind which it begins.
-        tables: What is followed.
+        position: The version after which it begins.
+        tables: The replicated tables.
         marks: The source's marks.
     """
 
@@ -131,11 +131,11 @@ class TrackingReader(LogReader):
 
     @override
     def acknowledge(self, offset: Offset) -> None:
-        """Nothing is told to the server: it keeps changes by its own rules."""
+        """Tell the server nothing: it keeps changes by its own rules."""
 
     @override
     def keep_alive(self) -> None:
-        """Each poll is a query of its own: nothing waits for us."""
+        """Do nothing: each poll is a query of its own, and no connection waits for us."""
 
     @override
     def close(self) -> None:
@@ -168,7 +168,7 @@ class TrackingReader(LogReader):
         return since is None or self._clock() - since >= every_s
 
     def _idle(self, moment: datetime) -> LogBatch | None:
-        """What is to be said where nothing was committed."""
+        """Return the report of an idle log now and then; None in between."""
         marks, errors = self._marks.reached(self._position), self._tables.take_errors()
         if not (marks or errors or self._is_due(self._told_at, HEARTBEAT_S)):
             return None
@@ -176,7 +176,7 @@ class TrackingReader(LogReader):
         return LogBatch(open_transaction=None, marks=marks, source_time=moment, table_errors=errors)
 
     def _event(self, found: Found, moment: datetime) -> LogBatch:
-        """What became of tables, as a transaction of its own at the position."""
+        """Return the events of tables, as a transaction of its own at the position."""
         id_ = f"{spelled(self._position)}:{next(self._event_numbers)}"
         count = len(found.lost) + len(found.events)
         return LogBatch(
@@ -207,7 +207,7 @@ class TrackingReader(LogReader):
         return self._round
 
     def _counts(self, connection: Connection, changes: Sequence[tuple[TableId, TrackedChanges]]) -> list[int]:
-        """How many changes each table has. A table of which our account may not know fails alone."""
+        """Count the changes of each table. A table that our account may not know of fails alone."""
         found: dict[int, int] = {}
         numbered = list(enumerate(changes))
         for start in range(0, len(numbered), _COUNTED_AT_ONCE):
@@ -238,9 +238,9 @@ class TrackingReader(LogReader):
             return {number: 0}
 
     def _part(self, round_: _Round, connection: Connection, limits: PullLimits) -> LogBatch:
-        """The next part of a round: as much as a pull takes, of one table after the other."""
+        """Read the next part of a round: as much as a pull takes, of one table after the other."""
         if connection is not round_.connection:
-            raise SourceUnavailableError("the connection that read a round was lost.", code="source_unavailable")
+            raise SourceUnavailableError("The connection that read a round was lost.", code="source_unavailable")
         taken: list[Changes] = []
         rows, size = max(1, limits.rows), max(1, limits.bytes)
         while round_.parts and rows > 0 and size > 0:
@@ -256,7 +256,7 @@ class TrackingReader(LogReader):
         return self._batch(round_, taken, lost)
 
     def _read(self, round_: _Round, part: _Part, rows_max: int, bytes_max: int) -> Changes | None:
-        """The next changes of one table; it stops where they grow too large."""
+        """Read the next changes of one table; it stops where they grow too large."""
         limit = part.limit(rows_max)
         query, parameters = part.changes.part(round_.since, part.last, limit)
         size = first_rows(part.changes.plan.specs.values())
@@ -287,19 +287,19 @@ class TrackingReader(LogReader):
         return found
 
     def _end(self, round_: _Round) -> Sequence[TableId]:
-        """End a round whose changes were all read; the tables that have to be read again."""
+        """End a round whose changes were all read; return the tables that have to be read again."""
         round_.connection.end_snapshot()
         is_same, lost = self._tables.look_behind(round_.connection, round_.since)
         if not is_same:
             raise SourceUnavailableError(
-                "a table was altered while its changes were read; they are read again.",
+                "A table was altered while its changes were read; they are read again.",
                 code="table_changed_under_snapshot",
             )
         self._round, self._position = None, round_.version
         return sorted({*lost, *round_.respelled})
 
     def _batch(self, round_: _Round, taken: Sequence[Changes], lost: Sequence[TableId] | None) -> LogBatch:
-        """A part of a round as a pull. `lost`: as `_end` has it; None: it has not ended."""
+        """Return a part of a round as a pull. `lost`: as `_end` has it; None: it has not ended."""
         id_ = spelled(round_.version)
         changes, count = list[TableChanges](), 0
         for one in taken:
@@ -356,7 +356,7 @@ def _denied(error: pyodbc.Error, table: TableId) -> TableError:
 
 @contextmanager
 def _tables_kept(table: TableId | None = None) -> Iterator[None]:
-    """If a table was altered, dropped or is tracked no longer since the catalogue was read, a new reader will see it."""
+    """Translate errors of a table that was altered, dropped or is tracked no longer since the catalogue was read: a new reader sees it."""
     try:
         yield
     except pyodbc.Error as error:

@@ -1,4 +1,4 @@
-"""Questions to change tracking: versions, what is tracked and since when, and the transaction in which a version is read."""
+"""Queries of change tracking: versions, tracked tables, the beginning of their tracking, and the transaction that reads a version."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ WHERE t.object_id IN ({numbers})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackingSettings:
-    """How a database is tracked. `retention`: how long changes are kept, if they are removed at all (`is_cleaned`)."""
+    """The settings of change tracking in a database. `retention`: how long changes are kept, if they are removed at all (`is_cleaned`)."""
 
     is_cleaned: bool
     retention: timedelta
 
     @property
     def kept(self) -> timedelta | None:
-        """How long changes are kept; None: without an end."""
+        """The time for which changes are kept; None: without an end."""
         return self.retention if self.is_cleaned else None
 
 
 def read_settings(connection: Connection) -> TrackingSettings | None:
-    """How the database is tracked; None: it is not."""
+    """Read the settings of the database; None if change tracking is off."""
     rows = connection.rows(_SETTINGS)
     if not rows:
         return None
@@ -52,7 +52,7 @@ def read_settings(connection: Connection) -> TrackingSettings | None:
 
 
 def head(connection: Connection) -> int:
-    """The version of the last commit; in a SNAPSHOT transaction that of the snapshot.
+    """Read the version of the last commit; in a SNAPSHOT transaction that of the snapshot.
 
     Raises:
         SourceUnavailableError: `change_tracking_off`: the database is not tracked.
@@ -60,7 +60,7 @@ def head(connection: Connection) -> int:
     version = connection.rows(_HEAD)[0][0]
     if version is None:
         raise SourceUnavailableError(
-            "change tracking is off for the database, so nothing tells which rows are changed.",
+            "Change tracking is off for the database, so nothing tells which rows are changed.",
             code="change_tracking_off",
             action="ALTER DATABASE CURRENT SET CHANGE_TRACKING = ON (CHANGE_RETENTION = 7 DAYS, AUTO_CLEANUP = ON), then ALTER TABLE … "
             "ENABLE CHANGE_TRACKING of each table. `replicator validate` prints the statements.",
@@ -69,19 +69,19 @@ def head(connection: Connection) -> int:
 
 
 def clock(connection: Connection) -> datetime:
-    """The server's clock. Asked before a version: what was committed by then is in it."""
+    """Read the server's clock. Asked before a version: what was committed by then is in it."""
     moment = connection.rows(_CLOCK)[0][0]
     assert isinstance(moment, datetime)
     return moment.replace(tzinfo=UTC)
 
 
 def read_tables(connection: Connection, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
-    """What the catalogue says of those of the tables that exist, under exactly these names."""
+    """Read from the catalogue those of the tables that exist, under exactly these names."""
     return _with_tracking(connection, discovery.read_tables(connection, tables, is_captured=False))
 
 
 def read_objects(connection: Connection, tables: Mapping[int, TableId]) -> dict[TableId, CatalogTable]:
-    """The same of tables by their numbers, whatever they are called now."""
+    """Read tables from the catalogue by their numbers, whatever they are called now."""
     found = _with_tracking(connection, discovery.read_objects(connection, tables, is_captured=False))
     names = discovery.read_names(connection, tables)
     return {
@@ -93,7 +93,7 @@ def read_objects(connection: Connection, tables: Mapping[int, TableId]) -> dict[
 
 @contextmanager
 def snapshot(connection: Connection) -> Iterator[None]:
-    """A transaction that sees one version. Whatever ends it early also has to close the connection."""
+    """Open a transaction that sees one version. Whatever ends it early also has to close the connection."""
     connection.begin_snapshot()
     yield
     connection.end_snapshot()

@@ -1,6 +1,6 @@
-"""The tables that a log of change tracking follows: their shapes, and whether changes of them may have been lost.
+"""The replicated tables of a log of change tracking: their shapes, and whether changes of them may have been lost.
 
-Change tracking tells of no definition. So the catalogue is looked at before each round, and again behind it.
+Change tracking reports no change of a definition. So the catalogue is looked at before each round, and again after it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from replicator_source_sqlserver.tracking.changes import TrackedChanges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What became of tables.
+    """Changes of tables that a look at the catalogue found.
 
     Attributes:
         events: Tables that were dropped, or that have another shape.
@@ -39,8 +39,8 @@ class TrackedTables:
     Args:
         schemas: Their shapes, as the host knows them.
         numbers: Their `object_id`, of those that exist.
-        since: Since when they were tracked when their snapshots began, as far as that is known.
-        enable: Has a table's changes tracked; None where that is left to others.
+        since: Known beginning of the tracking of each table when its snapshot began.
+        enable: Has a table's changes tracked; None where others have to do that.
     """
 
     def __init__(
@@ -60,17 +60,17 @@ class TrackedTables:
         self._told: dict[TableId, int] = {}
 
     def accept(self, tables: Mapping[TableId, Accepted]) -> None:
-        """Snapshots of these tables begin. Called from any thread."""
+        """Note that snapshots of these tables begin. Called from any thread."""
         with self._lock:
             self._accepted |= tables
 
     def take_errors(self) -> Mapping[TableId, TableError]:
-        """Errors that were not told yet."""
+        """Take the errors that were not reported yet."""
         errors, self._errors = self._errors, {}
         return errors
 
     def fail(self, table: TableId, error: TableError) -> None:
-        """Follow a table no longer."""
+        """Stop replicating a table."""
         self._failed.add(table)
         self._errors[table] = error
 
@@ -79,7 +79,7 @@ class TrackedTables:
         return [table for table in self._schemas if table not in self._failed]
 
     def changes(self) -> list[tuple[TableId, TrackedChanges]]:
-        """How to read the changes of each table, in the shape that was found last."""
+        """Plan the reading of each table's changes, in the shape that was found last."""
         return [
             (table, TrackedChanges(read_plan(found, self._schemas[table]), name_of(found)))
             for table in self.following()
@@ -123,10 +123,10 @@ class TrackedTables:
         return Found(events=events, lost=lost)
 
     def look_behind(self, connection: Connection, position: int) -> tuple[bool, Sequence[TableId]]:
-        """See whether the tables stayed as they were while changes above a version were read.
+        """Check whether the tables stayed as they were while changes above a version were read.
 
         Returns:
-            Whether they kept their shapes, and the tables of which changes may have been missing.
+            True if they kept their shapes, and the tables of which changes may have been missing.
         """
         before, self._found = self._found, self._read(connection)
         shapes = [
@@ -155,7 +155,7 @@ class TrackedTables:
         return tracking.read_objects(connection, wanted) if untracked else found
 
     def _has_lost(self, table: TableId, found: CatalogTable, position: int) -> bool:
-        """Whether changes of a table above a version may be unknown; it is told once."""
+        """Return whether changes of a table above a version may be unknown; it is told once."""
         if found.tracking is None or found.tracking.since is None or found.tracking.min_valid is None:
             return False
         since, min_valid = found.tracking.since, found.tracking.min_valid
@@ -169,12 +169,12 @@ class TrackedTables:
 
 
 def name_of(table: CatalogTable) -> TableId:
-    """What the table is called now."""
+    """Return the present name of the table."""
     return table.table if table.tracking is None or table.tracking.name is None else table.tracking.name
 
 
 def _obstacle(table: CatalogTable) -> TableError | None:
-    """Why changes of the table cannot be read; None if they can."""
+    """Return the reason why changes of the table cannot be read; None if they can."""
     if (refused := table.type_error()) is not None:
         return refused
     name = quoted_table(name_of(table))

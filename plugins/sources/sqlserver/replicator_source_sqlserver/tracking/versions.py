@@ -1,4 +1,4 @@
-"""Versions of change tracking: positions in the log, what reads see, and marks.
+"""Versions of change tracking: positions in the log, the visibility of reads, and marks.
 
 Each commit that changed a tracked table gets the next version. What a SNAPSHOT transaction sees is a version, too: everything up to it, and
 nothing above it. So what a read saw is known exactly, without a wait.
@@ -19,11 +19,11 @@ from replicator.model.offset import Offset
 from replicator.plugins.source import Seen, Visibility
 
 _DIGITS: Final = 19
-"""Of the largest bigint."""
+"""The number of digits of the largest bigint."""
 
 
 def spelled(version: int) -> str:
-    """A version so that texts are in its order: the id of the transaction that a round ends at."""
+    """Spell a version so that texts are in its order: the id of the transaction that a round ends at."""
     return f"{version:0{_DIGITS}d}"
 
 
@@ -38,7 +38,7 @@ class VersionPosition:
         """Read an offset of ours.
 
         Raises:
-            CorruptStreamError: It is none.
+            CorruptStreamError: It is not one of ours.
         """
         version = offset.value.get("version")
         if not isinstance(version, int):
@@ -49,7 +49,7 @@ class VersionPosition:
 
     @property
     def offset(self) -> Offset:
-        """As an offset."""
+        """The position as an offset."""
         return Offset.of({"version": self.version})
 
 
@@ -69,7 +69,7 @@ class VersionVisibility(Visibility):
 
 @dataclass(frozen=True, slots=True)
 class StateVisibility(Visibility):
-    """What a state that is verified saw: every version up to `version`.
+    """The visibility of a state that is verified: it saw every version up to `version`.
 
     Of a round that ends above it, the rows that were changed up to it are in the state, and the others are not: it is unknown, so a row of
     such a round that differs is compared again.
@@ -83,7 +83,7 @@ class StateVisibility(Visibility):
 
 
 def _classified(transaction_ids: pa.StringArray, version: int, above: Seen) -> pa.Int8Array:
-    """Rounds that end at a version or below it are seen. What is no round has a number behind the version."""
+    """Classify rounds: those that end at a version or below it are seen. A transaction that is no round has a number after the version."""
     versions = pc.utf8_slice_codeunits(transaction_ids, 0, _DIGITS)
     is_seen = pc.less_equal(versions, pa.scalar(spelled(version)))
     return pc.if_else(is_seen, pa.scalar(int(Seen.SEEN), pa.int8()), pa.scalar(int(above), pa.int8()))
@@ -93,14 +93,14 @@ class VersionMarks:
     """Marks: versions that the log's reader has to reach. Thread-safe; shared by all that one source object does."""
 
     def __init__(self, prefix: str) -> None:
-        """Begin without any. `prefix`: differs from that of every other object."""
+        """Begin without marks. `prefix`: differs from that of every other object."""
         self._prefix = prefix
         self._lock = threading.Lock()
         self._count = 0
         self._waiting: list[tuple[str, int]] = []
 
     def add(self, version: int) -> str:
-        """A new mark at a version."""
+        """Return a new mark at a version."""
         with self._lock:
             self._count += 1
             text = f"{self._prefix}:{self._count}"

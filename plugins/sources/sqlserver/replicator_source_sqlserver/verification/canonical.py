@@ -18,12 +18,12 @@ from replicator_source_sqlserver.names import quoted
 from replicator_source_sqlserver.types import ColumnSpec
 
 UTF8: Final = "Latin1_General_100_BIN2_UTF8"
-"""The one binary collation of UTF-8; all text is compared and joined in it, whatever that of its column."""
+"""The one binary collation of UTF-8; all text is compared and joined in it, whatever its column's collation."""
 DIGEST_BYTES: Final = 16
-"""Of SHA-256: those that the 32 hex digits of a digest stand for."""
+"""The number of bytes of SHA-256 that the 32 hex digits of a digest stand for."""
 
 _ARGUMENTS_MAX: Final = 250
-"""Of CONCAT, which takes 254."""
+"""Upper bound of the arguments of CONCAT, which takes 254."""
 _EMPTY: Final = f"CAST('' AS varchar(max)) COLLATE {UTF8}"
 """The first argument of a CONCAT: its result is then a text of any length in UTF-8. Without it, 8,000 bytes are kept."""
 _VARCHAR_MAX: Final = 8000
@@ -35,17 +35,17 @@ _EPOCH: Final = "CONVERT(datetime2(7), '19700101', 112)"
 
 
 def digest(bytes_: str) -> str:
-    """The bytes of the digest of a `varbinary`."""
+    """Return the bytes of the digest of a `varbinary`."""
     return f"SUBSTRING(HASHBYTES('SHA2_256', {bytes_}), 1, {DIGEST_BYTES})"
 
 
 def text_bytes(text: str) -> str:
-    """The bytes of a text in UTF-8."""
+    """Return the bytes of a text in UTF-8."""
     return f"CAST({text} AS varbinary(max))"
 
 
 def joined_text(texts: Sequence[str]) -> str:
-    """A row text, or a key text, of its columns' `column_text`: each followed by a comma. NULL is nothing."""
+    """Return a row text, or a key text, of its columns' `column_text`: each followed by a comma. NULL is nothing."""
     # CONCAT makes nothing of NULL.
     arguments = [part for text in texts for part in (text, "','")]
     blocks = [arguments[i : i + _ARGUMENTS_MAX] for i in range(0, len(arguments), _ARGUMENTS_MAX)]
@@ -54,17 +54,17 @@ def joined_text(texts: Sequence[str]) -> str:
 
 
 def is_float(spec: ColumnSpec) -> bool:
-    """Whether the server cannot write the canonical form."""
+    """Return whether the server cannot write the canonical form."""
     return bool(pa.types.is_floating(spec.arrow))
 
 
 def column_text(name: str, spec: ColumnSpec, *, is_key: bool) -> str:
-    """The canonical form of a column that is no float; NULL for NULL.
+    """Return the canonical form of a column that is no float; NULL for NULL.
 
     Args:
-        name: Of the column.
-        spec: How it is replicated.
-        is_key: As in the key text.
+        name: The column's name.
+        spec: The column's replication.
+        is_key: True for the key text.
     """
     kind, value = spec.arrow, spec.selected.format(quoted(name))
     assert not is_float(spec), "the server writes no float"
@@ -86,7 +86,7 @@ def column_text(name: str, spec: ColumnSpec, *, is_key: bool) -> str:
 
 
 def _string(text: str, column: str, *, is_key: bool) -> str:
-    """Lengths are those of the text in UTF-8. LEN would not count spaces at the end."""
+    """Return the canonical form of text. Lengths are those of the text in UTF-8; LEN would not count spaces at the end."""
     size = f"DATALENGTH({text})"
     whole = f"CONCAT({_EMPTY}, {size}, ':', {text})"
     if is_key:
@@ -102,5 +102,5 @@ def _binary(value: str, column: str, spec: ColumnSpec, *, is_key: bool) -> str:
 
 
 def hex_digits(bytes_: str, length: int = 2 * DIGEST_BYTES) -> str:
-    """Bytes as small hex digits, at most `length` of them."""
+    """Return bytes as lower-case hex digits, at most `length` of them."""
     return f"LOWER(CONVERT(varchar({length if length <= _VARCHAR_MAX else 'max'}), {bytes_}, 2))"

@@ -27,13 +27,13 @@ from replicator_source_sqlserver.verification.canonical import (
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """What is selected of a row so that its text can be put together: each a piece of the text, or a float."""
+    """The selected parts of a row from which its text can be put together: each a piece of the text, or a float."""
 
     selected: Sequence[str]
 
     @classmethod
     def of(cls, columns: Sequence[tuple[str, ColumnSpec]]) -> Pieces:
-        """Of the columns that are compared, in the order of the row text."""
+        """Make the pieces of the columns that are compared, in the order of the row text."""
         found, block = list[str](), list[str]()
         for name, spec in columns:
             if not is_float(spec):
@@ -47,13 +47,13 @@ class Pieces:
 
 
 def hash_of(row: Row) -> bytes:
-    """The first bytes of the digest of a row's text, of its pieces."""
+    """Return the first bytes of the digest of a row's text, from its pieces."""
     text = b"".join(bytes(piece) if isinstance(piece, (bytes, bytearray)) else _float(piece) for piece in row)
     return hashlib.sha256(text).digest()[:DIGEST_BYTES]
 
 
 def float_text(value: float | None) -> str | None:
-    """The canonical form of a float; a `real` is a `float`, too."""
+    """Return the canonical form of a float; a `real` is a `float`, too."""
     return value_text(None if value is None else float(value), pa.float64(), is_key=False)
 
 

@@ -1,6 +1,6 @@
 """Ranges of keys as conditions that the server answers from the key's index, whatever part of the key the bounds have in common.
 
-Behind (5, 10) and up to (8, 3) are the rows with a = 5 and b > 10, those with 5 < a < 8, and those with a = 8 and b <= 3. Each of these
+After (5, 10) and up to (8, 3) are the rows with a = 5 and b > 10, those with 5 < a < 8, and those with a = 8 and b <= 3. Each of these
 parts is one stretch of the index. In one condition with OR, or with a bound of the first column alone, a range would cost as much as all
 rows that share its first column.
 """
@@ -19,19 +19,19 @@ from replicator_source_sqlserver.snapshot.chunk_statements import ReadPlan
 from replicator_source_sqlserver.types import ColumnSpec, key_text
 
 Piece = Sequence[tuple[int, str, str]]
-"""Conditions that all hold: the number of a column, a sign, and the text of a value."""
+"""Conditions that all hold: each the number of a column, a sign, and the text of a value."""
 
 _UNORDERED: Final = frozenset({"varbinary"})
-"""Its values have several lengths: the server compares them as if the shorter one had zeros at its end."""
+"""Types whose values have several lengths: the server compares them as if the shorter one had zeros at its end."""
 
 
 def is_range_key(spec: ColumnSpec) -> bool:
-    """Whether the server orders a key's column by the values that it has in the target."""
+    """Return whether the server orders a key's column by the values that it has in the target."""
     return is_ordered(spec.arrow) and spec.declared.name not in _UNORDERED
 
 
 def pieces_of(after: Cursor | None, upto: Cursor | None) -> Sequence[Piece]:
-    """Disjoint pieces that together are the keys behind one bound and up to another, in their order. No bound is no condition."""
+    """Return disjoint pieces that together are the keys after one bound and up to another, in their order. No bound is no condition."""
     if after is None and upto is None:
         return [()]
     same = 0
@@ -49,7 +49,7 @@ def pieces_of(after: Cursor | None, upto: Cursor | None) -> Sequence[Piece]:
 
 
 def _between(after: Cursor | None, upto: Cursor | None, number: int) -> Piece:
-    """The keys whose first part that differs is between both bounds."""
+    """Return the keys whose first part that differs is between both bounds."""
     either = after if after is not None else upto
     assert either is not None, "there is a bound"
     found = [*_equal(either, number)]
@@ -73,7 +73,7 @@ def _last(upto: Cursor, number: int) -> str:
 
 
 def conditions(plan: ReadPlan, within: KeyRange) -> Sequence[str]:
-    """The pieces of a range as conditions; empty for one that holds always."""
+    """Return the pieces of a range as conditions; empty for one that always holds."""
     after, upto = (_cursor(bound, within.columns, plan.schema) for bound in (within.after, within.upto))
     return [" AND ".join(_condition(plan, within.columns, part) for part in piece) for piece in pieces_of(after, upto)]
 

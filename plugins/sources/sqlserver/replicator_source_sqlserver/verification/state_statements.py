@@ -1,4 +1,4 @@
-"""The statements that answer what a table holds, in checksums. Pure."""
+"""The statements for the contents of a table, in checksums. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from replicator_source_sqlserver.verification.hashing import Pieces
 from replicator_source_sqlserver.verification.ranges import conditions, is_range_key
 
 LISTED_MAX: Final = 1000
-"""So many values stand in an IN. With many thousands of them the server gives up (error 8623); then all rows are read, and chosen here."""
+"""Upper bound of the values in an IN. With many thousands the server gives up (error 8623); above it all rows are read, and chosen here."""
 DIGITS: Final = 4
-"""Of an id: groups have at most so many."""
+"""Upper bound of the digits of an id that select a group."""
 _HALF_BYTES: Final = 8
 
 
@@ -29,8 +29,8 @@ class StateQueries:
     pieces of which the hash is made instead (`hashing`): `p1`, `p2` and so on.
 
     Attributes:
-        plan: How the table is read.
-        columns: Those that are compared, in the order of the row text.
+        plan: The parts of the statements that read the table.
+        columns: The columns that are compared, in the order of the row text.
     """
 
     plan: ReadPlan
@@ -38,7 +38,7 @@ class StateQueries:
 
     @classmethod
     def of(cls, plan: ReadPlan, columns: Collection[str]) -> StateQueries:
-        """Of a table that is read by a plan."""
+        """Make the statements of a table that is read by a plan."""
         return cls(plan=plan, columns=[(name, plan.specs[name]) for name in order_of(list(columns), plan.schema)])
 
     @property
@@ -48,17 +48,17 @@ class StateQueries:
 
     @property
     def is_hashed(self) -> bool:
-        """Whether the server computes the hashes."""
+        """Return whether the server computes the hashes."""
         return not any(is_float(spec) for _, spec in self.columns)
 
     @property
     def knows_ids(self) -> bool:
-        """Whether the server computes the ids."""
+        """Return whether the server computes the ids."""
         return self.is_hashed or bool(self.key)
 
     @property
     def range_key(self) -> Sequence[str]:
-        """As `TableState.range_key`."""
+        """See `TableState.range_key`."""
         names = []
         for name in self.key:
             if not is_range_key(self.plan.specs[name]):
@@ -67,7 +67,7 @@ class StateQueries:
         return names
 
     def bound(self, columns: Sequence[str], after: Bound | None, rows: int) -> str:
-        """The canonical forms of the first columns of the key of one row."""
+        """Return the query for the canonical forms of the first columns of the key of one row."""
         names = ", ".join(map(quoted, columns))
         texts = [text_bytes(column_text(name, self.plan.specs[name], is_key=True)) for name in columns]
         parts = [
@@ -78,7 +78,7 @@ class StateQueries:
         return f"SELECT {', '.join(texts)} FROM ({one}) AS s"
 
     def checksums(self, digits: int, among: Among | None = None, within: KeyRange | None = None) -> str:
-        """Number of a group, rows in it, and the sums of both halves of their hashes, which are counted as if they had a sign."""
+        """Return the query for each group's number, its rows, and the sums of both halves of their hashes, counted as signed numbers."""
         assert self.is_hashed, "hashes of floats are not the server's"
         halves = [f"CAST(SUBSTRING(s.h, {first}, {_HALF_BYTES}) AS bigint)" for first in (1, 1 + _HALF_BYTES)]
         # A sum of bigint overflows with its second row.
@@ -92,7 +92,7 @@ class StateQueries:
     def rows(
         self, groups: Collection[str] | None, among: Among | None = None, within: KeyRange | None = None
     ) -> tuple[str, bool]:
-        """Id and hash of each row, or what they are made of.
+        """Return the query for id and hash of each row, or the values that they are made of.
 
         Args:
             groups: The beginnings of ids, all equally long.
@@ -110,7 +110,7 @@ class StateQueries:
         return query, len(asked) > sum(one is not None for one in chosen)
 
     def texts(self, ids: Collection[str], within: KeyRange | None = None) -> str:
-        """Id, or what it is made of, and the canonical form of each column; a float as it is."""
+        """Return the query for the id, or the values that it is made of, and the canonical form of each column; a float as it is."""
         forms = [
             quoted(name) if is_float(spec) else text_bytes(column_text(name, spec, is_key=name in self.key))
             for name, spec in self.columns
@@ -123,7 +123,7 @@ class StateQueries:
 
     @property
     def width(self) -> int:
-        """How many columns an answer of `texts` has in front of the canonical forms."""
+        """The number of columns before the canonical forms in an answer of `texts`."""
         return 1 if self.knows_ids else len(self._pieces)
 
     # -- parts of statements ---------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class StateQueries:
         return Pieces.of(self.columns).selected
 
     def _rows(self, within: KeyRange | None, more: Sequence[str] = ()) -> str:
-        """The rows in a range, as a derived table `s`."""
+        """Return the rows in a range, as a derived table `s`."""
         selected = []
         if self.key:
             texts = [column_text(name, self.plan.specs[name], is_key=True) for name in self.key]
@@ -153,11 +153,11 @@ class StateQueries:
         return f"({' UNION ALL '.join(parts)}) AS s"
 
     def _group(self, digits: int) -> str:
-        """The number that the first digits of the id are."""
+        """Return the expression for the number that the first digits of the id are."""
         return f"CAST(SUBSTRING(s.{self._id}, 1, {DIGITS // 2}) AS int) / {16 ** (DIGITS - digits)}"
 
     def _is_of(self, groups: Collection[str] | None) -> str | None:
-        """A condition for ids that begin so; None: there is none, because all do or the server cannot be asked."""
+        """Return a condition for ids that begin so; None: there is none, because all do or the server cannot be asked."""
         digits = len(next(iter(groups), "")) if groups is not None else 0
         if groups is None or len(groups) > LISTED_MAX:
             return None

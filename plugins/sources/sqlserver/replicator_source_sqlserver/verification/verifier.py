@@ -1,4 +1,4 @@
-"""What a table holds, in checksums that the server computes (`SupportsSourceVerification`).
+"""States of tables, in checksums that the server computes (`SupportsSourceVerification`).
 
 A state is one SNAPSHOT transaction: it takes no locks, and keeps nobody waiting. Where the database does not allow that, a table is not
 verified: the statements that ask for groups, rows and values would each see another state, or would have to lock the table between them.
@@ -36,14 +36,14 @@ _KNOWN: Final = f"SELECT CAST(COLLATIONPROPERTY({literal(UTF8)}, N'CodePage') AS
 _ALLOW: Final = "and verify the table again."
 
 Begin = Callable[[Connection, CatalogTable, Collection[str]], Visibility]
-"""Makes the snapshot of some columns of a table on a connection that has no transaction, and says what it sees."""
+"""Makes the snapshot of some columns of a table on a connection that has no transaction, and returns what it sees."""
 
 
 @contextmanager
 def open_state(
     reader: TableReader, begin: Begin, schema: TableSchema, columns: Collection[str]
 ) -> Iterator[SourceState]:
-    """See `SupportsSourceVerification.open_state`. The reader's connection is the state's until it is let go of."""
+    """See `SupportsSourceVerification.open_state`. The state uses the reader's connection until it ends."""
     with reader.reading(schema, "verifying a table") as (connection, table, plan):
         _verify_text_comparable(connection, schema.table)
         verify_snapshot_allowed(connection, schema.table, "a table is verified", _ALLOW)
@@ -70,9 +70,9 @@ class SqlServerState(SourceState):
     Args:
         connection: In the transaction, whose snapshot is made.
         reader: Reads the catalogue, on another session.
-        table: As the catalogue had it before.
-        visibility: What the snapshot sees.
-        queries: Of the table.
+        table: The table as the catalogue had it before.
+        visibility: The visibility of the snapshot.
+        queries: The statements about the table.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class SqlServerState(SourceState):
         return found
 
     def _hashes(self, query: str, among: Among | None) -> Iterator[tuple[bytes, bytes]]:
-        """Id and hash of the rows of a statement; of those that are among some, if these have to be chosen."""
+        """Read id and hash of the rows of a statement; of those that are among some, if these have to be chosen."""
         is_hashed, has_key = self._queries.is_hashed, bool(self._queries.key)
         for row in self._blocks(query):
             if is_hashed:
