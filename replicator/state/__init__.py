@@ -1,4 +1,4 @@
-"""The state store: what every process of the Replicator agrees on."""
+"""The state store: the data that all processes of the Replicator share."""
 
 from replicator.state.leases import holder_id, holder_in_words
 from replicator.state.records import (

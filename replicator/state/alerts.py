@@ -1,6 +1,6 @@
-"""The part of the state store that holds alerts, messages that wait, and how deliveries went.
+"""The part of the state store that holds alerts, waiting messages, and the results of deliveries.
 
-What is told and the messages that tell it are one transaction. Each write is refused if another process has the job by now.
+Alerts and the messages about them are stored in one transaction. Each write is refused if another process has the job by now.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _CHANNELS: Final = TypeAdapter(dict[str, ChannelRecord])
 
 
 class Alerts:
-    """Errors as those of `StateStore`. `holder` is who has `Job.ALERTS` of the replicator."""
+    """Reads and writes alerts. Errors as those of `StateStore`. `holder` is the process that has `Job.ALERTS` of the replicator."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def read(self, name: str) -> AlertingState:
-        """All of a replicator; messages in the order in which they were made."""
+        """Return all alerts of a replicator; messages in the order in which they were made."""
         with self._database.read() as connection:
             alerts = connection.execute(select(ALERTS).where(ALERTS.c.replicator == name))
             return AlertingState(
@@ -54,7 +54,7 @@ class Alerts:
         messages: Mapping[str, AlertMessage],
         messages_max: int,
     ) -> bool:
-        """Store what became of alerts, and add a message for each of some channels; False, and nothing is stored, if another has the job.
+        """Store changes of alerts, and a message for each of some channels; False, and nothing is stored, if another process has the job.
 
         A channel with more messages than `messages_max` loses its oldest ones, which counts as given up.
         """
@@ -109,7 +109,7 @@ class Alerts:
             return True
 
     def forget_channels(self, name: str, holder: str, kept: Iterable[str]) -> None:
-        """Remove what waits for channels that are not configured any more, and what is known of them."""
+        """Remove messages and results of channels that are not configured any more."""
         with self._database.write() as connection:
             if not is_held(connection, name, Job.ALERTS, holder):
                 return

@@ -1,4 +1,4 @@
-"""The judge: compares the tables of both sides at positions of the journal."""
+"""Verification: compares the tables of source and target at positions of the journal."""
 
 from replicator.model.verdict import Result
 from replicator.verify.judge import Judge

@@ -13,12 +13,12 @@ from replicator.plugins.verification import Among, Checksum
 from replicator.verify.verdicts import Kind
 
 ROWS_AT_ONCE: Final = 200_000
-"""About so many rows of both sides are compared at a time."""
+"""Rows of both sides that are compared at a time, about."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """That rows of this id differ: `rows` of them, of a table without a key perhaps several."""
+    """Rows of this id that differ: `rows` of them, of a table without a key perhaps several."""
 
     id: str
     kind: Kind
@@ -26,7 +26,7 @@ class Found:
 
 
 def differing(source: Mapping[str, Checksum], target: Mapping[str, Checksum]) -> Iterator[Sequence[str]]:
-    """The groups whose checksums differ, so many at a time that their rows are about `ROWS_AT_ONCE`."""
+    """Yield the groups whose checksums differ, in blocks of about `ROWS_AT_ONCE` rows."""
     block, rows = list[str](), 0
     for group in sorted(source.keys() | target.keys()):
         ours, theirs = source.get(group), target.get(group)
@@ -43,7 +43,7 @@ def differing(source: Mapping[str, Checksum], target: Mapping[str, Checksum]) ->
 
 
 def compare_rows(source: pa.Table, target: pa.Table, *, only: Among | None = None) -> Sequence[Found]:
-    """What differs between rows of both sides (`ROWS_SCHEMA`), by id. `only`: among these; None: among all."""
+    """Return the differences between rows of both sides (`ROWS_SCHEMA`), by id. `only`: among these ids; None: among all."""
     ours, theirs = _counted(source), _counted(target)
     more, less = ours - theirs, theirs - ours
     missing, extra = _by_id(more), _by_id(less)

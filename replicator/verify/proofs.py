@@ -1,4 +1,4 @@
-"""Compares tables and records in the state store what was found, so that the status and the schedule know."""
+"""Compares tables and records the results in the state store, so that the status and the schedule know."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from replicator.verify.walk import Visit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
-    """How a table stood before it was compared. `incarnation`: 0 if it is not replicated."""
+    """State of a table before it was compared. `incarnation`: 0 if it is not replicated."""
 
     incarnation: int
     at: datetime
@@ -35,14 +35,14 @@ class Before:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proofs:
-    """Verifies tables of one replicator, and notes what comes of it.
+    """Verifies tables of one replicator, and records the results.
 
     Attributes:
-        judge: Compares.
+        judge: Compares the tables.
         repair: Repairs what differs; None: nothing is repaired.
-        visit: How whole tables are compared.
-        is_scheduled: The schedule compares.
-        noted: Called with the record of a table whenever a comparison was noted.
+        visit: Settings of the comparison of whole tables.
+        is_scheduled: True if the schedule asks for the comparison.
+        noted: Called with the record of a table whenever a comparison was recorded.
     """
 
     judge: Judge
@@ -73,20 +73,20 @@ class Proofs:
         return repaired
 
     def compare(self, table: TableId, before: Before, scope: Scope | None = None) -> Verdict:
-        """Compare a table, or some of its rows, and note each range of it as soon as it was; the whole is still to be noted."""
+        """Compare a table, or some of its rows, and record each range as soon as it is compared; the caller records the whole."""
 
         def noted(one: RangeRecord, begun_at: datetime, counts: Counts) -> None:
             if before.incarnation:
                 self._note_range(table, before.incarnation, one, begun_at, counts)
 
         def keeps(one: RangeRecord) -> bool:
-            # What raised an alarm may be in any range.
+            # The cause of an alarm may be in any range.
             return self.visit.keeps(one) and set(before.alarms) <= set(one.disproves)
 
         return self.judge.verify(table, scope, replace(self.visit, noted=noted, keeps=keeps))
 
     def before(self, table: TableId) -> Before:
-        """How the table stands. To be asked before it is compared."""
+        """Return the state of the table. To be asked before it is compared."""
         store, name = self.judge.store, self.judge.name
         record = store.table(name, table)
         applied = store.applied(name).get(table)
@@ -97,7 +97,7 @@ class Proofs:
         )
 
     def note(self, verdict: Verdict, before: Before) -> None:
-        """Record what a comparison found."""
+        """Record the result of a comparison."""
         if not before.incarnation:
             return
         outcome = VerificationOutcome(

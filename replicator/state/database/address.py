@@ -1,6 +1,6 @@
-"""The state store's URL: what it may be, where it leads to, and how a connection there is protected.
+"""The state store's URL: its allowed forms, its location, and the protection of its connections.
 
-A URL on PostgreSQL most often has a password. Nothing of it is shown but user, host and database, and those only once it is clear
+A URL on PostgreSQL most often has a password. Nothing of it is shown except user, host and database, and those only once it is clear
 where the password ends.
 """
 
@@ -32,14 +32,14 @@ def parse_state_url(text: str) -> URL:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
-        raise _invalid("it is not a URL") from None  # whose own words quote it
+        raise _invalid("it is not a URL") from None  # its message quotes the URL
     if url.drivername in {"sqlite", "sqlite+pysqlite"}:
         if not url.database or url.database == ":memory:" or url.query:
             raise _invalid("a SQLite store is a file without options")
         return url.set(drivername="sqlite+pysqlite")
     if url.drivername in {"postgresql", "postgres", "postgresql+psycopg"}:
         if text.count("@") > 1:
-            # Which of them ends the password is not known, and what stands after the wrong one would be shown as the host.
+            # It is unknown which of them ends the password, and text after the wrong one would be shown as the host.
             raise _invalid("it has more than one @; write each @ of the user's name and password as %40")
         _check_mode(url)
         return url.set(drivername="postgresql+psycopg")
@@ -47,32 +47,32 @@ def parse_state_url(text: str) -> URL:
 
 
 def is_server(url: URL) -> bool:
-    """Whether the store is a server, which workers with homes of their own can share."""
+    """Return whether the store is a server, which workers with homes of their own can share."""
     return url.get_backend_name() == "postgresql"
 
 
 def is_shared(url: URL) -> bool:
-    """Whether workers on several hosts may use the store: PostgreSQL, unless it is reached over loopback or a local socket."""
+    """Return whether workers on several hosts may use the store: PostgreSQL, unless it is reached over loopback or a local socket."""
     return is_server(url) and not all(_is_socket(host) or is_loopback(host) for host in _hosts(url))
 
 
 def location(url: URL) -> str:
-    """How messages name the store: without password and options."""
+    """Return the store's name in messages: without password and options."""
     if not is_server(url):
         return str(Path(url.database or "").absolute())
     return URL.create("postgresql", url.username, None, url.host, url.port, url.database).render_as_string()
 
 
 def secrets(url: URL) -> Sequence[str]:
-    """What must not be shown of a URL."""
+    """Return the parts of a URL that must not be shown."""
     query = (value for name, value in url.query.items() if is_sensitive_name(name) or name in _KEYS)
     return [value for value in (url.password, *query) if isinstance(value, str) and value]
 
 
 def protection(url: URL) -> Mapping[str, str]:
-    """Libpq's parameters that protect the connection, by the rule of the sources.
+    """Return libpq's parameters that protect the connection, by the rule of the sources.
 
-    The server must prove who it is (`verify-full`) unless it can only be this machine, or the URL says otherwise (`sslmode=`).
+    The server must prove its identity (`verify-full`) unless it can only be this machine, or the URL says otherwise (`sslmode=`).
     """
     mode = _mode(url)
     # Encryption by Kerberos would go around what `sslmode` asks for.
@@ -83,7 +83,7 @@ def protection(url: URL) -> Mapping[str, str]:
 
 
 def demands_tls(url: URL) -> bool:
-    """Whether a connection without TLS must not be used."""
+    """Return whether a connection without TLS must not be used."""
     return _mode(url) not in ("disable", "prefer")
 
 
@@ -106,7 +106,7 @@ def _check_mode(url: URL) -> None:
 
 
 def _hosts(url: URL) -> Sequence[str]:
-    """Where libpq connects to, as far as it is known here; a service may name any host, and is none of this machine's."""
+    """Return the hosts that libpq connects to, as far as known here; a service may name any host, and is not on this machine."""
     if "service" in url.query or "PGSERVICE" in os.environ:
         return ["a service"]
     given: list[str] = []
@@ -122,7 +122,7 @@ def _hosts(url: URL) -> Sequence[str]:
 
 
 def _without_port(host: str) -> str:
-    """Of several hosts each may have its port, as in `host=a:5432`."""
+    """Remove the port: of several hosts each may have one, as in `host=a:5432`."""
     name, colon, port = host.rpartition(":")
     return name.strip("[]") if colon and port.isdigit() and (":" not in name or name.startswith("[")) else host
 

@@ -26,7 +26,7 @@ _ROWS_PER_STATEMENT: Final = 500
 _APPLICATION: Final = "replicator"
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _END_SLEEPERS: Final = text(
-    # What `idle_in_transaction_session_timeout` does, where the server did not: its timer can get lost, and poolers drop the setting.
+    # Does the work of `idle_in_transaction_session_timeout` where the server did not: its timer can get lost, and poolers drop the setting.
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user"
     " AND application_name = :application AND state LIKE 'idle in transaction%'"
     " AND clock_timestamp() - state_change > make_interval(secs => :seconds)"
@@ -34,7 +34,7 @@ _END_SLEEPERS: Final = text(
 
 
 def utc_now() -> datetime:
-    """This host's clock."""
+    """Return this host's time."""
     return datetime.now(UTC)
 
 
@@ -42,8 +42,8 @@ class Database:
     """An engine whose transactions raise our errors.
 
     Args:
-        url: As `address.parse_state_url` takes it. What it holds of secrets is masked from now on.
-        busy_timeout_s: How long a statement waits for another process's lock.
+        url: A URL for `address.parse_state_url`. Its secrets are masked from now on.
+        busy_timeout_s: Seconds that a statement waits for another process's lock.
         clock: The clock of a SQLite store, which is this host's; PostgreSQL has its own.
     """
 
@@ -71,7 +71,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """One read transaction: everything in it sees the same state."""
+        """Open a read transaction: everything in it sees the same state."""
         with translated(self.location), self._engine.connect() as connection:
             if self._engine.dialect.name == "postgresql":
                 connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -80,7 +80,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """One write transaction, committed at the end of the block and rolled back by an exception.
+        """Open a write transaction, committed at the end of the block and rolled back by an exception.
 
         If a lock was not free in time, transactions of processes that sleep are ended, so that the next attempt succeeds.
         """
@@ -96,7 +96,7 @@ class Database:
                 raise
 
     def now(self, connection: Connection) -> datetime:
-        """The store's clock."""
+        """Return the store's time."""
         if self._engine.dialect.name != "postgresql":
             return self._clock()
         moment = connection.scalar(select(func.clock_timestamp()))
@@ -141,14 +141,14 @@ def check_exists(connection: Connection, name: str) -> None:
 
 
 def next_id(connection: Connection) -> int:
-    """An id that the store never gave out before."""
+    """Return an id that the store never assigned before."""
     connection.execute(update(STORE).values(last_id=STORE.c.last_id + 1))
     drawn: int = connection.scalars(select(STORE.c.last_id)).one()
     return drawn
 
 
 def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert rows, each in place of the one with the same primary key."""
+    """Insert rows, each replacing the one with the same primary key."""
     make = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     key = [column.name for column in table.primary_key]
     for start in range(0, len(rows), _ROWS_PER_STATEMENT):

@@ -48,11 +48,11 @@ _LIBPQ_DENIED: Final = (
 
 
 class DamagedValueError(ValueError):
-    """A value in the store is not what its column holds. Becomes `corrupt_state` in `translated`."""
+    """A value in the store does not fit its column. Becomes `corrupt_state` in `translated`."""
 
 
 def corrupt_state(location: str, fact: str) -> CorruptStreamError:
-    """The error for a store that is damaged or is not ours."""
+    """Return the error for a store that is damaged or is not ours."""
     return CorruptStreamError(
         f"The state store {location} cannot be used: {fact}.", code="corrupt_state", action=_CORRUPT_ACTION
     )
@@ -60,16 +60,16 @@ def corrupt_state(location: str, fact: str) -> CorruptStreamError:
 
 @contextmanager
 def translated(location: str) -> Iterator[None]:
-    """Run a block of statements; what the driver raises becomes one of our errors.
+    """Run a block of statements; an error of the driver becomes one of ours.
 
     Args:
-        location: How messages name the store; without secrets.
+        location: The store's name in messages; without secrets.
 
     Raises:
         StateUnavailableError: Locked, unreachable, full or read-only: may pass.
         CorruptStreamError: `corrupt_state`.
         AccessDeniedError: The server refuses the credentials or a privilege.
-        FatalError: `state_missing`: the database named by the URL does not exist. `state_failed`: any other error, in the database's words.
+        FatalError: `state_missing`: the database named by the URL does not exist. `state_failed`: any other error, with its text.
     """
     try:
         yield
@@ -80,7 +80,7 @@ def translated(location: str) -> Iterator[None]:
             f"No connection to the state store {location} became free in time.", code="state_unavailable"
         ) from error
     except exc.IntegrityError:
-        raise  # what is there twice the caller knows about
+        raise  # the caller knows what exists twice
     except exc.DBAPIError as error:
         known = (
             _of_sqlite(location, error) if isinstance(error.orig, sqlite3.Error) else _of_postgresql(location, error)
@@ -139,11 +139,11 @@ def _of_postgresql(location: str, error: exc.DBAPIError) -> ReplicatorError | No
 
 
 def _words(error: exc.DBAPIError) -> str:
-    """What the database says, with its own code for it."""
+    """Return the database's text of an error, with its own code."""
     code = getattr(error.orig, "sqlite_errorname", None) or getattr(error.orig, "sqlstate", None)
     return f"{_fact(error)} ({code or type(error.orig).__name__})"
 
 
 def _fact(error: exc.DBAPIError) -> str:
-    """Only the first line: DETAIL may quote values."""
+    """Return only the first line of an error: DETAIL may quote values."""
     return next(iter(str(error.orig).splitlines()), type(error.orig).__name__).strip()

@@ -1,4 +1,4 @@
-"""Where a SQLite store may lie, and how its file comes to be."""
+"""Checks of a SQLite store's location, and the creation of its file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NETWORK_FUSE: Final = frozenset(
 
 
 def network_file_system(path: Path) -> str | None:
-    """The type of the file system that `path` lies on (or will lie on), if it is one shared over a network."""
+    """Return the type of the file system that `path` lies on (or will lie on), if it is one shared over a network."""
     if not _MOUNTS.exists():
         return None
     return network_mount(path.absolute().resolve(), _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape"))

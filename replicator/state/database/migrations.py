@@ -1,4 +1,4 @@
-"""The formats of the state store: a new one has the current format, and what an earlier program wrote is migrated.
+"""The formats of the state store: a new one has the current format, and one of an earlier program is migrated.
 
 To change the format, change `tables.py`, append a function to `MIGRATIONS`, and nothing else: the version is the first one
 plus the number of migrations. A migration is frozen once released: it holds its own SQL and never looks at `tables.py`.
@@ -20,7 +20,7 @@ POSTGRESQL_SCHEMA: Final = "replicator"
 """Our tables live in a schema of their own, so that the database may be shared."""
 
 FIRST_VERSION: Final = 21
-"""Those below it were never released, and are not read."""
+"""Lowest format that is read: those below it were never released."""
 MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = ()
 FORMAT_VERSION: Final = FIRST_VERSION + len(MIGRATIONS)
 
@@ -32,7 +32,7 @@ _TABLE_NAMES: Final = {
 
 
 def stored_version(connection: Connection) -> int:
-    """The format that the store has; 0 for one without any table.
+    """Return the format of the store; 0 for one without any table.
 
     Raises:
         DamagedValueError: There are tables, but not ours.
@@ -52,7 +52,7 @@ def is_current(connection: Connection, location: str) -> bool:
     """Return whether nothing is to be created or migrated.
 
     Raises:
-        FatalError: `newer_state`, `older_state`: a program has written the store whose format this one does not read.
+        FatalError: `newer_state`, `older_state`: another program has written the store, in a format that this one does not read.
     """
     version = stored_version(connection)
     if version > FORMAT_VERSION:

@@ -18,9 +18,9 @@ KEEP_ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count
 
 
 def connector(answer_s: float, *, demands_tls: bool) -> Callable[..., psycopg.Connection[Any]]:
-    """Makes connections whose answers may take so long. One that took longer is closed, and is an OperationalError.
+    """Return a function that makes connections with a limit for answers. A slower one is closed, and is an OperationalError.
 
-    So is one without TLS where it is demanded, whatever the library that is installed made of the parameters.
+    So is one without TLS where it is demanded, whatever the installed library makes of the parameters.
     """
 
     class BoundedConnection(psycopg.Connection[Any]):
@@ -48,7 +48,7 @@ class _NoAnswerError(Exception):
 
 
 def _until(steps: PQGen[T], deadline: float) -> PQGen[T]:
-    """The same steps, until nothing was ready at the deadline. psycopg says so several times a second."""
+    """Yield the same steps, until nothing was ready at the deadline. psycopg reports that several times a second."""
     try:
         wanted = next(steps)
         while True:

@@ -1,1 +1,1 @@
-"""What is known from comparisons: outcomes come in, proofs, alarms and ranges that remain go out."""
+"""Records of comparisons: outcomes come in; proofs, alarms and the remaining ranges go out."""

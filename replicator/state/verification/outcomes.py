@@ -1,4 +1,4 @@
-"""What is known of tables from comparisons of both sides: the proofs that they are equal, and the alarms that they are not."""
+"""Results of comparisons of both sides, per table: proofs that they are equal, and alarms that they are not."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ VERIFY_DIFFERENT: Final = "verify_different"
 
 
 def after(before: VerificationRecord | None, outcome: VerificationOutcome, now: datetime) -> VerificationRecord:
-    """The record of a table after a comparison. Pure.
+    """Return the record of a table after a comparison. Pure.
 
-    A comparison at an earlier position than one that is known, or of an earlier incarnation, changes nothing.
+    A comparison at an earlier position than the recorded one, or of an earlier incarnation, changes nothing.
     """
     record = before if before is not None else nothing_verified(outcome.table, outcome.incarnation)
     if record.incarnation < outcome.incarnation:
@@ -37,7 +37,7 @@ def after(before: VerificationRecord | None, outcome: VerificationOutcome, now: 
     if outcome.result is Result.NOT_VERIFIED:
         return replace(seen, reason=outcome.message, action=outcome.action)
     if outcome.is_by_range and outcome.result in (Result.EQUAL, Result.EQUAL_IN_PART):
-        # What is proven the ranges say. An alarm was raised meanwhile about rows that may be in any of them.
+        # The ranges have the proofs. An alarm was raised meanwhile about rows that may be in any of them.
         return replace(seen, not_compared=outcome.not_compared) if record.alarm is None else record
     if outcome.result is Result.EQUAL_IN_PART and not _covers(outcome.not_compared, record):
         return record
@@ -58,7 +58,7 @@ def after(before: VerificationRecord | None, outcome: VerificationOutcome, now: 
 
 
 def after_range(before: VerificationRecord | None, outcome: RangeOutcome, now: datetime) -> VerificationRecord:
-    """The record of a table after the comparison of a range, without what all ranges together say (`summed`). Pure."""
+    """Return the record of a table after the comparison of a range, without the summary of all ranges (`summed`). Pure."""
     record = before if before is not None else nothing_verified(outcome.table, outcome.incarnation)
     if record.incarnation < outcome.incarnation:
         record = replace(nothing_verified(outcome.table, outcome.incarnation), scheduled_at=record.scheduled_at)
@@ -85,7 +85,7 @@ def after_range(before: VerificationRecord | None, outcome: RangeOutcome, now: d
 
 
 def summed(record: VerificationRecord, known: Sequence[RangeRecord]) -> VerificationRecord:
-    """The record of a table with what its ranges say together. Pure."""
+    """Return the record of a table with the summary of its ranges. Pure."""
     counted = replace(
         record,
         ranges_proven=sum(one.is_proof for one in known),
@@ -117,14 +117,14 @@ def summed(record: VerificationRecord, known: Sequence[RangeRecord]) -> Verifica
 
 
 def nothing_verified(table: TableId, incarnation: int) -> VerificationRecord:
-    """The record of a table that was never compared."""
+    """Return the record of a table that was never compared."""
     return VerificationRecord(table=table, incarnation=incarnation)
 
 
 def list_records(
     connection: Connection, name: str, tables: Collection[TableId] | None = None
 ) -> Mapping[TableId, VerificationRecord]:
-    """The records of some tables of a replicator; None: of all."""
+    """Return the records of some tables of a replicator; None: of all."""
     query = select(VERIFICATIONS).where(VERIFICATIONS.c.replicator == name)
     if tables is not None:
         query = query.where(VERIFICATIONS.c.table_name.in_([str(table) for table in tables]))
@@ -132,7 +132,7 @@ def list_records(
 
 
 def note(connection: Connection, name: str, outcome: VerificationOutcome, now: datetime) -> VerificationRecord:
-    """Take a comparison into the record of its table."""
+    """Merge a comparison into the record of its table."""
     before = _find(connection, name, outcome.table)
     record = after(before, outcome, now)
     if record is not before and not outcome.is_by_range and outcome.position is not None:
@@ -148,7 +148,7 @@ def note(connection: Connection, name: str, outcome: VerificationOutcome, now: d
 
 
 def note_range(connection: Connection, name: str, outcome: RangeOutcome, now: datetime) -> VerificationRecord:
-    """Take the comparison of a range into the record of its table."""
+    """Merge the comparison of a range into the record of its table."""
     record = after_range(_find(connection, name, outcome.table), outcome, now)
     is_older = record.alarm is not None and outcome.range.position < (record.position or 0)
     if outcome.incarnation == record.incarnation and not is_older:
@@ -159,7 +159,7 @@ def note_range(connection: Connection, name: str, outcome: RangeOutcome, now: da
 
 
 def list_ranges(connection: Connection, name: str, table: TableId) -> Sequence[RangeRecord]:
-    """The ranges of a table that were compared, in key order."""
+    """Return the ranges of a table that were compared, in key order."""
     return ranges.in_order(_stored_ranges(connection, name, table).values())
 
 
@@ -170,12 +170,12 @@ def note_begin(connection: Connection, name: str, table: TableId, incarnation: i
 
 
 def _covers(left_out: Collection[str], record: VerificationRecord) -> bool:
-    """Whether a comparison that left out these columns saw all that raised the record's alarm."""
+    """Return whether a comparison that left out these columns saw all that raised the record's alarm."""
     return record.alarm is None or set(left_out) <= set(record.not_compared)
 
 
 def _left_out(left_out: Collection[str], record: VerificationRecord) -> tuple[str, ...]:
-    """What to remember of a comparison that left out these columns and found a difference."""
+    """Return the columns to record for a comparison that left out these columns and found a difference."""
     return tuple(sorted(left_out if record.alarm is None else set(left_out) & set(record.not_compared)))
 
 
@@ -202,7 +202,7 @@ def _find(connection: Connection, name: str, table: TableId) -> VerificationReco
 def _with_ranges(
     connection: Connection, name: str, record: VerificationRecord, kept: Sequence[RangeRecord]
 ) -> VerificationRecord:
-    """Store a table's ranges; return its record with what they say."""
+    """Store a table's ranges; return its record with their summary."""
     known, wanted = _stored_ranges(connection, name, record.table), set(kept)
     replaced = [number for number, one in known.items() if one not in wanted]
     if replaced:
@@ -231,6 +231,6 @@ def _put(connection: Connection, name: str, record: VerificationRecord) -> None:
 
 
 def is_comparing(connection: Connection, name: str) -> bool:
-    """Whether any table of a replicator is being compared (`Stage.COMPARING`)."""
+    """Return whether any table of a replicator is being compared (`Stage.COMPARING`)."""
     mine = (TABLES.c.replicator == name) & (TABLES.c.state == Stage.COMPARING.value)
     return connection.scalar(select(TABLES.c.table_name).where(mine).limit(1)) is not None

@@ -1,4 +1,4 @@
-"""What is known of a table's ranges of keys: a list in key order, without overlaps. Pure."""
+"""Compared ranges of a table's keys: a list in key order, without overlaps. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from replicator.plugins.verification import Bound
 
 RANGES_MAX: Final = 1_000
-"""Of one table. If there are more, neighbours become one range, which is as old as the older of them."""
+"""Ranges of one table at most. If there are more, neighbours become one range, which is as old as the older of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Keys behind `after`, up to `upto`, that are to be compared. `rows`: of the ranges before them, as far as they are known."""
+    """Keys after `after`, up to `upto`, that are to be compared. `rows`: of the ranges before them, as far as known."""
 
     after: Bound | None
     upto: Bound | None
@@ -27,14 +27,14 @@ class Gap:
 
 
 def in_order(known: Iterable[RangeRecord]) -> Sequence[RangeRecord]:
-    """Ranges in the order of their keys."""
+    """Sort ranges by their keys."""
     return sorted(known, key=_start)
 
 
 def with_range(known: Sequence[RangeRecord], new: RangeRecord) -> Sequence[RangeRecord]:
-    """The ranges after a comparison of one: it replaces what it covers of the others, which keep the rest.
+    """Return the ranges after a comparison of one: it replaces the part of the others that it covers; they keep the rest.
 
-    One of an earlier position than what is known there changes nothing, and of another definition nothing is left.
+    A range at an earlier position than the recorded ones there changes nothing; one of another definition replaces all.
     """
     if any(one.definition != new.definition for one in known):
         if any(one.position > new.position for one in known):
@@ -51,7 +51,7 @@ def with_range(known: Sequence[RangeRecord], new: RangeRecord) -> Sequence[Range
 
 
 def repaired(known: Sequence[RangeRecord], position: int, proven_at: datetime) -> Sequence[RangeRecord]:
-    """The ranges after everything that differed was repaired, and found equal at a position. `proven_at`: when all was first compared."""
+    """Return the ranges after all that differed was repaired and found equal at a position. `proven_at`: time of the first comparison."""
     return [
         replace(one, proven_at=proven_at, disproves=()) if one.proven_at is None and one.position <= position else one
         for one in known
@@ -59,7 +59,7 @@ def repaired(known: Sequence[RangeRecord], position: int, proven_at: datetime) -
 
 
 def is_tiled(known: Sequence[RangeRecord]) -> bool:
-    """Whether the ranges have every key."""
+    """Return whether the ranges have every key."""
     return bool(
         known
         and known[0].after is None
@@ -69,12 +69,12 @@ def is_tiled(known: Sequence[RangeRecord]) -> bool:
 
 
 def is_proven(known: Sequence[RangeRecord]) -> bool:
-    """Whether all of the table is equal, as far as is known."""
+    """Return whether all of the table is equal, as far as is known."""
     return is_tiled(known) and all(one.proven_at is not None for one in known)
 
 
 def gaps(known: Sequence[RangeRecord], keeps: Callable[[RangeRecord], bool]) -> Sequence[Gap]:
-    """What is to be compared if some of the ranges are not, in key order."""
+    """Return the gaps to compare if some of the ranges are kept, in key order."""
     found, rows = list[Gap](), 0
     after: Bound | None = None
     for one in known:
@@ -93,7 +93,7 @@ def _overlap(one: RangeRecord, other: RangeRecord) -> bool:
 
 
 def _outside(one: RangeRecord, new: RangeRecord) -> Iterator[RangeRecord]:
-    """The parts of a range that another one does not cover."""
+    """Yield the parts of a range that another one does not cover."""
     rows = max(0, one.rows - new.rows)
     if _start(one) < _start(new):
         yield replace(one, upto=new.after, rows=rows)
@@ -103,7 +103,7 @@ def _outside(one: RangeRecord, new: RangeRecord) -> Iterator[RangeRecord]:
 
 
 def _merged(ranges: Sequence[RangeRecord]) -> list[RangeRecord]:
-    """One range fewer: the two neighbours of which most is still known afterwards. What differs is forgotten before what is proven."""
+    """Merge two neighbours into one range, those of which most is still known afterwards. Differences are dropped before proofs."""
     pairs = [number for number, (one, other) in enumerate(pairwise(ranges)) if _can_merge(one, other)]
     if not pairs:
         return list(ranges[:-1])

@@ -1,4 +1,4 @@
-"""What the state store holds of comparisons of both sides, as immutable records."""
+"""Immutable records of comparisons of both sides in the state store."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from replicator.state.stored import StoredTableId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationOutcome:
-    """What one comparison of a table found.
+    """Result of one comparison of a table.
 
     Attributes:
-        incarnation: Which was compared.
-        is_whole: All of the table's rows were.
-        begun_at: When it began; the source was read later.
+        incarnation: Incarnation that was compared.
+        is_whole: True if all of the table's rows were compared.
+        begun_at: Time when it began; the source was read later.
         position: Sequence number at which both sides were compared; None if they were not.
-        rows: Of the target, there.
-        differ: How many rows differ.
-        is_by_range: Each range was noted already (`RangeOutcome`), and `position` is that of the last.
-        message, action: Of the alarm, where rows differ; of a table that was not verified: why, and what to do about it.
-        disproves: Apply's alarms when it began. If the whole table is equal, they hold no longer.
+        rows: Rows in the target, at that position.
+        differ: Number of rows that differ.
+        is_by_range: Each range was recorded already (`RangeOutcome`), and `position` is that of the last.
+        message, action: Text and next step of the alarm, where rows differ; of a table that was not verified: reason and next step.
+        disproves: Apply's alarms when it began. If the whole table is equal, they are disproved.
         not_compared: Columns that the target has from the source, but that could not be compared.
     """
 
@@ -44,17 +44,17 @@ class VerificationOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeRecord:
-    """Rows of a table between two bounds of its key, and what the last comparison of them found.
+    """Rows of a table between two bounds of its key, and the result of their last comparison.
 
     Attributes:
-        definition: What was compared: tables with another incarnation, other columns or another key have another one.
-        after: Where it begins, as in `KeyRange`; None: at the first key.
-        upto: Where it ends; None: behind the last key. A table that is compared in one read is one range without bounds.
+        definition: Digest of the table's definition: tables with another incarnation, other columns or another key have another one.
+        after: Beginning of the range, as in `KeyRange`; None: the first key.
+        upto: End of the range; None: after the last key. A table that is compared in one read is one range without bounds.
         position: Sequence number at which it was compared.
-        rows: Of the target, there. An estimate, once another range has taken a part of it.
-        proven_at: When the comparison began that found it equal; None: it differs.
+        rows: Rows in the target, at that position. An estimate, once another range has taken a part of it.
+        proven_at: Start of the comparison that found it equal; None: it differs.
         disproves: Apply's alarms when it began.
-        not_compared: As in `VerificationOutcome`: its rows were equal without these columns.
+        not_compared: See `VerificationOutcome`: its rows were equal without these columns.
     """
 
     definition: str
@@ -68,20 +68,20 @@ class RangeRecord:
 
     @property
     def is_proof(self) -> bool:
-        """Whether its rows were equal in every column that the target has from the source."""
+        """Return whether its rows were equal in every column that the target has from the source."""
         return self.proven_at is not None and not self.not_compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeOutcome:
-    """What the comparison of one range of a table found.
+    """Result of the comparison of one range of a table.
 
     Attributes:
-        incarnation: Which was compared.
+        incarnation: Incarnation that was compared.
         range: The range, as it is now known.
-        begun_at: When the comparison of it began.
+        begun_at: Time when its comparison began.
         is_scheduled: The schedule compared it: its rows count for the pauses.
-        differ, message, action: Of the alarm, if it differs; with the ranges that were compared before it.
+        differ, message, action: Values of the alarm, if it differs; including the ranges that were compared before it.
     """
 
     table: StoredTableId
@@ -96,25 +96,25 @@ class RangeOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationRecord:
-    """What is known of a table from comparisons; written by any process that compares it (`verifications.after`).
+    """Result of all comparisons of a table; written by any process that compares it (`verifications.after`).
 
     Attributes:
-        incarnation: Which was compared last; what else is said here is about it.
-        result: Of the last comparison; of one of some rows only if they differed. None: there was none yet.
-        verified_at: When that began.
-        reason, action: Why it was not verified, and what to do about it.
+        incarnation: Incarnation that was compared last; all other attributes are about it.
+        result: Result of the last comparison; of one of some rows only if they differed. None: there was none yet.
+        verified_at: Time when that comparison began.
+        reason, action: Reason why it was not verified, and the next step.
         position: Sequence number of the last comparison that could be made.
-        rows: Of the target, when the whole table was last compared.
-        proven_at: When the comparison began that proved its oldest range; None: it was never proven as a whole.
+        rows: Rows in the target, when the whole table was last compared.
+        proven_at: Start of the comparison that proved its oldest range; None: it was never proven as a whole.
         proven_position: The lowest sequence number at which a range was proven.
-        alarm: The last comparison found rows that differ.
-        disproved: Apply's alarms that hold no longer, because the table was equal afterwards. Apply removes them.
-        scheduled_at: When the schedule last began to compare it, whatever came of it.
-        scheduled_rows: How many rows it has read since then.
-        ranges_proven: How many of its ranges are known to be equal.
-        ranges_total: How many ranges it has; None: not all were compared yet.
-        not_compared: What the last comparison left out, as in `VerificationOutcome`. With an `alarm`: what every comparison that found a
-            difference left out. One that leaves out more does not disprove it.
+        alarm: Alarm of the last comparison, if it found rows that differ.
+        disproved: Apply's alarms that are disproved, because the table was equal afterwards. Apply removes them.
+        scheduled_at: Time when the schedule last began to compare it, whatever the result.
+        scheduled_rows: Rows that it has read since then.
+        ranges_proven: Number of its ranges that are known to be equal.
+        ranges_total: Number of its ranges; None: not all were compared yet.
+        not_compared: Columns that the last comparison left out, as in `VerificationOutcome`. With an `alarm`: those that every comparison
+            that found a difference left out. One that leaves out more does not disprove it.
     """
 
     table: StoredTableId
@@ -137,7 +137,7 @@ class VerificationRecord:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether the schedule has begun to compare it, proved something, and has not ended: the next attempt has less to do."""
+        """Return whether the schedule has begun to compare it, proved something, and has not ended: the next attempt has less to do."""
         if self.scheduled_at is None or not self.scheduled_rows:
             return False
         return self.verified_at is None or self.verified_at < self.scheduled_at
