@@ -1,4 +1,4 @@
-"""`replicator alert`: who is told when something is wrong."""
+"""`replicator alert`: tests and runs the messages sent when something is wrong."""
 
 from __future__ import annotations
 

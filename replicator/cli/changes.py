@@ -1,4 +1,4 @@
-"""What `history` and `plan --ddl` print."""
+"""Output of `history` and `plan --ddl`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OUTCOMES: Final[Mapping[Outcome, tuple[str, str]]] = {
 
 
 def history(events: Sequence[Happened]) -> None:
-    """Events, oldest first: what was done, what became of the shape, what was decided, and what the target did."""
+    """Print events, oldest first: the change, the table before and after, the decision, and the effect on the target."""
     console = terminal()
     for event in events:
         for line in _event(event):
@@ -52,7 +52,7 @@ def history_json(document: HistoryDocument) -> None:
 
 
 def plan(found: Plan) -> None:
-    """Table by table what a statement would do, by which policy, and what it would cost."""
+    """Print for each table what a statement would do, by which policy, and what it would cost."""
     console = terminal()
     for table in found.tables:
         for line in _planned(found.name, table):
@@ -122,6 +122,6 @@ def _event(event: Happened) -> Sequence[Text]:
 
 
 def one_line(text: str) -> str:
-    """A text of others as a part of a line: without what a terminal would act on, and not longer than a few lines."""
+    """Return a text of others as part of a line: without characters that a terminal would act on, and at most a few lines long."""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= _STATEMENT_SHOWN else f"{line[:_STATEMENT_SHOWN]}…"

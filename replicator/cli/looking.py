@@ -1,4 +1,4 @@
-"""Commands that show what the state store knows. They load no plugin and nothing that works on data: they are asked often."""
+"""Commands that show what the state store knows. They load no plugin and nothing that works on data: they run often."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from replicator.state.store import StateStore
 
 @click.group()
 def commands() -> None:
-    """What there is to look at."""
+    """Commands that only show."""
 
 
 @commands.command(name="list")
@@ -97,7 +97,7 @@ def _store() -> StateStore:
 
 
 def _until_interrupted() -> threading.Event:
-    """Set by Ctrl-C or SIGTERM."""
+    """Return an event that Ctrl-C or SIGTERM sets."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

@@ -39,7 +39,7 @@ from replicator.verify import Verdict
 
 @click.group()
 def commands() -> None:
-    """What can be done."""
+    """Commands that act."""
 
 
 @commands.command()
@@ -59,7 +59,7 @@ def init(source: str, target: str, output: Path | None) -> None:
         click.echo(text, nl=False)
         return
     if output.exists():
-        raise ConfigError(f"{output} already exists", code="file_exists", action="Choose another name.")
+        raise ConfigError(f"{output} already exists.", code="file_exists", action="Choose another name.")
     output.write_text(text, encoding="utf-8")
     click.echo(f"Wrote {output}. Next: fill it in, then run: replicator validate {output}")
 
@@ -83,7 +83,7 @@ def schema(plugin: str | None) -> None:
         document = config.plugin_schema(plugin, models[plugin])
     else:
         raise ConfigError(
-            f"There is no plugin called {plugin!r}",
+            f"There is no plugin called {plugin!r}.",
             code="unknown_plugin",
             action=f"Installed and working: {', '.join(sorted(models))}.",
         )
@@ -163,7 +163,7 @@ def pause(name: str, apply_only: bool) -> None:
         kept = f" The source{left.removeprefix(',')}, by its own rules. A longer pause loses the position."
     kept = "" if apply_only else kept
     what = " (writes to the target only)" if apply_only else ""
-    # Of one whose capture is to continue it may be that nobody runs it.
+    # If capture is to continue, possibly no worker runs it.
     lacking = attending.next_step(store, name) if apply_only else ""
     click.echo(_and(f"{name} is paused{what}.{kept} To continue: replicator resume {name}", lacking))
 
@@ -364,7 +364,7 @@ commands.add_command(
 
 
 def _and(done: str, next_step: str) -> str:
-    """What was done, and what is to be done, if anything is."""
+    """Join the result and the next step, if there is one."""
     return f"{done} {next_step}" if next_step else done
 
 

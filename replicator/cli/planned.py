@@ -1,4 +1,4 @@
-"""What `plan` prints of a start."""
+"""Output of `plan` for a start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNKNOWN: Final = "unknown"
 
 
 def start_plan(found: StartPlan, file: str) -> None:
-    """Table by table, in all, how each figure is known, what was found, and a line of verdict unless something is blocking."""
+    """Print the tables, the totals, the basis of each figure, the findings, and a line of verdict unless something is blocking."""
     console = terminal()
     if found.forecast is not None and found.sampled is not None:
         console.print(_tables(found.forecast.tables))
@@ -91,7 +91,7 @@ def _price(found: Forecast) -> str:
 
 
 def _hows(tables: Sequence[TableForecast]) -> Sequence[str]:
-    """For each column from what its figures are; tables of which the same is true are named together."""
+    """Return for each column the basis of its figures; tables with the same basis are named together."""
     lines: list[str] = []
     columns = {name: figure for name, (figure, _) in _COLUMNS.items()}
     for name, figure in columns.items():

@@ -1,4 +1,4 @@
-"""`replicator token`: who may call the REST API."""
+"""`replicator token`: manages access to the REST API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `verify` prints."""
+"""Output of `verify`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN: Final = 20
 
 
 def table(verdict: Verdict, document: VerifiedTableDocument) -> None:
-    """One table's verdict."""
+    """Print one table's verdict."""
     console = terminal()
     result = verdict.result.value.replace("_", " ")
     at = ""
@@ -46,7 +46,7 @@ def document(found: VerifyDocument) -> None:
 
 
 def markdown(found: VerifyDocument) -> str:
-    """A document for people to keep."""
+    """Return a document for people to keep, in Markdown."""
     lines = [
         f"# Verification of {found.name}",
         "",
@@ -76,7 +76,7 @@ def markdown(found: VerifyDocument) -> str:
 
 
 def _compared(one: VerifiedTableDocument) -> str:
-    """Which rows were compared, unless all."""
+    """Return the rows that were compared, in words; empty if all."""
     if one.scope == "table" or one.position is None:
         return ""
     if one.scope == "sample":

@@ -1,4 +1,4 @@
-"""The catalogue of metrics: every name, its kind, its labels and its meaning. docs/metrics.md lists the same."""
+"""Catalogue of metrics: name, kind, labels and meaning of each. docs/metrics.md lists the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PREFIX: Final = "replicator_"
 
 
 class Kind(StrEnum):
-    """What a metric is to Prometheus."""
+    """Prometheus type of a metric."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -28,7 +28,7 @@ class Metric:
 
     @property
     def full_name(self) -> str:
-        """As Prometheus stores it; of a histogram without `_bucket`, `_sum` and `_count`."""
+        """Name as Prometheus stores it; of a histogram without `_bucket`, `_sum` and `_count`."""
         return f"{PREFIX}{self.name}{'_total' if self.kind is Kind.COUNTER else ''}"
 
 
@@ -66,7 +66,7 @@ METRICS: Final = (
     _gauge("table_state", "1 for the state of the table, 0 for the other states.", "table", "state"),
     _gauge("freshness_seconds", "Time on the source's clock since the commit up to which everything is in the target.", "table"),
     _gauge("freshness_objective_seconds", "Freshness objective of the table.", "table"),
-    _gauge("apply_lag_seconds", "Part of the freshness that is behind the journal.", "table"),
+    _gauge("apply_lag_seconds", "Part of the freshness that arises after the journal.", "table"),
     _gauge("snapshot_rows", "Rows that the running snapshot has captured.", "table"),
     _gauge("snapshot_rows_estimate", "Rows that it will capture, by the source's statistics.", "table"),
     _gauge("snapshot_eta_seconds", "Time until all of them are captured, at the rate so far.", "table"),

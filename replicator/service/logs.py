@@ -41,7 +41,7 @@ class LogsDocument(StatusModel):
 
 
 def log_lines(path: Path, count: int, *, follow: bool) -> Iterator[str]:
-    """The last `count` lines of `path`; with `follow` every later one too, across a change of generation, without end.
+    """Yield the last `count` lines of `path`; with `follow` every later one too, across a change of generation, without end.
 
     Raises:
         ConfigError: There is no log on this host.
@@ -64,7 +64,7 @@ def log_lines(path: Path, count: int, *, follow: bool) -> Iterator[str]:
 def log_page(
     path: Path, name: str, *, table: str | None, since: datetime | None, limit: int, scanned_max: int = _SCANNED_MAX
 ) -> LogsDocument:
-    """The newest events of a log, of one table or of all, from a time on. Reads the file backwards, as far as it must and may.
+    """Return the newest events of a log, of one table or of all, from a time on. Reads the file backwards, as far as it must and may.
 
     Raises:
         ConfigError: There is no log on this host.
@@ -95,13 +95,13 @@ def log_page(
 
 
 class _Budget:
-    """Bytes that may be read, and how many were."""
+    """Number of bytes that may be read, and that were."""
 
     def __init__(self, most: int) -> None:
         self._most, self.used, self.is_exhausted = most, 0, False
 
     def take(self, wanted: int) -> int:
-        """How many of `wanted` bytes may be read; they count as read."""
+        """Return the number of bytes, of those `wanted`, that may be read; they count as read."""
         granted = min(wanted, self._most - self.used)
         self.used += granted
         self.is_exhausted = self.is_exhausted or granted < wanted
@@ -109,7 +109,7 @@ class _Budget:
 
 
 def _backwards(path: Path, budget: _Budget) -> Iterator[bytes]:
-    """Lines of a file, the last one first; a line that the budget cuts off is left out."""
+    """Yield the lines of a file, the last one first; a line that the budget cuts off is left out."""
     try:
         file = path.open("rb")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What `plugins --json` prints."""
+"""The document that `plugins --json` prints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PluginDocument(StatusModel):
 
 
 def documents(found: Sequence[PluginInfo]) -> tuple[PluginDocument, ...]:
-    """The plugins as documents."""
+    """Return the plugins as documents."""
     return tuple(
         PluginDocument(
             name=p.name, kind=p.kind, distribution=p.distribution, version=p.version, state=p.state, reason=p.reason

@@ -53,7 +53,7 @@ def schema_text(name: str) -> str:
 
 
 def _for_readers(node: Any) -> Any:
-    """Leave out what pydantic makes of the names of classes and fields, line breaks, and what refuses keys of later releases."""
+    """Leave out titles that pydantic makes of the names of classes and fields, line breaks, and rules that refuse later releases' keys."""
     if isinstance(node, list):
         return [_for_readers(one) for one in node]
     if isinstance(node, str):

@@ -1,4 +1,4 @@
-"""What `replicator workers` and `GET /workers` show: the workers of all hosts, and what each runs."""
+"""The document of `replicator workers` and `GET /workers`: the workers of all hosts, and what each runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class WorkerDocument(StatusModel):
 
 
 def workers(store: StateStore) -> Sequence[WorkerDocument]:
-    """All workers, by host and process."""
+    """Return all workers, by host and process."""
     scene = store.workers.scene()
     served = {worker.holder for worker in scene.workers}
     found = [_served(scene, worker) for worker in scene.workers]

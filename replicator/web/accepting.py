@@ -1,7 +1,7 @@
-"""Which connections are taken, and which are given up for them.
+"""Admission of connections, and choice of those that are closed for new ones.
 
-A seat is given to who comes last: it is the oldest connection that waits for its client that has to go, of the same address once that has
-its share, else of the address that has most. So clients that only hold connections keep nobody out, whatever their number.
+The newest connection gets a seat: the oldest connection that waits for its client is closed, of the same address once that has its
+share, else of the address that has most. So clients that only hold connections keep nobody out, whatever their number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from replicator.observability import get_logger
 
 CONNECTIONS_MAX: Final = 512
 HANDSHAKE_S: Final = 10.0
-"""How long a client may take for the handshake of TLS."""
+"""Time that a client may take for the handshake of TLS."""
 _AT_ONCE: Final = 64
 _HOST_BITS: Final = 64
 _PAUSE_S: Final = 1.0
@@ -33,7 +33,7 @@ class Connection(Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the client, not the server, has to do something."""
+        """Return whether the client, not the server, has to do something."""
 
     def abort(self) -> None:
         """Close it at once."""
@@ -51,7 +51,7 @@ class Seat:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it may be given up."""
+        """Return whether it may be closed for a new one."""
         return self.connection is None or self.connection.is_waiting
 
     def give_up(self) -> None:
@@ -63,7 +63,7 @@ class Seat:
 
 
 class Seats:
-    """The seats by address, the oldest first."""
+    """Seats by address, the oldest first."""
 
     def __init__(self, *, per_address: int, most: int = CONNECTIONS_MAX) -> None:
         self._per_address, self._most = per_address, most
@@ -74,12 +74,12 @@ class Seats:
         return self._count
 
     def take(self, seat: Seat) -> bool:
-        """Take it, and give up another one for it where that is needed; False: every other one is being answered."""
+        """Give the seat, closing another connection if needed; return False if every other one is being answered."""
         mine = self._by_address.get(seat.address, {})
         if len(mine) >= self._per_address and not self._make_room(mine):
             return False
         if self._count >= self._most:
-            # Addresses in the order of how many they have; most of them have few, so there are not many to look at.
+            # Addresses in descending order of their connections; most of them have few, so there are not many to look at.
             crowds = sorted(self._by_address.values(), key=len, reverse=True)
             if not any(self._make_room(crowd) for crowd in crowds):
                 return False
@@ -88,7 +88,7 @@ class Seats:
         return True
 
     def leave(self, seat: Seat) -> None:
-        """Forget it. May be called twice."""
+        """Remove it. May be called twice."""
         mine = self._by_address.get(seat.address)
         if mine is None or seat not in mine:
             return
@@ -107,7 +107,7 @@ class Seats:
 
 
 def origin(address: str) -> str:
-    """What counts as one client: an address of IPv4, or the network of an address of IPv6, all of which one host may have."""
+    """Return the key of one client: an address of IPv4, or the network of an address of IPv6, all of which one host may have."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -118,7 +118,7 @@ def origin(address: str) -> str:
 
 
 class Door:
-    """Accepts connections from a socket until `close`. It stands where uvicorn has a server of asyncio."""
+    """Accepts connections from a socket until `close`. Takes the position of asyncio's server in uvicorn."""
 
     def __init__(
         self, listener: socket.socket, make: Callable[[], Connection], seats: Seats, tls: ssl.SSLContext | None
@@ -129,13 +129,13 @@ class Door:
         self._is_closed = False
 
     def open(self) -> None:
-        """Begin to accept."""
+        """Start accepting."""
         if not self._is_closed:
             self._listener.setblocking(False)
             self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def close(self) -> None:
-        """Accept no more. What is open stays open; handshakes end."""
+        """Stop accepting. Open connections stay open; handshakes end."""
         if not self._is_closed:
             self._is_closed = True
             self._loop.remove_reader(self._listener.fileno())
@@ -143,7 +143,7 @@ class Door:
                 task.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait for the handshakes that were given up."""
+        """Wait for the end of the cancelled handshakes."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accept(self) -> None:
@@ -183,7 +183,7 @@ class Door:
             _log.debug("handshake_failed", error=type(error).__name__)
 
     def _begun(self, seat: Seat, task: asyncio.Task[None]) -> None:
-        """See whether there is a connection now. A task that was cancelled at once has not run at all."""
+        """Check whether there is a connection now. A task that was cancelled at once has not run at all."""
         self._tasks.discard(task)
         if seat.connection is None:
             self._seats.leave(seat)

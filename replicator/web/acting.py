@@ -1,4 +1,4 @@
-"""The routes that change what is wanted of a replicator. Its worker acts on it, as it does after the command of the same name."""
+"""Routes that change the desired state of a replicator. Its worker acts on it, as after the command of the same name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TABLES_MAX: Final = 10_000
 
 
 class SnapshotRequest(BaseModel):
-    """Which tables get a new snapshot, and how."""
+    """Tables that get a new snapshot, and options for it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,7 +43,7 @@ class SnapshotRequest(BaseModel):
 
 
 class RestartRequest(BaseModel):
-    """When a restart was first asked for."""
+    """Options of a restart."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -55,7 +55,7 @@ class RestartRequest(BaseModel):
 
 
 class RequestedDocument(StatusModel):
-    """What was asked for."""
+    """Result of a request for snapshots."""
 
     version: Literal[1] = Field(description="Version of this document.")
     name: str = Field(description="Name of the replicator.")
@@ -63,7 +63,7 @@ class RequestedDocument(StatusModel):
 
 
 def router(access: Access) -> APIRouter:
-    """The routes below `/api/v1/replicators/{name}`."""
+    """Return the routes below `/api/v1/replicators/{name}`."""
     routes = demanding("/api/v1/replicators/{name}")
 
     @routes.post(
@@ -145,7 +145,7 @@ def router(access: Access) -> APIRouter:
 
 
 async def _changed(access: Access, name: str, change: Callable[[], object], status: HTTPStatus) -> Response:
-    """The status after a change."""
+    """Return the status after a change."""
 
     def work() -> bytes:
         change()
@@ -156,7 +156,7 @@ async def _changed(access: Access, name: str, change: Callable[[], object], stat
 
 
 async def _requested(access: Access, name: str, asked: SnapshotRequest, *, restart: bool) -> Response:
-    """Which tables get a new snapshot."""
+    """Return the tables that get a new snapshot."""
 
     def work() -> bytes:
         tables = lifecycle.snapshot(

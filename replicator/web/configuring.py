@@ -1,4 +1,4 @@
-"""The routes that take a configuration. Each is read in a process of its own: see ADR 42."""
+"""Routes that take a configuration. Each is read in a process of its own: see ADR 42."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from replicator.web.repeated import JSON
 
 AT_ONCE: Final = 2
 WAIT_S: Final = 20.0
-"""How long a request waits for the ones before it."""
+"""Time that a request waits for the ones before it."""
 CONFIGURATION_S: Final = 60.0
-"""How long a configuration may take: its source and target are asked about every table."""
+"""Time that a configuration may take: its source and target are asked about every table."""
 _BODY: Final[Mapping[str, Any]] = {
     "required": True,
     "description": "The YAML file of a replicator, or the same as JSON.",
@@ -40,18 +40,18 @@ _log = get_logger(__name__)
 
 
 class ConfigurationProblem(HttpProblem, Findings):
-    """Why a configuration was not taken (RFC 9457), with everything that was found."""
+    """Reason why a configuration was not taken (RFC 9457), with all findings."""
 
 
 class Configurations:
-    """Has configurations read, a few at once."""
+    """Reads configurations, a few at a time."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._free = asyncio.Semaphore(AT_ONCE)
 
     async def ask(self, asked: Asked) -> Outcome:
-        """What becomes of a configuration.
+        """Return the outcome of a configuration.
 
         Raises:
             RequestError: `server_busy`: others are being read, or it takes too long; `internal_error`.
@@ -99,7 +99,7 @@ class Configurations:
 
 
 def router(configurations: Configurations) -> APIRouter:
-    """The routes."""
+    """Return the routes."""
     routes = demanding("/api/v1")
     refused = {**refusals(404, 409, 503), **_refused(HTTPStatus.UNPROCESSABLE_ENTITY)}
 

@@ -1,4 +1,4 @@
-"""The routes that only read. Their bodies are the documents that the commands print with `--json`."""
+"""Routes that only read. Their bodies are the documents that the commands print with `--json`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WantedTable = Annotated[
 
 
 def router(access: Access) -> APIRouter:
-    """The routes below `/api/v1`."""
+    """Return the routes below `/api/v1`."""
     routes = demanding("/api/v1")
 
     async def seen(request: Request, make: Callable[[], bytes]) -> Response:
@@ -72,7 +72,7 @@ def router(access: Access) -> APIRouter:
     )
     @demands(TokenScope.READ)
     async def replicator(request: Request, name: Name) -> Response:
-        """What `replicator status NAME --json` prints."""
+        """As `replicator status NAME --json`."""
         return await seen(request, lambda: _one(_status(access, name)))
 
     @routes.get(
@@ -98,7 +98,7 @@ def router(access: Access) -> APIRouter:
         table: WantedTable = None,
         limit: Annotated[int, Query(ge=1, le=1000, description="Number of events: the newest, oldest first.")] = 50,
     ) -> Response:
-        """What `replicator history NAME --json` prints."""
+        """As `replicator history NAME --json`."""
 
         def look() -> bytes:
             record = find(access.store, name)
@@ -138,27 +138,27 @@ def router(access: Access) -> APIRouter:
 
 
 def surroundings(access: Access) -> APIRouter:
-    """The routes below `/api/v1` that are about no replicator."""
+    """Return the routes below `/api/v1` that concern no single replicator."""
     routes = demanding("/api/v1")
 
     @routes.get("/workers", summary="List the workers", response_model=list[WorkerDocument], responses=refusals(503))
     @demands(TokenScope.READ)
     async def workers() -> Response:
-        """What `replicator workers --json` prints: the workers of all hosts, with what each runs."""
+        """As `replicator workers --json`: the workers of all hosts, with what each runs."""
         kept = await access.run(lambda: access.recent.get("workers", lambda: _many(use_case.workers(access.store))))
         return Response(kept.body, media_type=JSON)
 
     @routes.get("/plugins", summary="List the plugins", response_model=list[PluginDocument], responses=refusals())
     @demands(TokenScope.READ)
     async def plugins() -> Response:
-        """What `replicator plugins --json` prints."""
+        """As `replicator plugins --json`."""
         return Response(_PLUGINS.dump_json(documents(access.registry.plugins)), media_type=JSON)
 
     return routes
 
 
 def probes(access: Access) -> APIRouter:
-    """The routes for machines that watch."""
+    """Return the routes for probes and monitoring."""
     routes = demanding()
 
     @routes.get("/healthz", summary="Is the server there?")
@@ -187,7 +187,7 @@ def probes(access: Access) -> APIRouter:
     )
     @demands(TokenScope.READ)
     async def scrape() -> Response:
-        """What `replicator metrics` prints."""
+        """As `replicator metrics`."""
         kept = await access.run(lambda: access.recent.get("metrics", lambda: metrics.exposition(access.store)))
         return Response(kept.body, headers={"content-type": metrics.CONTENT_TYPE})
 
@@ -195,7 +195,7 @@ def probes(access: Access) -> APIRouter:
 
 
 def table_of(document: ReplicatorStatus, name: str) -> TableStatus:
-    """A table of a status.
+    """Return a table of a status.
 
     Raises:
         ConfigError: `unknown_table`.
@@ -219,7 +219,7 @@ def _many(found: Sequence[StatusModel]) -> bytes:
 
 
 def _moment(text: str, now: datetime) -> datetime:
-    """The time that `since` means."""
+    """Return the time that `since` means."""
     try:
         ago = parse_duration(text)
     except ValueError:

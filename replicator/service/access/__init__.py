@@ -1,1 +1,1 @@
-"""Who may call the REST API: an address to listen on and a token come in, what its caller may do goes out."""
+"""Access to the REST API: takes an address to listen on, or a token, and returns the rights of its caller."""

@@ -1,4 +1,4 @@
-"""`serve --listen`: where the REST API listens, and what it demands of its callers. Decided before anything is started."""
+"""`serve --listen`: address of the REST API, and its demands on callers. Decided before anything is started."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _PORT_MAX: Final = 65_535
 
 
 class Listening(BaseModel):
-    """How the server listens. It goes to the server's process as JSON.
+    """Options of the server's socket. The server's process gets them as JSON.
 
     Attributes:
         host: An address of this host, or `localhost`.
         allowed_hosts: Names by which callers may address the server, in addition to IP addresses and `localhost`.
-        connections_per_client: How many connections an address may have open; behind a proxy: requests that a token may have under way.
-        needs_token: Whether each request must have a token.
+        connections_per_client: Connections that an address may have open; with a proxy, requests that a token may have under way.
+        needs_token: Each request must have a token.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -80,12 +80,12 @@ class Listening(BaseModel):
             requests_per_second=requests_per_second,
             connections_per_client=connections_per_client,
             is_behind_proxy=behind_proxy,
-            # Behind a proxy a caller is not local, wherever the proxy is.
+            # With a proxy in front a caller is not local, wherever the proxy is.
             needs_token=not is_local or behind_proxy,
         )
 
     def bind(self) -> socket:
-        """The socket that the server will accept connections from.
+        """Return the socket that the server will accept connections from.
 
         Raises:
             ConfigError: `cannot_listen`: the port is taken, or the address is not one of this host.
@@ -143,7 +143,7 @@ def _check_tls(cert: Path, key: Path) -> None:
 
 
 def _no_password() -> str:
-    """Without this, OpenSSL would ask at the terminal."""
+    """Raise, because OpenSSL would otherwise ask at the terminal."""
     raise ValueError("the key is encrypted")
 
 

@@ -1,4 +1,4 @@
-"""`token create|list|revoke`, and who a token belongs to."""
+"""`token create|list|revoke`, and the owner of a token."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from replicator.state.store import StateStore
 from replicator.state.tokens import TokenRecord
 
 PREFIX: Final = "replicator_"
-"""So that scanners for leaked secrets, and people, recognise one."""
+"""Prefix by which scanners for leaked secrets, and people, recognise a token."""
 _BYTES: Final = 32
 _TOKEN: Final = re.compile(r"replicator_[A-Za-z0-9_-]{43}")
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
 def create(store: StateStore, name: str, scope: Scope, lifetime: timedelta | None) -> tuple[TokenRecord, str]:
-    """Make a token. Its text is returned this once and stored nowhere.
+    """Create a token. Its text is returned this once and stored nowhere.
 
     Raises:
         ConfigError: `invalid_token_name`, `token_exists`.
@@ -38,12 +38,12 @@ def create(store: StateStore, name: str, scope: Scope, lifetime: timedelta | Non
 
 
 def find(store: StateStore, text: str) -> TokenRecord | None:
-    """The token of that text, if it is valid now."""
+    """Return the token of that text, if it is valid now."""
     return store.tokens.find(digest(text)) if _TOKEN.fullmatch(text) else None
 
 
 def everything(store: StateStore) -> Sequence[TokenRecord]:
-    """All tokens, by name."""
+    """Return all tokens, by name."""
     return store.tokens.all()
 
 
@@ -59,5 +59,5 @@ def revoke(store: StateStore, name: str) -> None:
 
 
 def digest(text: str) -> str:
-    """What is stored of a token. It holds 256 random bits: neither salt nor a slow hash would make guessing it harder."""
+    """Return the hash stored of a token. It holds 256 random bits: neither salt nor a slow hash would make guessing it harder."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -13,13 +13,13 @@ from replicator.state.records import ReplicatorRecord
 
 
 def has_alerts(config: str) -> bool:
-    """Whether a stored configuration has such a block."""
-    # Most have none, and need not be parsed to see it.
+    """Return whether a stored configuration has such a block."""
+    # Most have none, and need not be parsed to find out.
     return "alerts" in config and bool(stored_document(config).values.get("alerts"))
 
 
 def alert_settings(record: ReplicatorRecord) -> AlertsConfig:
-    """Read it, with references as this process's environment has them.
+    """Read the block, with references as this process's environment has them.
 
     Raises:
         ConfigError: `alerts_not_readable`.

@@ -1,1 +1,1 @@
-"""Configurations: a text comes in, findings go out, and a stored configuration if there are none."""
+"""Configurations: takes a text; returns findings, and stores the configuration if none is blocking."""

@@ -22,9 +22,9 @@ from replicator.spark.master import java_problem, reach_problem, setting_problem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """What `validate` found.
+    """Result of `validate`.
 
-    `problems` has each finding once. `identity` is what the stored configuration is compared with; None if the source could not be asked.
+    `problems` has each finding once. `identity` is compared with the stored configuration's; None if the source could not be asked.
     `selected` are the tables that the configuration names, `tables` the schemas of those that exist. `estimated_rows` is their sum by the
     source's statistics; None if a table has none.
     """
@@ -45,12 +45,12 @@ class Assessment:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether a problem refuses a first start."""
+        """Return whether a problem refuses a first start."""
         return any(p.severity is Severity.BLOCKING for p in self.problems)
 
     @property
     def is_blocked_for_all(self) -> bool:
-        """Whether a problem also refuses a later start: it concerns more than single tables, which fail alone."""
+        """Return whether a problem also refuses a later start: it concerns more than single tables, which fail alone."""
         names = {str(table) for table in self.selected}
         return any(p.severity is Severity.BLOCKING and p.table not in names for p in self.problems)
 
@@ -58,7 +58,7 @@ class Assessment:
 def assess(
     loaded: LoadedConfig, registry: Registry, home: Home, *, uuid: str = "", may_retry: bool = False
 ) -> Assessment:
-    """Ask source and target about the configured tables; changes nothing anywhere.
+    """Ask source and target about the configured tables; change nothing anywhere.
 
     With `may_retry` an unreachable source or target does not refuse the start: a worker that has begun retries by itself.
     """
@@ -100,7 +100,7 @@ def assess(
 def _spark_problems(
     loaded: LoadedConfig, home: Home, target: Mapping[str, str], *, may_retry: bool
 ) -> Sequence[Problem]:
-    """What would prevent Spark from starting, as far as this can be checked without starting it."""
+    """Return problems that would prevent Spark from starting, as far as they can be found without starting it."""
     spark = loaded.config.spark
     found = [p for p in (setting_problem(spark.master), java_problem()) if p is not None]
     if not found and (away := reach_problem(spark.master)) is not None:
@@ -112,7 +112,7 @@ def _spark_problems(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """What the source answered."""
+    """Answers of the source."""
 
     problems: Sequence[Problem]
     selected: Sequence[TableId] = ()
@@ -133,7 +133,7 @@ def _ask_source(source: SourceCatalogue, loaded: LoadedConfig, *, may_retry: boo
         return _Asked(problems=problems, left_out=selection.left_out)
     try:
         answers, unchecked = ask(source.check, selection.tables, "checking it")
-        # What it found is told also where a missing privilege, which it names, keeps the tables from being described.
+        # Its findings are reported even if a missing privilege, which they name, prevents the tables from being described.
         problems += [problem for answer in answers for problem in answer]
         described = describe(source, [table for table in selection.tables if table not in unchecked])
         identity = dict(source.identity())
@@ -160,7 +160,7 @@ def _ask_source(source: SourceCatalogue, loaded: LoadedConfig, *, may_retry: boo
 def _asked_of_tables(
     check: Callable[[Sequence[TableSchema]], Sequence[Problem]], schemas: Sequence[TableSchema]
 ) -> Sequence[Problem]:
-    """What `check` finds; where it fails for one table, that is a finding about this table."""
+    """Return the findings of `check`; if it fails for one table, that is a finding about this table."""
     by_table = {schema.table: schema for schema in schemas}
     answers, refused = ask(lambda tables: check([by_table[t] for t in tables]), list(by_table), "checking its target")
     return [

@@ -1,4 +1,4 @@
-"""What is answered to somebody who sends a configuration: findings, tables, and what a stored one changes."""
+"""Documents that answer a sent configuration: findings, tables, and changes to the stored one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from replicator.service.reloading import Reloaded
 
 VERSION: Final = 1
 ORIGIN: Final = "The configuration"
-"""What the file is called in messages."""
+"""Name of the file in messages."""
 FINDINGS_MAX: Final = 1_000
 _TEXT_MAX: Final = 2_000
 _LINE: Final = re.compile(rf"{ORIGIN}:(?P<line>\d+)(?: (?P<rest>.*))?", re.DOTALL)
@@ -25,7 +25,7 @@ _ORDER: Final = tuple(Severity)
 
 
 class Finding(StatusModel):
-    """Something that was found against a configuration."""
+    """A finding about a configuration."""
 
     code: Code = Field(description="See docs/errors.md.")
     severity: Severity = Field(description="`blocking`: it cannot be used as it is.")
@@ -40,7 +40,7 @@ class Finding(StatusModel):
 
     @classmethod
     def of(cls, problem: Problem, *, has_lines: bool) -> Finding:
-        """A problem without secrets, and without more text than a page can show."""
+        """Return the document of a problem, without secrets, and with no more text than a page can show."""
         found = _LINE.fullmatch(problem.location or "")
         location = problem.location if found is None else found["rest"]
         return cls(
@@ -65,7 +65,7 @@ class Findings(StatusModel):
 
 
 def _listed(problems: Sequence[Problem], *, has_lines: bool) -> dict[str, Any]:
-    """All of them as the fields of `Findings`, as far as an answer may be long."""
+    """Return the problems as the fields of `Findings`, up to the limit of an answer."""
     ordered = sorted(problems, key=lambda problem: _ORDER.index(problem.severity))
     shown = tuple(Finding.of(problem, has_lines=has_lines) for problem in ordered[:FINDINGS_MAX])
     return {"findings": shown, "findings_left_out": len(ordered) - len(shown)}
@@ -87,7 +87,7 @@ class LeftOutTable(StatusModel):
 
 
 class ValidationDocument(Findings):
-    """What `replicator validate` finds out: nothing was changed anywhere."""
+    """Result of `replicator validate`: nothing was changed anywhere."""
 
     version: Literal[1] = Field(description="Version of this document.")
     name: str = Field(description="Name of the replicator.")
@@ -100,7 +100,7 @@ class ValidationDocument(Findings):
 
     @classmethod
     def made(cls, name: str, found: Assessment, *, has_lines: bool) -> ValidationDocument:
-        """What was found."""
+        """Return the document of an assessment."""
         return cls(
             version=VERSION,
             name=redact(name),
@@ -116,7 +116,7 @@ class ValidationDocument(Findings):
 
 
 class ConfiguredDocument(Findings):
-    """What a configuration changed by being stored."""
+    """Changes made by storing a configuration."""
 
     version: Literal[1] = Field(description="Version of this document.")
     name: str = Field(description="Name of the replicator.")
@@ -139,13 +139,13 @@ class ConfiguredDocument(Findings):
 
     @classmethod
     def first(cls, name: str, found: Assessment, *, has_worker: bool, has_lines: bool) -> ConfiguredDocument:
-        """Of a new one."""
+        """Return the document of a new one."""
         listed = _listed(found.problems, has_lines=has_lines)
         return cls.same(name, has_worker=has_worker).model_copy(update={"is_new": True, **listed})
 
     @classmethod
     def same(cls, name: str, *, has_worker: bool) -> ConfiguredDocument:
-        """Of one that is stored as it was sent."""
+        """Return the document of one that is stored as it was sent."""
         return cls(
             version=VERSION,
             name=name,
@@ -160,7 +160,7 @@ class ConfiguredDocument(Findings):
 
     @classmethod
     def again(cls, name: str, found: Reloaded, *, has_lines: bool) -> ConfiguredDocument:
-        """Of one that was stored before."""
+        """Return the document of one that was stored before."""
         return cls(
             version=VERSION,
             name=name,
@@ -176,7 +176,7 @@ class ConfiguredDocument(Findings):
 
 
 class RefusalKind(StrEnum):
-    """Which class of errors a refusal is of."""
+    """Class of a refusal's error."""
 
     REQUEST = "request"
     CONFIG = "config"
@@ -185,7 +185,7 @@ class RefusalKind(StrEnum):
 
 
 class Refusal(Findings):
-    """Why a configuration was not taken."""
+    """Reason why a configuration was not taken."""
 
     kind: RefusalKind = Field(description="Class of the error.")
     code: Code = Field(description="See docs/errors.md.")
@@ -195,7 +195,7 @@ class Refusal(Findings):
 
     @classmethod
     def of(cls, error: ReplicatorError, *, has_lines: bool) -> Refusal:
-        """An error with everything that was found, without secrets."""
+        """Return the document of an error with all its findings, without secrets."""
         problems = error.problems if isinstance(error, ConfigError) else ()
         return cls(
             kind=_kind(error),
@@ -207,7 +207,7 @@ class Refusal(Findings):
         )
 
     def error(self) -> ReplicatorError:
-        """The error that it was made of, without the findings."""
+        """Return the error that it was made of, without the findings."""
         if self.kind is RefusalKind.REQUEST:
             return RequestError(self.message, status=self.status or 422, code=self.code, action=self.action)
         if self.kind is RefusalKind.CONFIG:

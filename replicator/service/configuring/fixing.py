@@ -1,4 +1,4 @@
-"""What `validate --sql` prints: one script that fixes in the source what SQL can fix."""
+"""Output of `validate --sql`: one script that fixes in the source what SQL can fix."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from replicator.model.errors import Problem, Severity
 
 
 def fixable(problems: Iterable[Problem]) -> Sequence[Problem]:
-    """The findings that SQL can fix."""
+    """Return the findings that SQL can fix."""
     return [problem for problem in problems if problem.sql]
 
 
 def script(name: str, problems: Sequence[Problem]) -> str:
-    """The script for a replicator's findings, in an order in which it can be run, each statement once.
+    """Return the script for a replicator's findings, in an order in which it can be run, each statement once.
 
-    What only improves something is at the end: it can be left out.
+    Statements that only improve something are at the end: they can be left out.
     """
     needed = [problem for problem in fixable(problems) if problem.severity is not Severity.NOTICE]
     optional = [problem for problem in fixable(problems) if problem.severity is Severity.NOTICE]
@@ -30,7 +30,7 @@ def script(name: str, problems: Sequence[Problem]) -> str:
 
 
 def _reasons(problems: Iterable[Problem]) -> Mapping[str, Sequence[str]]:
-    """Per statement, in order, the findings that it fixes."""
+    """Return for each statement, in order, the findings that it fixes."""
     found: dict[str, list[str]] = {}
     for problem in problems:
         for statement in problem.sql:

@@ -13,12 +13,12 @@ from replicator.config import LoadedConfig
 from replicator.model.errors import Problem
 
 LOCATIONS: Final = ("path", "uri")
-"""What a target's identity, and its setting, call where it writes to."""
+"""Names of a target's location, in its identity and its settings."""
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def path_findings(loaded: LoadedConfig, target: Mapping[str, str]) -> list[Problem]:
-    """A problem for each path that is not absolute: the journal's, the target's, and those of files.
+    """Return a problem for each path that is not absolute: the journal's, the target's, and those of files.
 
     Args:
         loaded: The configuration.

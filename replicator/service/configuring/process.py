@@ -1,6 +1,6 @@
 """`python -m replicator.service.configuring.process`: reads, checks and stores one configuration, in a process of its own.
 
-A configuration from the network makes the process that reads it connect to servers of somebody's choice, read files, and remember
+A configuration from the network makes the process that reads it connect to servers of the sender's choice, read files, and remember
 secrets. That ends with this process, whatever it does, and at its time limit.
 """
 
@@ -27,14 +27,14 @@ _log = get_logger(__name__)
 
 
 class Deed(StrEnum):
-    """What is to be done with a configuration."""
+    """Action requested for a configuration."""
 
     VALIDATE = "validate"
     CONFIGURE = "configure"
 
 
 class Asked(BaseModel):
-    """One line for the process. `name` is that of the replicator that is to have it; with `must_be_new` there may be none of that name."""
+    """One line for the process. `name`: the replicator that is to have it; with `must_be_new` there may be none of that name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,7 +46,7 @@ class Asked(BaseModel):
 
 
 class Outcome(BaseModel):
-    """The line that it answers: one of these."""
+    """The answer line: one of these."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,4 +1,4 @@
-"""Configurations that come over the network: checked as by `validate`, stored as by `start` and `reload`."""
+"""Configurations from the network: checked as by `validate`, stored as by `start` and `reload`."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from replicator.state.store import StateStore
 
 
 class MaskedEnvironment(Mapping[str, str]):
-    """This process's environment, of which every variable that a configuration reads is masked in all answers from then on."""
+    """This process's environment. Every variable that a configuration reads is masked in all later answers."""
 
     def __getitem__(self, name: str) -> str:
-        """The value of a variable."""
+        """Return the value of a variable."""
         value = environment()[name]
         register_secret(value)
         return value
 
     def __contains__(self, name: object) -> bool:
-        """Whether it is set."""
+        """Return whether it is set."""
         return name in environment()
 
     def __iter__(self) -> Iterator[str]:
-        """The names."""
+        """Return an iterator over the names."""
         return iter(environment())
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of variables."""
         return len(environment())
 
 
 def yaml_of_json(text: str) -> str:
-    """The same document as YAML, as it is stored.
+    """Return the same document as YAML, as it is stored.
 
     Raises:
-        RequestError: `invalid_request`: it is not JSON, or says something twice.
+        RequestError: `invalid_request`: it is not JSON, or has a key twice.
     """
     try:
         value = json.loads(text, object_pairs_hook=_pairs, parse_constant=_refuse_constant)
@@ -65,7 +65,7 @@ def yaml_of_json(text: str) -> str:
 
 
 def validate(store: StateStore, home: Home, registry: Registry, text: str, *, has_lines: bool) -> ValidationDocument:
-    """As `replicator validate`: changes nothing anywhere.
+    """Check a configuration as `replicator validate` does: changes nothing anywhere.
 
     Raises:
         ConfigError: The file itself is wrong; with every finding.
@@ -86,9 +86,9 @@ def configure(
     has_lines: bool,
     must_be_new: bool = False,
 ) -> ConfiguredDocument:
-    """Let a replicator have this configuration: as `replicator start` if it is new, as `replicator reload` if it is not.
+    """Give a replicator this configuration: as `replicator start` if it is new, as `replicator reload` if it is not.
 
-    The same text again changes nothing. A replicator that is stored stays as it is: running, paused or failed.
+    The same text again changes nothing. A stored replicator stays as it is: running, paused or failed.
 
     Raises:
         ConfigError: `name_differs`; `exists`, with `must_be_new`; as `lifecycle.put`. Nothing is stored then.
@@ -110,7 +110,7 @@ def configure(
         except ConfigError as error:
             if error.code != "exists" or must_be_new:
                 raise
-            # Another caller was faster: what it stored is changed.
+            # Another caller was faster: the configuration that it stored is changed.
         else:
             lifecycle.start(store, record)
             return ConfiguredDocument.first(name, found, has_worker=store.lease(name) is not None, has_lines=has_lines)

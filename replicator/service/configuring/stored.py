@@ -1,4 +1,4 @@
-"""The replicators that are stored, by name."""
+"""Stored replicators, by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from replicator.state.store import StateStore
 
 
 def find(store: StateStore, name: str) -> ReplicatorRecord:
-    """The stored replicator of that name; ConfigError (exit 2) if there is none."""
+    """Return the stored replicator of that name; ConfigError (exit 2) if there is none."""
     record = store.replicator(name)
     if record is None:
         known = ", ".join(r.name for r in store.replicators()) or "none yet"
@@ -19,7 +19,7 @@ def find(store: StateStore, name: str) -> ReplicatorRecord:
 
 
 def find_kept(store: StateStore, name: str) -> ReplicatorRecord:
-    """As `find`; ConfigError (`being_deleted`) also if it is being deleted, or that was begun and not finished."""
+    """Return the same as `find`; ConfigError (`being_deleted`) also if it is being deleted, or a deletion has not finished."""
     record = find(store, name)
     if record.desired is Desired.DELETED:
         raise being_deleted(name)
@@ -27,7 +27,7 @@ def find_kept(store: StateStore, name: str) -> ReplicatorRecord:
 
 
 def being_deleted(name: str) -> ConfigError:
-    """What is said of a replicator that is being deleted."""
+    """Return the error about a replicator that is being deleted."""
     return ConfigError(
         f"{name} is being deleted.", code="being_deleted", action=f"Wait, or run: replicator delete {name} --yes"
     )

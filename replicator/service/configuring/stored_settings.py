@@ -1,4 +1,4 @@
-"""What the status, checks and metrics need of a stored configuration, which holds references and is read without its plugins."""
+"""Settings of a stored configuration for status, checks and metrics. It holds references and is read without its plugins."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class StoredSettings:
     """Some settings of a stored configuration.
 
     Attributes:
-        config: With `freshness`, `tables.settings.<pattern>.freshness` and `journal.bytes_max` as stored; everything else is the default.
-        problems: References of these that lead nowhere in this process's environment; what they stand for is left out.
+        config: Has `freshness`, `tables.settings.<pattern>.freshness` and `journal.bytes_max` as stored; everything else is the default.
+        problems: References of these that this process's environment cannot resolve; their settings are left out.
     """
 
     config: ReplicatorConfig
@@ -32,12 +32,12 @@ class StoredSettings:
 
 @lru_cache(maxsize=_DOCUMENTS_KEPT)
 def stored_document(config: str) -> Document:
-    """The YAML of a stored configuration."""
+    """Return the YAML of a stored configuration."""
     return read_document(config, _NAME)
 
 
 def stored_settings(config: str) -> StoredSettings:
-    """Read them, with references as this process's environment has them."""
+    """Read the settings, with references as this process's environment has them."""
     document = stored_document(config)
     wanted = _wanted(document.values)
     resolver = Resolver(document, environment())
@@ -46,7 +46,7 @@ def stored_settings(config: str) -> StoredSettings:
 
 
 def _wanted(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts that are read, without the others: their references may be secrets, which are of no concern here."""
+    """Return the parts that are read, without the others: those may refer to secrets, which are not needed here."""
     wanted: dict[str, Any] = {}
     if "freshness" in values:
         wanted["freshness"] = values["freshness"]
@@ -69,7 +69,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _without(values: dict[str, Any], unresolved: set[tuple[str | int, ...]]) -> dict[str, Any]:
-    """The values without those whose references lead nowhere."""
+    """Return the values without those whose references cannot be resolved."""
     for path in unresolved:
         block: Any = values
         for part in path[:-1]:
@@ -79,7 +79,7 @@ def _without(values: dict[str, Any], unresolved: set[tuple[str | int, ...]]) -> 
 
 
 def _validated(values: Mapping[str, Any]) -> ReplicatorConfig:
-    """As the models read it; without what another version took and this one refuses."""
+    """Return the values as the models read them, without those that another version took and this one refuses."""
     kept: dict[str, Any] = {"name": _NAME}
     for key, value in values.items():
         try:

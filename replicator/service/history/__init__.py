@@ -1,1 +1,1 @@
-"""`history`: the changes of definitions that a state store has come in, a document with what became of each goes out."""
+"""`history`: takes the changes of definitions in a state store; returns a document with the outcome of each."""

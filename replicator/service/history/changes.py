@@ -1,4 +1,4 @@
-"""`history`: what became of changes of tables' definitions, from the state store alone."""
+"""`history`: outcome of changes of tables' definitions, from the state store alone."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _LEAVES_THE_TARGET: Final = (Decision.IGNORE, Decision.RECORD, Decision.STOP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happened:
-    """A change of a table's definition, and what the target did about it."""
+    """A change of a table's definition, and its outcome in the target."""
 
     entry: HistoryEntry
     target: TargetDocument
 
 
 def history(store: StateStore, record: ReplicatorRecord, *, table: str | None, limit: int) -> Sequence[Happened]:
-    """The newest changes of a replicator's tables, or of one of them, oldest first.
+    """Return the newest changes of a replicator's tables, or of one of them, oldest first.
 
     Raises:
         ConfigError: `unknown_table`: it never had a table of that name, or nothing is left of it.
@@ -58,7 +58,7 @@ def history(store: StateStore, record: ReplicatorRecord, *, table: str | None, l
 
 
 def document(record: ReplicatorRecord, events: Sequence[Happened]) -> HistoryDocument:
-    """What `history --json` prints."""
+    """Return the document that `history --json` prints."""
     return HistoryDocument(
         version=HISTORY_VERSION, name=record.name, uuid=record.uuid, events=tuple(_event(event) for event in events)
     )
@@ -78,7 +78,7 @@ def _known(store: StateStore, name: str, text: str) -> TableId:
 
 
 def _outcome(entry: HistoryEntry, applied: AppliedRecord | None, *, newest: int) -> TargetDocument:
-    """What the target did, by what apply last recorded of the table: its record follows the target's ledger, never leads it."""
+    """Return the outcome in the target by apply's last record of the table, which follows the target's ledger, never leads it."""
     if entry.decision in _LEAVES_THE_TARGET:
         return TargetDocument(state=Outcome.NOTHING, code=None)
     if applied is None:
@@ -91,9 +91,9 @@ def _outcome(entry: HistoryEntry, applied: AppliedRecord | None, *, newest: int)
 
 
 def _has_passed(entry: HistoryEntry, applied: AppliedRecord, newest: int) -> bool:
-    """Whether the target is behind the change. A later incarnation begins with it; one that is rebuilt is there once it is whole.
+    """Return whether the target has the change. A later incarnation begins with it; a rebuilt one has it once it is whole.
 
-    `newest`: of the table in the journal. Not every change has an event there for the target to apply.
+    `newest`: Last number of the table in the journal. Not every change has an event there for the target to apply.
     """
     if entry.decision is Decision.REBUILD:
         return applied.whole > entry.incarnation

@@ -1,4 +1,4 @@
-"""The history document: what `history --json` prints. `docs/history.schema.json` is generated from it."""
+"""The document that `history --json` prints. `docs/history.schema.json` is generated from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HISTORY_VERSION: Final = 1
 
 
 class Outcome(StrEnum):
-    """What the target did about a change of a table's definition."""
+    """Outcome of a change of a table's definition in the target."""
 
     APPLIED = "applied"
     WAITING = "waiting"
@@ -35,7 +35,7 @@ class ColumnDocument(StatusModel):
 
     @classmethod
     def of(cls, column: Column) -> Self:
-        """The column as it is shown."""
+        """Return the document of a column."""
         return cls(
             name=column.name,
             type=type_to_text(column.type),
@@ -55,7 +55,7 @@ class ShapeDocument(StatusModel):
 
     @classmethod
     def of(cls, schema: TableSchema | None) -> Self | None:
-        """The shape as it is shown."""
+        """Return the document of a shape; None if there is none."""
         if schema is None:
             return None
         return cls(
@@ -66,7 +66,7 @@ class ShapeDocument(StatusModel):
 
 
 class TargetDocument(StatusModel):
-    """What the target did."""
+    """Outcome in the target."""
 
     state: Outcome = Field(
         description="`applied`: the target has the change, or was recreated since. `waiting`: it has not come to it yet. `failed`: the "

@@ -1,4 +1,4 @@
-"""Looks at replicators, and sends the events for OpenLineage that are due."""
+"""Checks replicators, and sends the OpenLineage events that are due."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _log = get_logger(__name__)
 
 
 def has_lineage(config: str) -> bool:
-    """Whether a stored configuration has a block `lineage:`."""
+    """Return whether a stored configuration has a block `lineage:`."""
     return "lineage" in config and bool(stored_document(config).values.get("lineage"))
 
 
 class LineageWatcher:
-    """Watches replicators of a state store, of which another process may watch others.
+    """Watches replicators of a state store. Another process may watch others.
 
-    What was said is stored when events are queued. A crash loses those that wait; the next periodic ones say the same again.
+    The cursor is stored when events are queued. A crash loses those that wait; the next periodic ones say the same again.
 
     Args:
         holder: This process, as `holder_id` names it.
@@ -58,7 +58,7 @@ class LineageWatcher:
         """Queue the events that are due. Waits for nobody.
 
         Raises:
-            StateUnavailableError: The state store is away.
+            StateUnavailableError: The state store is unavailable.
         """
         for record in self._store.replicators():
             if (self._names is not None and record.name not in self._names) or not has_lineage(record.config):
@@ -73,7 +73,7 @@ class LineageWatcher:
                 _log.exception("lineage_crashed", replicator=record.name)
 
     def close(self) -> None:
-        """Let what waits be sent, for a moment, then let others take the jobs."""
+        """Send waiting events for a moment, then let others take the jobs."""
         for name, queue in self._queues.items():
             queue.close()
             with suppress(ConfigError):  # it was deleted meanwhile
@@ -120,7 +120,7 @@ class LineageWatcher:
         _put(queue, due, tables, loaded, source, target, now)
 
     def _queue(self, name: str, loaded: LoadedConfig) -> LineageQueue:
-        """The queue of a replicator; another one once its settings have changed."""
+        """Return the queue of a replicator; another one once its settings have changed."""
         queue = self._queues.get(name)
         if queue is None or queue.config != loaded.config.lineage:
             if queue is not None:
@@ -136,7 +136,7 @@ class LineageWatcher:
             return LineageCursor()
 
     def _not_watched(self, record: ReplicatorRecord, error: ConfigError) -> None:
-        """Say once per configuration that it cannot be used here: another process may be able to."""
+        """Report once per configuration that it cannot be used here: another process may be able to."""
         if (record.name, record.config) not in self._refused:
             self._refused.add((record.name, record.config))
             self._store.put_report(record.name, RefusedReport.made("lineage", record.config, error))
@@ -144,7 +144,7 @@ class LineageWatcher:
 
 
 def _seen(tables: Mapping[str, TableRecord], applied: Mapping[str, AppliedRecord]) -> Mapping[str, SeenTable]:
-    """Tables whose shape is known."""
+    """Return the tables whose shape is known."""
     found = {}
     for name, table in tables.items():
         record = applied.get(name)

@@ -1,1 +1,1 @@
-"""`plan`: a configuration and statistics of its source come in, what a start or a statement would do goes out. Nothing is executed."""
+"""`plan`: takes a configuration and statistics of its source; returns the forecast of a start or a statement. Executes nothing."""

@@ -1,4 +1,4 @@
-"""`plan FILE --ddl`: what a statement would become in the target. Reads the source's catalogue, and executes nothing."""
+"""`plan FILE --ddl`: effect of a statement on the target. Reads the source's catalogue, and executes nothing."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class AppliedPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTable:
-    """What a statement would do to a table.
+    """Effect of a statement on a table.
 
     Attributes:
-        event: What the log would bring.
+        event: Event that the log would have.
         before: The table's shape now, with the columns that the target keeps; None if it is unknown, or has none yet.
-        rehearsed: What would become of it; None: it is not replicated.
-        policies: Those that decide about it.
+        rehearsed: Its effect; None: the table is not replicated.
+        policies: Policies that decide about it.
         estimated_rows: By the source's statistics; None if unknown.
-        note: What else is to be known.
+        note: Further remark.
     """
 
     event: DDLEvent
@@ -65,7 +65,7 @@ class PlannedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a statement would do; empty: it would concern no table."""
+    """Effect of a statement; empty: it would concern no table."""
 
     name: str
     statement: str
@@ -73,20 +73,20 @@ class Plan:
 
     @property
     def is_replicated(self) -> bool:
-        """Whether it concerns a replicated table."""
+        """Return whether it concerns a replicated table."""
         return any(table.rehearsed is not None for table in self.tables)
 
 
 def plan_statement(
     loaded: LoadedConfig, registry: Registry, statement: str, *, uuid: str = "", stored: Sequence[TableRecord] = ()
 ) -> Plan:
-    """Say what a statement would become in the target.
+    """Compute the effect of a statement on the target.
 
     Args:
         loaded: The configuration.
         registry: The plugins.
-        statement: As a person would type it.
-        uuid: Of the stored replicator, if there is one.
+        statement: Statement as a person would type it.
+        uuid: Uuid of the stored replicator, if there is one.
         stored: Its tables, as capture knows them: they have the columns that the target keeps.
 
     Raises:
@@ -106,7 +106,7 @@ def plan_statement(
 
 
 def document(plan: Plan) -> PlanDocument:
-    """What `plan --ddl --json` prints."""
+    """Return the document that `plan --ddl --json` prints."""
     return PlanDocument(
         version=PLAN_VERSION,
         name=plan.name,
@@ -117,12 +117,12 @@ def document(plan: Plan) -> PlanDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """What source and target say.
+    """Answers of source and target.
 
     Attributes:
-        events: What the log would bring, of tables.
-        selected: The tables that the configuration names, of those that there are.
-        found: What the catalogue says of those that are concerned.
+        events: Events about tables that the log would have.
+        selected: Existing tables that the configuration names.
+        found: Descriptions of the tables concerned, from the catalogue.
         widens: As `DeltaTarget.widens`.
         may_be_rewritten: As `SupportsRehearsal.rewrites_untold`.
     """
@@ -136,7 +136,7 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
-    """A table as capture tracks it. `ignored`: what the target has in another way."""
+    """A table as capture tracks it. `ignored`: columns that the target has in another way."""
 
     schema: TableSchema
     ignored: tuple[IgnoredColumn, ...] = ()
@@ -189,7 +189,7 @@ def _rehearsed(source: SupportsRehearsal, statement: str) -> Sequence[DDLEvent]:
 
 
 def _known(event: DDLEvent, found: TableDescription | None, record: TableRecord | None) -> _Shape:
-    """The table's shape now: as capture knows it if that is how the source has it, since only capture knows what the target keeps."""
+    """Return the table's shape now: capture's if the source agrees with it, since only capture knows the columns that the target keeps."""
     shape = found.schema if found is not None else event.before
     if record is not None and record.schema is not None and (shape is None or same_columns(record.schema, shape)):
         return _Shape(schema=record.schema, ignored=record.ignored)
@@ -231,7 +231,7 @@ def _planned(
 
 
 def _policy(config: ReplicatorConfig, table: TableId, change: Change) -> AppliedPolicy:
-    """The policy for a kind of change, and the setting that it comes from: the last pattern that sets it wins."""
+    """Return the policy for a kind of change, and the setting that it comes from: the last pattern that sets it wins."""
     matching = [
         pattern
         for pattern, block in config.tables.settings.items()
@@ -245,7 +245,7 @@ def _policy(config: ReplicatorConfig, table: TableId, change: Change) -> Applied
 
 
 def _state(record: TableRecord | None) -> str | None:
-    """What is to be known of a table whose changes are not captured now."""
+    """Return a remark on a table whose changes are not captured now."""
     if record is None or not table_life.has_failed(record):
         return None
     cause = f" ({record.error.code})" if record.error else ""

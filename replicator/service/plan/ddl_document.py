@@ -1,4 +1,4 @@
-"""The plan document: what `plan --ddl --json` prints. `docs/plan.schema.json` is generated from it."""
+"""The document that `plan --ddl --json` prints. `docs/plan.schema.json` is generated from it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PlannedErrorDocument(StatusModel):
 
 
 class PlannedTableDocument(StatusModel):
-    """What the statement would do to a table."""
+    """Effect of the statement on a table."""
 
     table: str = Field(description="schema.table, as in the status.")
     new_table: str | None = Field(description="Its name afterwards, if it is renamed; otherwise null.")
@@ -59,7 +59,7 @@ class PlannedTableDocument(StatusModel):
 
 
 class PlanDocument(StatusModel):
-    """What a statement would become in the target. Nothing was executed."""
+    """Effect of a statement on the target. Nothing was executed."""
 
     version: Literal[1] = Field(description="Version of this document.")
     name: str = Field(description="Name of the replicator.")

@@ -1,4 +1,4 @@
-"""What replicating tables will take, computed from statistics, a sample and settings. Pure."""
+"""Forecast of the effort of replicating tables, computed from statistics, a sample and settings. Pure."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _NOT_SAMPLED: Final = "the table was not sampled"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What the configuration says.
+    """Values of the configuration.
 
     Attributes:
         journal: The block `journal`.
-        max_wait_s: How long a table rests between two batches.
-        target: The target's settings, if they can tell what tables take there.
-        free_bytes: What is free on the disk of the journal.
-        price: What somebody says that a TiB costs, instead of the documented price.
+        max_wait_s: Time that a table rests between two batches.
+        target: The target's settings, if they can tell the cost of tables there.
+        free_bytes: Free bytes on the disk of the journal.
+        price: Price of a TiB given by the user, instead of the documented price.
     """
 
     journal: JournalConfig
@@ -42,7 +42,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableForecast:
-    """What a table takes. Bytes are those of the source, of the journal's files, and of the target."""
+    """Forecast of a table. Bytes are those of the source, of the journal's files, and of the target."""
 
     table: TableId
     sampled_rows: int
@@ -58,18 +58,18 @@ class TableForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What all tables take.
+    """Forecast of all tables.
 
     Attributes:
-        tables: Of each.
+        tables: Forecast of each table.
         rows, bytes, snapshot_s, changes_per_day, merges_per_day: In all; tables are read one after another.
-        journal_bytes: What the journal's files take at most, once the snapshot is complete.
+        journal_bytes: Most bytes that the journal's files take, once the snapshot is complete.
         target_bytes, written_per_day: In the target.
-        billed_per_day, usd_per_day: What the target's owner is billed for batches; None: nothing.
-        price: What `usd_per_day` was computed with.
-        log_bytes_per_day: How fast the source's log grows.
-        log_pause_s: How long a worker may be stopped until the source gives up log that is needed. None: the source has no limit.
-        problems: What does not go together.
+        billed_per_day, usd_per_day: Amount that the target bills for batches; None: nothing.
+        price: Price used for `usd_per_day`.
+        log_bytes_per_day: Growth of the source's log.
+        log_pause_s: Time that a worker may be stopped until the source gives up log that is needed. None: the source has no limit.
+        problems: Settings and figures that do not go together.
     """
 
     tables: Sequence[TableForecast]
@@ -90,7 +90,7 @@ class Forecast:
 
 
 def forecast(schemas: Sequence[TableSchema], sampled: Sampled, given: Given) -> Forecast:
-    """Compute it."""
+    """Compute the forecast."""
     speed = _seconds_per_byte(sampled)
     tables = [_table(schema, sampled, given, speed) for schema in schemas]
     billed = [one.target.billed_per_day for one in tables if one.target.billed_per_day is not None]
@@ -122,7 +122,7 @@ def forecast(schemas: Sequence[TableSchema], sampled: Sampled, given: Given) -> 
 
 
 def merges_per_day(changes_per_day: Figure, rest_s: float) -> Figure:
-    """In how many batches a table's changes are applied: at most one in `rest_s`, and none where nothing changed.
+    """Return the number of batches in which a table's changes are applied: at most one in `rest_s`, and none if nothing changed.
 
     Changes are taken to be spread evenly over the day; if they come all at once, there are fewer batches.
     """
@@ -187,7 +187,7 @@ def _cost(target: SupportsTargetPlanning | None, load: TableLoad) -> TableCost:
 
 
 def _times(count: Figure, each: Figure, how: str) -> Figure:
-    """So many times as much; none of what is unknown is nothing."""
+    """Multiply; zero times unknown is zero."""
     return derived(0.0, how, count) if count.value == 0 else product(how, count, each)
 
 
@@ -203,7 +203,7 @@ def _rows(estimate: Figure, found: TableSample | None) -> Figure:
 
 
 def _seconds_per_byte(sampled: Sampled) -> Figure:
-    """What a byte of the source's tables took to be read, of those whose size is known."""
+    """Return the seconds in which a byte of the source's tables was read, by the tables whose size is known."""
     seconds = size = 0.0
     for table, found in sampled.samples.items():
         known = sampled.after.tables.get(table)
@@ -230,7 +230,7 @@ def _snapshot_s(rows: Figure, size: Figure, found: TableSample | None, speed: Fi
 
 
 def _per_day(sampled: Sampled, first: Figure, last: Figure, since: datetime | None) -> Figure:
-    """How much a counter grows in a day: since it began, or else between two readings."""
+    """Return the growth of a counter in a day: since it began, or else between two readings."""
     if first.value is None or last.value is None:
         return last if last.value is None else first
     until = sampled.after.at
@@ -246,7 +246,7 @@ def _per_day(sampled: Sampled, first: Figure, last: Figure, since: datetime | No
 
 
 def _log_pause(found: SourceStatistics, per_day: Figure) -> Figure | None:
-    """How long a worker may be stopped."""
+    """Return the time that a worker may be stopped."""
     if found.log_kept_for is not None:
         return Figure(found.log_kept_for.total_seconds(), Basis.CONFIGURED, found.log_kept_how)
     if found.log_kept_bytes is None:
@@ -259,7 +259,7 @@ def _log_pause(found: SourceStatistics, per_day: Figure) -> Figure | None:
 
 
 def _journal_bytes(tables: Sequence[TableForecast], journal: JournalConfig) -> Figure:
-    """A snapshot and the changes of as long as applied segments are kept."""
+    """Return the bytes of a snapshot, and of the changes for as long as applied segments are kept."""
     days = journal.keep.total_seconds() / DAY_S
     snapshot = total((one.journal_snapshot_bytes for one in tables), "the snapshot")
     changes = total((one.journal_bytes_per_day.times(days) for one in tables), "the changes")

@@ -1,4 +1,4 @@
-"""What a change of a table's definition would do in the target, as capture decides it. Pure."""
+"""Effect of a change of a table's definition on the target, as capture decides it. Pure."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ _STOP: Final = "the table stops at this statement; the others continue"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsed:
-    """What becomes of a table.
+    """Effect on a table.
 
     Attributes:
         changes: The kinds of change.
-        decision: What capture would decide.
-        effects: What happens in the target, one sentence each.
+        decision: Decision that capture would make.
+        effects: Effects on the target, one sentence each.
         before: The table's shape now, as the target has it, with the same numbers for columns that are the same.
         after: The table's shape afterwards, as the target has it.
         tracked: The same as the source has it.
-        ignored: What the target has in another way from then on.
-        error: With which the table would fail.
-        is_read_again: Whether all its rows are read from the source again.
-        is_rewritten: Whether the target writes all its rows again.
+        ignored: Columns that the target has in another way from then on.
+        error: Error with which the table would fail.
+        is_read_again: All its rows are read from the source again.
+        is_rewritten: The target writes all its rows again.
     """
 
     changes: tuple[Change, ...]
@@ -78,15 +78,15 @@ def rehearse(
     follows_name: bool = False,
     may_be_rewritten: bool = False,
 ) -> Rehearsed:
-    """What becomes of a table that is replicated.
+    """Compute the effect on a replicated table.
 
     Args:
         known: Its shape.
-        event: What the log would bring. An ALTER_TABLE has the shape afterwards.
-        policies: Of the table.
-        ignored: What the target has in another way than `known`.
+        event: Event that the log would have. An ALTER_TABLE has the shape afterwards.
+        policies: Policies of the table.
+        ignored: Columns that the target has in another way than `known`.
         widens: As `DeltaTarget.widens`.
-        selects: Whether the configuration names a table.
+        selects: Returns whether the configuration names a table.
         follows_name: The table's setting rename_starts_new_table.
         may_be_rewritten: Only the server knows whether it gives the table other storage: see `SupportsRehearsal`.
     """
@@ -113,7 +113,7 @@ def rehearse(
 
 
 def rehearse_new(policies: DDLConfig) -> Rehearsed:
-    """What becomes of a table that is new, or has a name that the configuration selects from here on."""
+    """Return the effect on a table that is new, or has a name that the configuration selects from here on."""
     if policies.create_table == "ignore":
         return Rehearsed(
             changes=(Change.CREATE_TABLE,),
@@ -166,7 +166,7 @@ def _altered(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decided:
-    """What capture says of an ALTER_TABLE. `altered`: only of one that the target follows by an ALTER."""
+    """Capture's decision about an ALTER_TABLE. `altered`: only if the target follows by an ALTER."""
 
     decision: Decision
     changes: tuple[Change, ...]
@@ -177,7 +177,7 @@ class _Decided:
 def _decided(
     known: TableSchema, event: DDLEvent, policies: DDLConfig, ignored: tuple[IgnoredColumn, ...], widens: Widens
 ) -> _Decided:
-    """Ask capture, as its tracker does."""
+    """Decide as capture's tracker does."""
     assert event.schema is not None, "as was checked"
     effect = effect_of(known, event)
     if effect is not Effect.COLUMNS:
@@ -198,7 +198,7 @@ def _decided(
 
 
 def _effects(altered: Altered) -> Iterator[str]:
-    """What an ALTER of the target's table does, one sentence per column."""
+    """Yield the effects of an ALTER of the target's table, one sentence per column."""
     before, after = altered.before, altered.schema
     change, filled = steps(before, after), _filled(altered.fill)
     old = {column.name: column for column in before.held}
@@ -222,7 +222,7 @@ def _effects(altered: Altered) -> Iterator[str]:
 
 
 def _of_old_rows(altered: Altered, value: object) -> str:
-    """What rows that are there already get in a new column."""
+    """Return the value that existing rows get in a new column, in words."""
     if altered.needs_snapshot:
         return "rows that are there get its values by the new snapshot"
     text = "NULL" if value is None else repr(value)

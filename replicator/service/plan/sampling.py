@@ -18,16 +18,16 @@ from replicator.plugins.planning import SourceStatistics, SupportsPlanning
 
 ROWS: Final = 20_000
 SECONDS: Final = 10.0
-"""No sample of another table is begun after so long."""
+"""Time after which no sample of another table is begun."""
 COUNT_SECONDS: Final = 10.0
-"""So far apart are two readings of a counter that says nothing by itself."""
+"""Time between two readings of a counter that says nothing by itself."""
 COUNTED_MIN_S: Final = 600.0
-"""A counter that is younger says less about a day than two readings."""
+"""Age below which a counter says less about a day than two readings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleLimits:
-    """What may be read of a table, and how long: no further table is begun after `seconds`. `count_seconds`: see `sample`."""
+    """Limits on reading: rows of a table, and the time after which no further table is begun. `count_seconds`: see `sample`."""
 
     rows: int = ROWS
     seconds: float = SECONDS
@@ -40,8 +40,8 @@ class TableSample:
 
     Attributes:
         rows: The fields of `TableSchema.row_type`.
-        seconds: What it took to read them and to encode them as journal files.
-        journal_bytes: Their size there.
+        seconds: Time that reading them and encoding them as journal files took.
+        journal_bytes: Their size as journal files.
         is_whole: The table has no more rows.
     """
 
@@ -53,14 +53,14 @@ class TableSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """What was read.
+    """Statistics and samples that were read.
 
     Attributes:
         before: The server's statistics at the beginning.
         after: The same at the end.
         samples: By table.
-        failed: Of tables that could not be read, why.
-        seconds: What the samples took in all.
+        failed: Tables that could not be read, with the reason.
+        seconds: Time of all samples.
     """
 
     before: SourceStatistics
@@ -101,7 +101,7 @@ def sample(
 
 
 def is_young(since: datetime | None, at: datetime) -> bool:
-    """Whether a counter that began then says too little about a day, or it is unknown when it began."""
+    """Return whether a counter that began then says too little about a day, or its start is unknown."""
     return since is None or (at - since).total_seconds() < COUNTED_MIN_S
 
 

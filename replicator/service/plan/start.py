@@ -1,4 +1,4 @@
-"""`plan FILE`: what replicating its tables will take, before the start. Executes nothing on the source but reads."""
+"""`plan FILE`: forecast of a start. Only reads from the source."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from replicator.service.plan.start_document import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPlan:
-    """What a start will take.
+    """Forecast of a start, with the findings.
 
     Attributes:
-        assessment: What `validate` finds.
-        sampled: What was read; None if nothing could be, or the source cannot tell.
-        forecast: What follows from it; None likewise.
-        problem: Why there is none, unless the assessment says it.
+        assessment: Findings of `validate`.
+        sampled: Statistics and samples; None if nothing could be read, or the source cannot tell.
+        forecast: Forecast computed from them; None likewise.
+        problem: Reason why there is none, unless the assessment names it.
     """
 
     loaded: LoadedConfig
@@ -47,7 +47,7 @@ class StartPlan:
 
     @property
     def problems(self) -> list[Problem]:
-        """All findings: of `validate`, and of the figures."""
+        """Return all findings: of `validate`, and of the figures."""
         found = list(self.assessment.problems)
         found += [] if self.problem is None else [self.problem]
         return found + list(self.forecast.problems if self.forecast else ())
@@ -62,14 +62,14 @@ def plan_start(
     limits: SampleLimits | None = None,
     usd_per_tib: float | None = None,
 ) -> StartPlan:
-    """Check the configuration as `validate` does, read a sample, and compute what a start will take.
+    """Check the configuration as `validate` does, read a sample, and compute the forecast of a start.
 
     Args:
         loaded: The configuration.
         registry: The plugins.
-        home: Where the journal lies unless the configuration says otherwise.
-        uuid: Of the stored replicator, if there is one.
-        limits: Of the sample.
+        home: Home with the journal, unless the configuration names another location.
+        uuid: Uuid of the stored replicator, if there is one.
+        limits: Limits of the sample.
         usd_per_tib: A price, instead of the documented one.
     """
     assessment = assess(loaded, registry, home, uuid=uuid)
@@ -102,7 +102,7 @@ def plan_start(
 
 
 def document(found: StartPlan) -> StartPlanDocument:
-    """What `plan --json` prints."""
+    """Return the document that `plan --json` prints."""
     computed, sampled = found.forecast, found.sampled
     return StartPlanDocument(
         version=START_PLAN_VERSION,
@@ -125,7 +125,7 @@ def document(found: StartPlan) -> StartPlanDocument:
 
 
 def is_blocked(found: StartPlan) -> bool:
-    """Whether a finding refuses a start."""
+    """Return whether a finding refuses a start."""
     return found.assessment.is_blocked or (found.problem is not None and found.problem.severity is Severity.BLOCKING)
 
 
@@ -139,7 +139,7 @@ def _cannot_tell(loaded: LoadedConfig) -> Problem:
 
 
 def _free(uri: str) -> Figure:
-    """What is free on the disk of the journal's folder, or of the nearest folder above it that exists."""
+    """Return the free bytes on the disk of the journal's folder, or of the nearest folder above it that exists."""
     path = local_path(uri)
     if path is None:
         return unknown(f"{uri} is on no disk of this machine")

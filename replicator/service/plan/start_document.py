@@ -15,7 +15,7 @@ START_PLAN_VERSION: Final = 1
 
 
 class FigureDocument(StatusModel):
-    """A number that says how it is known."""
+    """A number with its basis."""
 
     value: NonNegativeFloat | None = Field(description="Null: unknown.")
     basis: Basis = Field(
@@ -26,7 +26,7 @@ class FigureDocument(StatusModel):
 
     @classmethod
     def of(cls, figure: Figure) -> Self:
-        """The document of a figure."""
+        """Return the document of a figure."""
         return cls(value=figure.value, basis=figure.basis, how=figure.how)
 
 
@@ -41,7 +41,7 @@ class FindingDocument(StatusModel):
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
-        """The document of a finding."""
+        """Return the document of a finding."""
         return cls(
             severity=problem.severity,
             code=problem.code,
@@ -52,7 +52,7 @@ class FindingDocument(StatusModel):
 
 
 class SampleDocument(StatusModel):
-    """What was read of the tables."""
+    """Rows that were read of the tables."""
 
     tables: NonNegativeInt = Field(description="Tables of which rows were read.")
     rows: NonNegativeInt = Field(description="Rows that were read.")
@@ -61,7 +61,7 @@ class SampleDocument(StatusModel):
 
 
 class TableForecastDocument(StatusModel):
-    """What a table will take."""
+    """Forecast of a table."""
 
     table: str = Field(description="schema.table, as in the status.")
     sampled_rows: NonNegativeInt = Field(description="Rows of it that were read.")
@@ -80,7 +80,7 @@ class TableForecastDocument(StatusModel):
 
     @classmethod
     def of(cls, one: TableForecast) -> Self:
-        """The document of a table."""
+        """Return the document of a table."""
         return cls(
             table=str(one.table),
             sampled_rows=one.sampled_rows,
@@ -98,7 +98,7 @@ class TableForecastDocument(StatusModel):
 
 
 class TotalsDocument(StatusModel):
-    """What all tables take."""
+    """Forecast of all tables."""
 
     rows: FigureDocument = Field(description="Rows.")
     source_bytes: FigureDocument = Field(description="Size in the source.")
@@ -123,7 +123,7 @@ class TotalsDocument(StatusModel):
 
     @classmethod
     def of(cls, found: Forecast) -> Self:
-        """The document of the totals."""
+        """Return the document of the totals."""
         return cls(
             rows=FigureDocument.of(found.rows),
             source_bytes=FigureDocument.of(found.bytes),
@@ -141,7 +141,7 @@ class TotalsDocument(StatusModel):
 
 
 class StartPlanDocument(StatusModel):
-    """What a start will take. Nothing was executed on the source but reads."""
+    """Forecast of a start. Only reads were executed on the source."""
 
     version: Literal[1] = Field(description="Version of this document.")
     name: str = Field(description="Name of the replicator.")

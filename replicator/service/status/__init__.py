@@ -1,1 +1,1 @@
-"""The status document: a state store comes in, what `status` and the REST API answer about its replicators goes out."""
+"""Status document: takes a state store; returns the answers of `status` and the REST API about its replicators."""

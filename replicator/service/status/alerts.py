@@ -1,4 +1,4 @@
-"""What the status says of alerts."""
+"""Alerts in the status."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from replicator.state.watches import Job
 
 
 def of_replicator(store: StateStore, record: ReplicatorRecord) -> AlertsStatus | None:
-    """Of one replicator; None if its configuration has no alerts."""
+    """Return the alerts of one replicator; None if its configuration has none."""
     if "alerts" not in record.config:
         return None
-    # Loaded only where there may be some: the configuration's models take their time.
+    # Loaded only if there may be some: the configuration's models take their time.
     from replicator.service.alerts.settings import has_alerts
 
     if not has_alerts(record.config):

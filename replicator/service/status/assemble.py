@@ -1,4 +1,4 @@
-"""Makes the status document of a replicator, from the state store alone."""
+"""Builds the status document of a replicator, from the state store alone."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ R = TypeVar("R", bound=Report)
 
 _STALE: Final = timedelta(seconds=15)
 _SLIP: Final = timedelta(seconds=60)
-"""How far a commit may lie ahead of what we take for the source's clock, which is measured now and then."""
+"""Time by which a commit may lie ahead of our estimate of the source's clock, which is measured now and then."""
 _DESIRED: Final = {
     Desired.RUNNING: DesiredState.RUNNING,
     Desired.PAUSED: DesiredState.PAUSED,
@@ -89,7 +89,7 @@ _STATES: Final = {
 
 
 def statuses(store: StateStore, name: str | None = None, *, worst_first: bool = False) -> Sequence[ReplicatorStatus]:
-    """The state of the replicator of that name, or of all; with `worst_first` what is in trouble comes first, tables included.
+    """Return the state of the replicator of that name, or of all; with `worst_first` the ones in trouble come first, tables included.
 
     Raises:
         ConfigError: `unknown_replicator`.
@@ -102,7 +102,7 @@ def statuses(store: StateStore, name: str | None = None, *, worst_first: bool = 
 
 
 def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
-    """The state of one replicator."""
+    """Return the state of one replicator."""
     now = store.now()
     # Before the tables' records: what is true of a table that is captured is not asked of one that is by now captured no more.
     reached = store.reached.of(record.name)
@@ -163,7 +163,7 @@ def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
 
 
 def _pending(store: StateStore, name: str, table: TableRecord, applied: AppliedRecord | None) -> int:
-    """Rows of its snapshot that are captured and not in the target yet. A table whose copy is whole has none, and is not asked for."""
+    """Return rows of its snapshot that are captured and not in the target yet. A table whose copy is whole has none, and is not queried."""
     if table.snapshot is None or (
         table_life.is_complete(table) and not table_life.has_snapshot_to_apply(table, applied)
     ):
@@ -184,7 +184,7 @@ def _oldest_open(oldest: OpenTransactionReport | None, clock: datetime) -> OpenT
 
 
 def _time_left(sealed_to: datetime | None, report: CaptureReport, clock: datetime) -> float | None:
-    """How long at least the source still keeps the log after our position: it keeps a file as long as it says, from its last change on."""
+    """Return the least time for which the source still keeps the log after our position: files stay `keeps_log_s` after their last change."""
     if report.keeps_log_s is None or sealed_to is None:
         return None
     reached = min(sealed_to, clock, *([report.oldest_open.since] if report.oldest_open else ()))
@@ -268,7 +268,7 @@ def _next_step(
 def _alarms(
     table: TableRecord, applied: AppliedRecord | None, verified: VerificationRecord | None
 ) -> tuple[AlarmRecord, ...]:
-    """By code, as apply and verification raised them."""
+    """Return the alarms of apply and verification, by code."""
     alarms = applied.alarms if applied else ()
     if verified is not None and verified.alarm is not None and table_life.found_different(table, verified):
         alarms = (*alarms, verified.alarm)
@@ -284,7 +284,7 @@ def _table_state(table: TableRecord, applied: AppliedRecord | None, *, has_faile
 
 
 def _snapshot_rows_applied(applied: AppliedRecord | None, snapshot: SnapshotStatus | None) -> int:
-    """Where an older version wrote the record: at least those of the last snapshot."""
+    """Return the rows of snapshots applied; if an older version wrote the record, at least those of the last snapshot."""
     if applied is None:
         return 0
     if applied.snapshot_rows is not None:
@@ -309,7 +309,7 @@ def _snapshot(progress: SnapshotProgress | None, step: RunningStep | None, pendi
 def _waiting(
     waiting: WaitingReport | None, reported: Reported[CaptureReport] | Reported[ApplyReport] | None
 ) -> WaitingStatus | None:
-    """What a process said, with the moment until which the table waits."""
+    """Return a process's report of a wait, with the moment until which the table waits."""
     if waiting is None or reported is None:
         return None
     until = reported.at + timedelta(seconds=waiting.retry_in_s)
@@ -324,7 +324,7 @@ def _waiting(
 def _upkeep(
     upkeep: UpkeepReport | None, reported: Reported[ApplyReport] | None, replicator: str, table: str
 ) -> UpkeepStatus | None:
-    """What apply said of upkeep that failed, with the moments instead of the seconds."""
+    """Return apply's report of failed upkeep, with moments instead of seconds."""
     if upkeep is None or reported is None:
         return None
     at, until = (reported.at + timedelta(seconds=s) for s in (-upkeep.failed_s, upkeep.retry_in_s))
@@ -336,7 +336,7 @@ def _upkeep(
 def _source_time(
     table: TableRecord, applied: AppliedRecord | None, reached: datetime | None, clock: datetime
 ) -> datetime | None:
-    """Up to when the target has everything that was committed; None while it is at no moment of the source, or if unknown.
+    """Return the time up to which the target has everything committed; None while it matches no moment of the source, or if unknown.
 
     Unknown, too, if the source's clock, or ours, was set back so far that nothing can be said.
     """
@@ -360,7 +360,7 @@ def _state(record: ReplicatorRecord, *, is_held: bool, is_captured: bool, is_ret
 
 
 def _retry(reports: Reports, now: datetime) -> RetryStatus | None:
-    """What the supervisor waits to retry; until the worker that failed has reported again."""
+    """Return the retry that the supervisor waits for, until the worker that failed has reported again."""
     said = reports.supervisor
     if said is None or now - said.at > _STALE + timedelta(seconds=said.report.retry_in_s):
         return None
@@ -376,7 +376,7 @@ def _retry(reports: Reports, now: datetime) -> RetryStatus | None:
 
 
 def _is_later(one: Reported[CaptureReport] | Reported[ApplyReport], other: Reported[RetryReport]) -> bool:
-    """Whether a process said the one after the other; by the clock on the wall only where an older version said it."""
+    """Return whether a process reported the one after the other; by the wall clock only for reports of an older version."""
     if one.report.stamp is None or other.report.stamp is None:
         return one.at > other.at
     return one.report.stamp > other.report.stamp
@@ -394,10 +394,10 @@ def _error(error: ErrorRecord | None, replicator: str, table: str | None = None)
 
 
 def _objectives(config: str) -> Callable[[TableId], timedelta | None]:
-    """Of tables; as this process's environment has the references of a stored configuration."""
+    """Return a function for the objectives of tables, with references resolved by this process's environment."""
     if "freshness" not in config:
         return lambda _: None
-    # Loaded only where there may be an objective: the configuration's models take their time.
+    # Loaded only if there may be an objective: the configuration's models take their time.
     from replicator.service.configuring.stored_settings import stored_settings
 
     return stored_settings(config).config.freshness_for

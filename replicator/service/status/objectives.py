@@ -1,4 +1,4 @@
-"""Whether replicators do what they promise: `status --check`. Pure."""
+"""`status --check`: objectives that replicators do not meet. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXIT_BREACHED: Final = 4
 
 
 class BreachKind(StrEnum):
-    """Why a replicator does not pass the check."""
+    """Reason why a replicator does not pass the check."""
 
     NO_WORKER = "no_worker"
     FAILED = "failed"
@@ -25,7 +25,7 @@ class BreachKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breach:
-    """Something that does not pass. `table` None: it concerns the whole replicator."""
+    """A failed check. `table` None: it concerns the whole replicator."""
 
     replicator: str
     kind: BreachKind
@@ -36,14 +36,14 @@ class Breach:
 def meets_objective(
     objective: timedelta | None, freshness_s: float | None, *, has_failed: bool, was_whole: bool
 ) -> bool | None:
-    """Whether a table meets its objective; None if it has none, or if the target never had the whole table."""
+    """Return whether a table meets its objective; None if it has none, or if the target never had the whole table."""
     if objective is None or not was_whole:
         return None
     return not has_failed and freshness_s is not None and freshness_s <= objective.total_seconds()
 
 
 def breaches(document: ReplicatorStatus) -> Sequence[Breach]:
-    """What does not pass: no worker, a failed replicator or table, with or without objective, and an objective that is not met."""
+    """Return the failed checks: no worker, a failed replicator or table, with or without objective, and an objective that is not met."""
     return [*_of_replicator(document), *(b for table in document.tables for b in _of_table(document.name, table))]
 
 

@@ -1,4 +1,4 @@
-"""What the status says of a configuration that cannot be used for something, while data moves on."""
+"""Status of a configuration that cannot be used for something, while data moves on."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ WORDS: Final[Mapping[str, str]] = {
     "alerts": "no alerts are sent",
     "lineage": "no lineage events are sent",
 }
-"""What does not happen, by `RefusedStatus.of`."""
+"""`RefusedStatus.of` → the effect, in words."""
 
 
 def of_replicator(
     store: StateStore, record: ReplicatorRecord, reports: Reports, lease: Lease | None
 ) -> tuple[RefusedStatus, ...]:
-    """What was said of the configuration that is stored now, and still holds."""
+    """Return the refusals of the configuration that is stored now, if they still hold."""
     config = digest(record.config)
     return tuple(
         RefusedStatus(
@@ -39,7 +39,7 @@ def of_replicator(
 
 
 def _holds(store: StateStore, name: str, one: Reported[RefusedReport], lease: Lease | None) -> bool:
-    """A worker's word as long as it runs; that of a process on the side until one can do the job."""
+    """Return whether a refusal still holds: a worker's as long as it runs; a watching process's until one can do the job."""
     if one.report.of == "reload":
         return lease is not None and one.report.stamp is not None and one.report.stamp[0] == lease.epoch
     return store.watches.holder(name, Job(one.report.of)) is None

@@ -1,4 +1,4 @@
-"""What is shown of snapshots while they run: how much of them is in the target, at which rate, and how long the rest takes. Pure."""
+"""Progress of running snapshots: share in the target, rate, and time left. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from replicator.model.reports import RunningStep
 from replicator.model.status import ReplicatorStatus, SnapshotStatus, TableState, TableStatus
 
 WINDOW_S: Final = 60.0
-"""Over which a rate is measured: batches reach the target seconds apart."""
+"""Time over which a rate is measured: batches reach the target seconds apart."""
 NEWS_S: Final = 10.0
-"""The least time between two lines about a table where the output is no terminal."""
+"""Least time between two lines about a table if the output is no terminal."""
 
 _POINTS_MIN: Final = 2
 
@@ -23,19 +23,19 @@ _RUNNING: Final[Mapping[RunningStep, str]] = {
     RunningStep.MARKING: "waiting for the log",
     RunningStep.WRITING: "writing its rows",
 }
-"""What a snapshot that runs waits for. The others need no words: it is read, or the state of the table tells."""
+"""Step of a running snapshot → what it waits for. The others need no words: it is read, or the state of the table tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How fast a snapshot runs. `rows_per_s` reach the target; before the first do, that many are read. `left_s` None: unknown."""
+    """Pace of a snapshot. `rows_per_s` reach the target, or are read before the first ones do. `left_s` None: unknown."""
 
     rows_per_s: float
     left_s: float | None
 
 
 def share(progress: SnapshotStatus) -> float | None:
-    """The share of a snapshot's rows that the target has, from 0 to 1; None if the number of rows is unknown."""
+    """Return the share of a snapshot's rows that the target has, from 0 to 1; None if the number of rows is unknown."""
     if progress.is_changed_only and not progress.is_complete:
         return None
     if progress.is_complete:
@@ -46,7 +46,7 @@ def share(progress: SnapshotStatus) -> float | None:
 
 
 def text(row: TableStatus) -> str:
-    """A table's snapshot in a line, empty if there was none: what the target has, and apart from it what is captured."""
+    """Return a table's snapshot in a line, empty if there was none: the rows in the target, and separately the captured ones."""
     progress = row.snapshot
     if progress is None:
         return ""
@@ -61,13 +61,13 @@ def text(row: TableStatus) -> str:
 
 
 def pace_in_words(pace: Pace) -> str:
-    """`12,300 rows/s, 2 min left`."""
+    """Return a phrase such as `12,300 rows/s, 2 min left`."""
     left = "" if pace.left_s is None else f", {duration(pace.left_s)} left"
     return f"{pace.rows_per_s:,.0f} rows/s{left}"
 
 
 def duration(seconds: float) -> str:
-    """A time for people, in its largest unit or two."""
+    """Return a time for people, in its largest unit or two."""
     minutes, hours = seconds / 60, seconds / 3600
     if hours >= 1:
         return f"{int(hours)} h {int(minutes) % 60} min"
@@ -75,7 +75,7 @@ def duration(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things."""
+    """Return a number of things in words."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -86,7 +86,7 @@ class Meter:
     _seen: dict[str, deque[tuple[float, int, int]]] = field(default_factory=dict)
 
     def observe(self, document: ReplicatorStatus, at: float) -> Mapping[str, Pace]:
-        """The pace of each table whose snapshot runs, by name; `at` in seconds."""
+        """Return the pace of each table whose snapshot runs, by name; `at` in seconds."""
         running = {
             row.table: row.snapshot for row in document.tables if row.snapshot and row.state is TableState.SNAPSHOT
         }
@@ -113,12 +113,12 @@ class Meter:
 
 @dataclass(slots=True)
 class News:
-    """Chooses the lines that tell of snapshots where the output is no terminal."""
+    """Chooses the lines that report snapshots if the output is no terminal."""
 
     _told: dict[str, float] = field(default_factory=dict)
 
     def lines(self, document: ReplicatorStatus, paces: Mapping[str, Pace], at: float) -> Iterator[str]:
-        """A line for each table whose snapshot has got on, or is in the target as a whole."""
+        """Yield a line for each table whose snapshot has progressed, or is in the target as a whole."""
         for row in document.tables:
             if row.snapshot is not None and row.state is TableState.SNAPSHOT:
                 told = self._told.setdefault(row.table, at)
@@ -133,7 +133,7 @@ class News:
 
 
 def _expected(progress: SnapshotStatus) -> int | None:
-    """The number of rows that the snapshot will have, as far as it is known."""
+    """Return the number of rows that the snapshot will have, as far as it is known."""
     if progress.is_complete:
         return progress.rows
     return None if progress.estimated_rows is None else max(progress.estimated_rows, progress.rows)

@@ -1,4 +1,4 @@
-"""What the status says of the source's log beyond what capture reports. Pure."""
+"""Status of the source's log, in addition to capture's reports. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SILENT_MIN_S: Final = 10.0
 
 
 def is_alive(reported: Reported[CaptureReport] | None, now: datetime) -> bool | None:
-    """Whether the log told anything within three of its heartbeats; None while capture does not report, or its source has none."""
+    """Return whether the log told anything within three of its heartbeats; None while capture does not report, or without heartbeats."""
     if reported is None or reported.report.silent_s is None or reported.report.heartbeat_s is None:
         return None
     silent_s = reported.report.silent_s + (now - reported.at).total_seconds()
@@ -24,7 +24,7 @@ def is_alive(reported: Reported[CaptureReport] | None, now: datetime) -> bool | 
 def headroom(
     reported: Reported[CaptureReport] | None, time_left_s: float | None, now: datetime
 ) -> HeadroomStatus | None:
-    """How far the source's log is from being lost, by its last measure; None if there is no limit, or if it is unknown.
+    """Return how far the source's log is from being lost, by its last measure; None if there is no limit, or if it is unknown.
 
     While capture is down, the log is taken to grow as before.
     """

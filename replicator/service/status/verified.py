@@ -1,4 +1,4 @@
-"""What the status says of verification."""
+"""Verification in the status."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from replicator.state.verification.records import VerificationRecord
 
 
 def every(config: str) -> timedelta | None:
-    """`verify.every` of a stored configuration; None if there is none, or if it is a reference: these are resolved by workers only."""
+    """Return `verify.every` of a stored configuration; None if there is none, or it is a reference: only workers resolve these."""
     if "verify" not in config:
         return None
     from pydantic import (
@@ -33,7 +33,7 @@ def every(config: str) -> timedelta | None:
 
 
 def of_table(table: TableRecord, verified: VerificationRecord | None, now: datetime) -> VerifiedTableStatus:
-    """Of one table. What is known of an earlier incarnation says nothing."""
+    """Return the verification of one table. Records of an earlier incarnation do not count."""
     record = verified
     if record is None or record.incarnation != table.incarnation:
         record = nothing_verified(table.table, table.incarnation)
@@ -54,7 +54,7 @@ def of_table(table: TableRecord, verified: VerificationRecord | None, now: datet
 
 
 def of_tables(tables: Sequence[TableStatus], every: timedelta | None) -> VerifyStatus:
-    """Of all tables together."""
+    """Return the verification of all tables together."""
     proven = [table for table in tables if _is_proven(table, every)]
     ages = [table.verify.verify_age_seconds for table in tables]
     known_ages = [age for age in ages if age is not None]

@@ -1,1 +1,1 @@
-"""`verify`: a replicator and a scope come in, a document with what both sides have in common goes out."""
+"""`verify`: takes a replicator and a scope; returns a document that compares both sides."""

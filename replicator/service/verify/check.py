@@ -1,4 +1,4 @@
-"""`replicator verify`: are both sides equal?"""
+"""`replicator verify`: compares both sides."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def verify(
 
     Args:
         store: The state store.
-        home: Where this host keeps what is its own.
+        home: The home of this host.
         registry: The plugins.
-        name: Of the replicator.
-        tables: Their names; none: all.
-        asked: Which of their rows, and how fast.
+        name: Name of the replicator.
+        tables: Names of the tables; none: all.
+        asked: Rows to compare, and pace.
         with_values: Describe differences with the values of both sides.
-        repairs: Make the rows that differ those of the source.
+        repairs: Repair rows that differ from the source.
         tell: Called with each table's verdict as soon as there is one.
         log: Called with log lines of a worker that runs here.
 
@@ -118,7 +118,7 @@ def verify(
 
 
 def exit_code(verdicts: Sequence[Verdict]) -> int:
-    """3 if something differs, 1 if a table could not be compared, otherwise 0."""
+    """Return 3 if something differs, 1 if a table could not be compared, otherwise 0."""
     results = {verdict.result for verdict in verdicts}
     if Result.DIFFERENT in results:
         return 3
@@ -126,7 +126,7 @@ def exit_code(verdicts: Sequence[Verdict]) -> int:
 
 
 def document(name: str, verdicts: Sequence[Verdict], *, with_values: bool) -> VerifyDocument:
-    """The verdicts as `--json` prints them."""
+    """Return the verdicts as `--json` prints them."""
     return VerifyDocument(
         version=VERSION, name=name, tables=tuple(_table(verdict, with_values=with_values) for verdict in verdicts)
     )
@@ -173,7 +173,7 @@ def _counts(counts: Counts) -> CountsDocument:
 def _worked_on(
     store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord, log: Callable[[str], None]
 ) -> Iterator[Callable[[], None]]:
-    """Have a worker: the one that runs, or one in this process. Gives what raises if there is none any more."""
+    """Ensure a worker: the one that runs, or one in this process. Yields a check that raises once the worker has stopped."""
     lease = store.acquire_lease(record.name, holder_id(), LEASE_S)
     if lease is None:
         yield lambda: _check_running(store, record.name)

@@ -12,7 +12,7 @@ VERSION: Final = 1
 
 
 class CountsDocument(StatusModel):
-    """How many rows differ. Always all of them."""
+    """Numbers of rows that differ. Always all of them."""
 
     missing: NonNegativeInt = Field(description="Rows that the target does not have.")
     extra: NonNegativeInt = Field(description="Rows that the source does not have.")
@@ -32,7 +32,7 @@ class DifferenceDocument(StatusModel):
 
 
 class VerifiedTableDocument(StatusModel):
-    """What was found out about a table."""
+    """Result for a table."""
 
     table: str = Field(description="schema.table, as in the status.")
     result: Literal["equal", "equal_in_part", "different", "nothing_compared", "not_verified"] = Field(
@@ -78,7 +78,7 @@ class VerifiedTableDocument(StatusModel):
 
 
 class VerifyDocument(StatusModel):
-    """What `verify` found."""
+    """Result of `verify`."""
 
     version: Literal[1] = Field(description="Version of this document.")
     name: str = Field(description="Name of the replicator.")

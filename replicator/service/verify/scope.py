@@ -1,4 +1,4 @@
-"""Options of `replicator verify` that choose which rows are compared, and how whole tables are."""
+"""Options of `replicator verify` that choose the rows to compare, and the method for whole tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RESUMED: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedScope:
-    """What the options say; at most one of the first three is set, and with one of them none of the others."""
+    """Values of the options; at most one of the first three is set, and with one of them none of the others."""
 
     sample: Decimal | None = None
     keys: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class AskedScope:
     def visit(
         self, store: StateStore, every: timedelta | None, barriers: Barriers, wait: Callable[[float], object]
     ) -> Visit:
-        """How whole tables are compared. `every`: `verify.every`; `wait`: for so many seconds, or less."""
+        """Return the ranges of whole tables to compare. `every`: `verify.every`; `wait`: waits for at most the given seconds."""
         now = store.now()
         oldest = now - (every or _RESUMED)
         pace = None
@@ -84,13 +84,13 @@ class AskedScope:
             pace = Pace(rows_per_second=self.rows_per_second, check=barriers.check, wait=wait)
 
         def keeps(one: RangeRecord) -> bool:
-            # Of a proof that is ahead nobody knows how old it is: the clock was set back since.
+            # The age of a proof from the future is unknown: the clock was set back since.
             return self.resumes and one.proven_at is not None and oldest < one.proven_at <= now
 
         return Visit(keeps=keeps, pace=pace)
 
     def scope(self, store: StateStore, name: str, tables: Sequence[TableId], keep: timedelta) -> Scope:
-        """The scope, for these tables of a replicator that keeps its journal for so long.
+        """Return the scope, for these tables of a replicator that keeps its journal for the time `keep`.
 
         Raises:
             ConfigError: `unknown_row_key`, `journal_too_short`.
@@ -100,7 +100,7 @@ class AskedScope:
         if self.keys:
             for record in store.tables(name):
                 if record.table in tables and record.schema is not None:
-                    # What is wrong with them is told before a worker starts.
+                    # Errors in them are reported before a worker starts.
                     ids_of(self.keys, record.schema)
             return Keys(self.keys)
         if self.since is None:

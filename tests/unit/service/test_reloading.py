@@ -109,7 +109,7 @@ AGAIN = "and starts capture and apply again, at a clean point."
         (
             "",
             ALERTS,
-            "alerts changed. Its worker keeps running and starts nothing again. Who sends alerts has it within seconds.",
+            "alerts changed. Its worker keeps running and starts nothing again. The process that sends alerts has it within seconds.",
         ),
         ("", "retry: {give_up_after: 2h}\n", f"retry changed. Its worker keeps running {AGAIN}"),
         ("", "verify: {every: 1d}\n", "verify changed. Its worker keeps running and begins scheduled verification."),
