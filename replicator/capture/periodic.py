@@ -99,7 +99,7 @@ class PeriodicWork:
         """Begin what is due, and take in what is done."""
         now = self.parts.clock()
         self._compare(now)
-        self.parts.checks.watch(self.tracker.captured(), self.parts.control.submit, self.tracker.refuse)
+        self.parts.checks.watch(self.tables.captured(), self.parts.control.submit, self.tracker.refuse)
         self.parts.target_checks.watch(self._captured, self.tracker.refuse)
         self.parts.cures.explain(self._unexplained(), self.parts.control.submit, self._refail)
         self.parts.cures.watch(self._curable(), self.parts.control.submit, self._resume)
@@ -180,7 +180,7 @@ class PeriodicWork:
                 self._announced = None
 
     def _measure(self, now: float) -> None:
-        settings, since = self.parts.settings, self.tracker.since
+        settings, since = self.parts.settings, self.tracker.beginnings.since
         every_s = settings.measure_every_s if since is None else settings.report_every_s
         if now - self._clocks.measured >= every_s and self._measuring is None:
             self._clocks.measured = now

@@ -29,10 +29,11 @@ from replicator.capture.asking import Answer, Prepared, look, prepare
 from replicator.capture.checks import Checks, nothing_found
 from replicator.capture.cures import Cures
 from replicator.capture.definitions.applying import Definitions
-from replicator.capture.definitions.comparison import ComparisonMark
+from replicator.capture.definitions.comparison import Comparison, ComparisonMark
 from replicator.capture.definitions.names import NamedSource, SourceNames
-from replicator.capture.definitions.renaming import Selection
+from replicator.capture.definitions.renaming import Renaming, Selection
 from replicator.capture.definitions.seen import Alterations
+from replicator.capture.definitions.unlogged import Unlogged
 from replicator.capture.failures import Failures
 from replicator.capture.marks import MarkBoard
 from replicator.capture.opening import bring_in_line, check, named_in_source, tracked_schemas
@@ -41,6 +42,7 @@ from replicator.capture.periodic import PeriodicWork
 from replicator.capture.requests import BarrierMark, PositionMark, Requests
 from replicator.capture.sealing import Sealer, Unsealed
 from replicator.capture.settings import CaptureSettings
+from replicator.capture.snapshots.beginning import Beginnings
 from replicator.capture.snapshots.chunks import ChunkReader, TableRead
 from replicator.capture.snapshots.driver import SnapshotRunner
 from replicator.capture.snapshots.running import AtMark, ChunkAtMark
@@ -305,18 +307,28 @@ class _Session:
             alterations=Alterations(ring),
             decoded=decoded,
         )
-        self._tracker = CatalogTracker(
+        alterations = definitions.alterations
+        comparison = Comparison(source=source, submit=submit, marks=self._marks, tables=tables, alterations=alterations)
+        beginnings = Beginnings(
             source=source,
             submit=submit,
-            writer=parts.writer,
-            window=window,
+            configured=parts.selected,
+            checks=parts.checks,
             marks=self._marks,
+            window=window,
+            tables=tables,
+            comparison=comparison,
+        )
+        self._tracker = CatalogTracker(
+            window=window,
             tables=tables,
             snapshots=self._snapshots,
             settings=settings,
-            configured=parts.selected,
-            checks=parts.checks,
             definitions=definitions,
+            comparison=comparison,
+            beginnings=beginnings,
+            renaming=Renaming(parts.names, tables, settings, alterations),
+            unlogged=Unlogged(settings, tables),
         )
         self._sealer = Sealer(
             source=source, reader=reader, writer=parts.writer, window=window, tables=tables, tracker=self._tracker,
@@ -495,7 +507,9 @@ class _Session:
             oldest_open=OpenTransactionReport(name=oldest.name, since=oldest.since) if oldest is not None else None,
             source_time=self._sealer.unsealed.source_time,
             # What a snapshot waited for is over with it, before the source is asked again.
-            waiting_for=() if measures.has_since and self._tracker.since is None else tuple(source.waiting_for),
+            waiting_for=()
+            if measures.has_since and self._tracker.beginnings.since is None
+            else tuple(source.waiting_for),
             findings=tuple(
                 FindingReport(code=p.code, message=p.message, location=p.location, action=p.action)
                 for p in self._parts.checks.findings
@@ -504,7 +518,7 @@ class _Session:
         )
 
     def _report_of(self, table: TableId) -> CapturedTable:
-        step = self._tracker.step_of(table)
+        step = self._tracker.beginnings.step_of(table)
         return CapturedTable(
             step=None if step is None or step is Step.READY else SnapshotStep(step.value),
             snapshot_step=self._snapshots.step_of(table),

@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.capture.definitions.catalogue import has_learned_ids, same_shape, with_ids
+from replicator.capture.definitions.catalogue import same_shape
 from replicator.capture.definitions.projection import project
 from replicator.journal.writer import JournalWriter
 from replicator.model.alteration import Change
@@ -98,6 +98,15 @@ class TrackedTables:
         return [
             self._tracked[t] for t in sorted(self._tracked) if not stages or self._tracked[t].record.stage in stages
         ]
+
+    def captured(self) -> Sequence[TableId]:
+        """Return the tables whose changes are written."""
+        return [f.table for f in self.all(*table_life.CAPTURED)]
+
+    @property
+    def next_number(self) -> int:
+        """The sequence number that the next change or event gets."""
+        return self._writer.next_sequence_num
 
     def put(self, record: TableRecord) -> TrackedTable:
         """Replace a record, or add one."""
@@ -203,8 +212,6 @@ class TrackedTables:
 
     def _as_found(self, tracked: TrackedTable, found: TableDescription) -> None:
         """The same shape, with what the catalogue says of it besides."""
-        if not has_learned_ids(tracked.schema, found.schema):
-            self.put(table_life.numbered(tracked.record, with_ids(tracked.schema, found.schema)))
         self.respell(tracked, found.schema)
 
     def respell(self, tracked: TrackedTable, schema: TableSchema) -> None:

@@ -7,14 +7,10 @@ what it led to; a crash in between asks again.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from replicator.capture.asking import Answer
-from replicator.capture.checks import Checks, prepare_and_describe
 from replicator.capture.definitions import altering
 from replicator.capture.definitions.applying import Applied, Definitions
 from replicator.capture.definitions.catalogue import UNEXPLAINED, CatalogChange, same_shape
@@ -22,32 +18,20 @@ from replicator.capture.definitions.comparison import Comparison, ComparisonMark
 from replicator.capture.definitions.outcome import Outcome, Outcomes, failed
 from replicator.capture.definitions.renaming import Renaming, Selection
 from replicator.capture.definitions.unlogged import Unlogged, undecoded
-from replicator.capture.marks import MarkBoard
 from replicator.capture.settings import CaptureSettings
+from replicator.capture.snapshots.beginning import Beginnings
 from replicator.capture.snapshots.driver import SnapshotRunner
 from replicator.capture.snapshots.starting import (
-    Delivered,
-    Described,
-    Inquiry,
-    Looked,
-    LookedFirst,
-    Question,
-    Reads,
-    Starting,
     StartingMark,
-    Step,
-    advance,
-    question,
 )
 from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.capture.window import Window
-from replicator.journal.writer import JournalWriter
 from replicator.model.alteration import Change
 from replicator.model.errors import TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.isolation import of_table
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import DeltaSource, TableDescription, Visibility
+from replicator.plugins.source import TableDescription
 from replicator.state import table_life
 from replicator.state.records import Stage
 
@@ -57,85 +41,53 @@ class CatalogTracker:
     """Catalogue, DDL and requests for snapshots. Called by the loop's thread alone.
 
     Attributes:
-        submit: Runs a call in the control thread.
-        configured: The tables that the configuration selects.
-        checks: What a table must pass before its snapshot.
+        window: Knows from which number on reads see transactions.
+        tables: All of them.
+        snapshots: Those that run.
+        settings: Of capture.
         definitions: Carries out what becomes of tables.
+        comparison: Compares tables with the catalogue.
+        beginnings: Snapshots that are to begin.
+        renaming: Judges names.
+        unlogged: Judges rows that may have changed without a trace in the log.
         done_requests: Requests that the next commit closes.
         needs_reopening: A snapshot waits that can only begin behind a log that is opened again, because this one skips its table.
     """
 
-    source: DeltaSource[Any]
-    submit: Callable[..., Future[Any]]
-    writer: JournalWriter
     window: Window
-    marks: MarkBoard[Any]
     tables: TrackedTables
     snapshots: SnapshotRunner
     settings: CaptureSettings
-    configured: Sequence[TableId]
-    checks: Checks
     definitions: Definitions
+    comparison: Comparison
+    beginnings: Beginnings
+    renaming: Renaming
+    unlogged: Unlogged
     done_requests: list[int] = field(default_factory=list)
     needs_reopening: bool = False
-    _starting: dict[int, Starting] = field(default_factory=dict)
-    _ids: Iterator[int] = field(default_factory=itertools.count)
-    _inquiries: tuple[Inquiry, ...] = ()
     _missed: set[TableId] = field(default_factory=set)
     """Altered while nothing of them was written: the open log may number their columns in another way."""
-    _comparison: Comparison = field(init=False)
-    renaming: Renaming = field(init=False)
-    unlogged: Unlogged = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Nothing is compared yet."""
-        self._comparison = Comparison(
-            source=self.source,
-            submit=self.submit,
-            marks=self.marks,
-            tables=self.tables,
-            alterations=self.definitions.alterations,
-        )
-        self.unlogged = Unlogged(self.settings, self.tables)
-        self.renaming = Renaming(self.definitions.names, self.tables, self.settings, self.definitions.alterations)
 
     # --- driven by the loop -------------------------------------------------------------------------------------------
 
     def poll(self) -> None:
-        """Take in the answers of the control thread, looking once at each, as it may come at any time; raises what it raised."""
-        due = [inquiry for inquiry in self._inquiries if inquiry.future.done()]
-        self._inquiries = tuple(inquiry for inquiry in self._inquiries if inquiry not in due)
-        for inquiry in due:
-            answer = inquiry.future.result()
-            for id_ in inquiry.ids:
-                if id_ in self._starting:
-                    self._take_answer(self._starting[id_], answer)
-        self.refuse(self._comparison.poll())
+        """Take in the answers of the control thread; raise what it raised."""
+        self.refuse(self.beginnings.poll())
+        self.refuse(self.comparison.poll())
 
     def take_mark(self, mark: StartingMark | ComparisonMark) -> None:
-        """The log delivered a mark, and no transaction is open."""
+        """Take in that the log delivered a mark, and no transaction is open."""
         match mark:
             case StartingMark():
-                delivered = Delivered(next_number=self.writer.next_sequence_num)
-                self._starting[mark.id] = advance(self._starting[mark.id], delivered)
+                self.beginnings.take_mark(mark, self.tables.next_number)
             case ComparisonMark():
-                self._act_on(self._comparison.take_mark())
+                self._act_on(self.comparison.take_mark())
 
     def begin_due(self) -> None:
         """Between transactions: begin the snapshots for which reads see enough, and that wait for no transaction."""
-        for starting in list(self._starting.values()):
-            if starting.step is not Step.SETTLING:
-                continue
-            starting = advance(starting, Reads(see_below=self.window.start_number(starting.floor)))  # noqa: PLW2901
-            if starting.step is Step.SETTLING:
-                self._starting[starting.id] = starting
-                continue
-            del self._starting[starting.id]
-            outdated = [
-                t
-                for t in starting.tables
-                if t in starting.outdated or self.definitions.alterations.hides(t, starting.asked)
-            ]
+        for starting in self.beginnings.take_due():
+            hides = self.definitions.alterations.hides
+            outdated = [t for t in starting.tables if t in starting.outdated or hides(t, starting.asked)]
             for table in starting.tables:
                 with of_table(table, "starting its snapshot"):
                     if table in outdated:
@@ -145,42 +97,13 @@ class CatalogTracker:
             self.done_requests.extend(starting.requests)
             if outdated:
                 self.start(outdated)
-        self._look_again()
+        self.beginnings.look_again()
 
-    @property
-    def is_settling(self) -> bool:
-        """Whether snapshots wait for transactions to become visible: the ring wants pruning."""
-        return any(starting.step is Step.SETTLING for starting in self._starting.values())
-
-    @property
-    def since(self) -> Visibility | None:
-        """The next snapshot waits for the transactions that had begun by then; None if none waits."""
-        return next((s.waits_for for s in self._starting.values() if s.waits_for is not None), None)
-
-    def step_of(self, table: TableId) -> Step | None:
-        """At which step the next snapshot of the table is; None if none is to begin."""
-        return next((s.step for s in self._starting.values() if table in s.tables), None)
-
-    def captured(self) -> Sequence[TableId]:
-        """The tables whose changes are written."""
-        return [f.table for f in self.tables.all(*table_life.CAPTURED)]
-
-    # --- snapshots that are to begin ----------------------------------------------------------------------------------
+    # --- snapshots that begin -----------------------------------------------------------------------------------------
 
     def start(self, tables: Sequence[TableId], *, found: Answer | None = None, requests: Sequence[int] = ()) -> None:
-        """Begin snapshots of these tables at a coming position in the log.
-
-        Args:
-            tables: That need a snapshot.
-            found: What the catalogue says, if it was asked after the tables were last prepared; else they are prepared
-                again and it is asked.
-            requests: What is done once they have begun.
-        """
-        starting = Starting(id=next(self._ids), tables=tuple(tables), requests=tuple(requests))
-        if found is not None:
-            told = Described(tables=starting.tables, found=found.found, asked=found.seen, moved=found.moved)
-            starting = advance(starting, told)
-        self._put(starting)
+        """Begin snapshots of these tables at a coming position in the log; arguments as `Beginnings.start`."""
+        self.beginnings.start(tables, found=found, requests=requests)
 
     def refuse(self, refused: Mapping[TableId, TableError]) -> None:
         """Stop these tables, each for its reason."""
@@ -188,50 +111,6 @@ class CatalogTracker:
             tracked = self.tables.get(table)
             if tracked is not None and table_life.is_replicated(tracked.record):
                 self._apply([(table, failed(error))])
-
-    def _put(self, starting: Starting) -> None:
-        """Keep it, and ask what it waits for."""
-        self._starting[starting.id] = starting
-        match question(starting):
-            case Question.CATALOGUE:
-                asked = (self.source, self.configured, self.captured(), starting.tables, self.checks)
-                self._ask((starting.id,), prepare_and_describe, *asked)
-            case Question.VISIBILITY:
-                self._ask((starting.id,), self.source.visibility)
-            case Question.MARK:
-                self.marks.expect(self.submit(self.source.mark), StartingMark(starting.id))
-            case Question.NOTHING:
-                pass
-
-    def _take_answer(self, starting: Starting, answer: Any) -> None:
-        match starting.step:
-            case Step.PREPARING:
-                self.refuse(answer.refused)
-                fit = tuple(t for t in starting.tables if t not in answer.refused)
-                told = Described(tables=fit, found=answer.found, asked=answer.seen, moved=answer.moved)
-                self._put(advance(starting, told))
-            case Step.LOOKING:
-                may_lack = not all(self._is_tracked_as(t, starting.found.get(t)) for t in starting.tables)
-                self._put(advance(starting, LookedFirst(since=answer, may_lack=may_lack)))
-            case _:
-                self._starting[starting.id] = advance(starting, Looked(seen=answer))
-
-    def _look_again(self) -> None:
-        """Ask once for all that wait for transactions."""
-        asked = {id_ for inquiry in self._inquiries for id_ in inquiry.ids}
-        settling = [s for s in self._starting.values() if s.step is Step.SETTLING and s.id not in asked]
-        ids = tuple(s.id for s in settling if question(s) is Question.VISIBILITY)
-        if ids:
-            self._ask(ids, self.source.visibility)
-
-    def _ask(self, ids: tuple[int, ...], call: Callable[..., Any], *arguments: Any) -> None:
-        self._inquiries = (*self._inquiries, Inquiry(self.submit(call, *arguments), ids))
-
-    def _is_tracked_as(self, table: TableId, found: TableDescription | None) -> bool:
-        """Whether the log has left out nothing of the table as it is now."""
-        tracked = self.tables.get(table)
-        is_captured = tracked is not None and tracked.is_captured
-        return is_captured and self._comparison.change_of(table, found) in (CatalogChange.NONE, CatalogChange.EXPLAINED)
 
     def _begin(self, table: TableId, found: TableDescription | None, moved: TableId | None) -> None:
         tracked = self.tables.get(table)
@@ -251,14 +130,13 @@ class CatalogTracker:
             self._suspend(table)
             self.needs_reopening = True
             return
-        self.source.accept({table: found.identity})
         self.snapshots.drop(table)
         has_begun = table_life.has_begun(tracked.record)
         # The log was opened with the shape before: behind one opened with this, nothing looks like a change of it again.
         is_reshaped = has_begun and not same_shape(tracked.schema, found.schema)
         self.needs_reopening = self.needs_reopening or table in self._missed or is_reshaped
         shaped = self._shaped(tracked, found) if has_begun else Outcome()
-        self._apply([(table, replace(shaped, recreates=False))])
+        self._apply([(table, replace(shaped, recreates=False, accepts=found.identity))])
         if not shaped.continues:
             return
         incarnation = tracked.record.incarnation + shaped.recreates
@@ -268,9 +146,9 @@ class CatalogTracker:
         else:
             # A read of a table without a key counts only if it saw all that was delivered before it: none of that may stay, or
             # what was written in between would be there twice.
-            number = self.writer.next_sequence_num
+            number = self.tables.next_number
             self.tables.begin_again(tracked, found, self.window.start_number(number) if found.schema.key else number)
-        self.unlogged.begun(tracked, self.window.start_number(self.writer.next_sequence_num))
+        self.unlogged.begun(tracked, self.window.start_number(self.tables.next_number))
         if tracked.record.stage is Stage.SNAPSHOT:
             self.snapshots.begin(tracked)
 
@@ -296,27 +174,20 @@ class CatalogTracker:
         ):
             self._suspend(table)
 
-    def _outdate(self, table: TableId) -> None:
-        """Something is known of the table by now that answers of the catalogue do not know: its name, or its constraints."""
-        for id_, starting in self._starting.items():
-            if table in starting.tables:
-                self._starting[id_] = replace(starting, outdated=starting.outdated | {table})
-        self._comparison.outdate(table)
-
     # --- the catalogue ------------------------------------------------------------------------------------------------
 
     def compare(self) -> bool:
         """Ask the catalogue for every captured table, unless an answer is on its way; whether it was asked."""
-        if not self._comparison.is_idle:
+        if not self.comparison.is_idle:
             return False
         self.snapshots.suspicious.clear()
-        if captured := self.captured():
-            self._comparison.ask(captured)
+        if captured := self.tables.captured():
+            self.comparison.ask(captured)
         return True
 
     def compare_with(self, tables: Sequence[TableId], found: Answer) -> None:
         """The same with an answer that is there already."""
-        self._comparison.take_answer(tables, found)
+        self.comparison.take_answer(tables, found)
 
     def _act_on(self, different: Sequence[Different]) -> None:
         again: list[TableId] = []
@@ -443,6 +314,8 @@ class CatalogTracker:
     def _carry_out(self, outcomes: Outcomes) -> Applied:
         applied = self.definitions.apply(outcomes)
         for table in applied.outdated:
-            self._outdate(table)
+            # Answers of the catalogue that are on their way do not know its name, or its constraints.
+            self.beginnings.outdate(table)
+            self.comparison.outdate(table)
         self.needs_reopening = self.needs_reopening or applied.reopens
         return applied

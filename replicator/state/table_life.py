@@ -336,13 +336,6 @@ def constrained(record: TableRecord, schema: TableSchema, found: TableIdentity) 
     return replace(record, schema=schema, identity=replace(record.identity, constraints=found.constraints))
 
 
-def numbered(record: TableRecord, schema: TableSchema) -> TableRecord:
-    """The schema is the same, with numbers of its columns."""
-    assert record.schema is not None
-    assert record.schema.fingerprint == schema.fingerprint, f"{record.table} has the same shape"
-    return replace(record, schema=schema)
-
-
 def respelled(record: TableRecord, schema: TableSchema) -> TableRecord:
     """The schema is the same, with the source's new spelling of types: `varchar(20)` where it was `varchar(10)`."""
     assert record.schema is not None

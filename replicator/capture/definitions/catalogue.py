@@ -49,17 +49,6 @@ def same_columns(a: TableSchema, b: TableSchema) -> bool:
     return all(None in (c.id, d.id) or c.id == d.id for c, d in zip(a.columns, b.columns, strict=True))
 
 
-def has_learned_ids(tracked: TableSchema, found: TableSchema) -> bool:
-    """Whether what is tracked has the numbers that the source gives to columns, if it gives some; older versions stored none."""
-    return any(c.id is None for c in found.columns) or all(c.id is not None for c in tracked.columns)
-
-
-def with_ids(tracked: TableSchema, found: TableSchema) -> TableSchema:
-    """The same shape with the source's numbers."""
-    ids = {column.name: column.id for column in found.columns}
-    return replace(tracked, columns=tuple(replace(c, id=ids[c.name]) for c in tracked.columns))
-
-
 def same_shape(a: TableSchema, b: TableSchema) -> bool:
     """Whether changes of one can be written as changes of the other: the columns and the key."""
     return a.key == b.key and same_columns(a, b)
@@ -85,13 +74,6 @@ def judge(
         return CatalogChange.KEY
     if accepted is None:
         return CatalogChange.OBJECT
-    if (
-        not has_learned_ids(schema, found.schema)
-        and accepted.columns
-        and accepted.columns.keys() != found.identity.columns.keys()
-    ):
-        # Columns of these names were dropped and added again.
-        return CatalogChange.DEFINITION
     change = _identity_change(accepted, found.identity)
     if change is CatalogChange.STORAGE and isinstance(accepted.storage, Truncated):
         if truncates_since:

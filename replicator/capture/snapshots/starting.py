@@ -1,4 +1,4 @@
-"""A snapshot that is to begin, step by step. Pure: the driver (`tracker.py`) asks the questions and hands in the answers.
+"""A snapshot that is to begin, step by step. Pure: the driver (`beginning.py`) asks the questions and hands in the answers.
 
     PREPARING ── Described ──▶ LOOKING ── LookedFirst ──▶ MARKING ── Delivered ──▶ SETTLING ── Reads ──▶ READY
                                                                                    ↺ Reads, Looked

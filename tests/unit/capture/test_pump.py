@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
-from replicator.capture import tracker
+from replicator.capture.snapshots import beginning
 from replicator.capture.snapshots.starting import Inquiry
 from replicator.config import DDLConfig
 from replicator.model.errors import FatalError, FencedError, SourceUnavailableError
@@ -225,7 +225,7 @@ def test_an_answer_that_comes_between_two_looks_is_not_lost(bench: Bench, monkey
         inquiries.append(JustNow(call))
         return Inquiry(cast("Future[Any]", inquiries[-1]), ids)
 
-    monkeypatch.setattr(tracker, "Inquiry", inquiry)
+    monkeypatch.setattr(beginning, "Inquiry", inquiry)
     table = bench.create(bench.schema("t"))
     bench.fill(table, 3)
     with bench.running() as capture:
