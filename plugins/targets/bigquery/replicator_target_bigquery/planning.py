@@ -69,8 +69,8 @@ def problems(
         found.append(
             Problem(
                 code="plan_budget",
-                message=f"batches will be billed up to {format_size(round(billed_per_day.value))} a day, and the limit is "
-                f"{format_size(bytes_max)}: pauses between them grow",
+                message=f"Batches will be billed up to {format_size(round(billed_per_day.value))} a day, and the limit is "
+                f"{format_size(bytes_max)}: pauses between them grow.",
                 location="target.budget.bytes_per_day",
                 action="Raise apply.max_wait, or the limit.",
                 severity=Severity.WARNING,
@@ -80,8 +80,8 @@ def problems(
         found.append(
             Problem(
                 code="plan_budget",
-                message=f"batches will need up to {merges_per_day.value:,.0f} load jobs a day, and the limit is {jobs_max:,}: pauses "
-                "between them grow",
+                message=f"Batches will need up to {merges_per_day.value:,.0f} load jobs a day, and the limit is {jobs_max:,}: pauses "
+                "between them grow.",
                 location="target.budget.load_jobs_per_day",
                 action="Raise apply.max_wait, or the limit if the project's quota allows it.",
                 severity=Severity.WARNING,
