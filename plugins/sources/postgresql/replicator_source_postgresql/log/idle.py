@@ -85,7 +85,7 @@ class IdleLog:
         self._timed_at = self._clock()
 
     def _compare_end(self, reached: int, log_end: LogEnd) -> None:
-        """Compare a past end of the log with the stream: beyond it, the stream has everything that was committed by then."""
+        """Compare a past end of the log with the stream: once the stream is there, it has everything that was committed by then."""
         if self._awaited is None and self._clock() >= self._ask_end_at:
             self._awaited, self._ask_end_at = log_end(), self._clock() + _ASK_END_EVERY_S
         if self._awaited is not None and reached >= self._awaited[0]:

@@ -128,7 +128,7 @@ _COMMA: Final = "','"
 
 
 def sha256_of(text: str, encoding: str) -> str:
-    """Return the bytes that a text's digest begins."""
+    """Return the bytes that a text's digest is the beginning of."""
     return f"sha256({_bytes(text, encoding)})"
 
 

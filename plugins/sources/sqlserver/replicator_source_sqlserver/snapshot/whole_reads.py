@@ -227,7 +227,7 @@ def verify_snapshot_allowed(connection: Connection, table: TableId, doing: str, 
         connection: Any.
         table: The table that is to be read.
         doing: The operation, for the message.
-        otherwise: The other next step than to allow them, and the one after it.
+        otherwise: The rest of the error's action, after the statement that allows them.
 
     Raises:
         TableError: `snapshot_isolation_off`.
