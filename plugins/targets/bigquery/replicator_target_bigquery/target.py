@@ -16,13 +16,14 @@ from replicator.model.errors import BatchTooLargeError, Problem, SchemaConflictE
 from replicator.model.naming import check_columns, folded, refuse_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
+from replicator.plugins.kit.columns import conflict
 from replicator.plugins.kit.ledger import LedgerTarget, refuse_soft_multiset
 from replicator.plugins.target import Audit, Batch, Ledger, TargetContext, TargetTable
 from replicator.plugins.verification import SupportsTargetVerification, TableState
 from replicator_target_bigquery import ledger, pruning, statements, types, verification
 from replicator_target_bigquery.alteration import Plan, filled, planned, strangers, touched
 from replicator_target_bigquery.assess import Assessor
-from replicator_target_bigquery.columns import conflict, recorded
+from replicator_target_bigquery.columns import recorded
 from replicator_target_bigquery.commits import Commits, HeldTable
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import TOO_DEAR, sized, translated, used_up

@@ -17,12 +17,12 @@ import pyarrow as pa
 from replicator.model.errors import TableError, ThrottledError
 from replicator.model.events import IS_DELETED
 from replicator.model.schema import TableSchema
+from replicator.plugins.kit.columns import conflict
 from replicator.plugins.target import TargetTable
 from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, KeyRange, TableState, order_of
 from replicator_target_bigquery import canonical_sql as sql
 from replicator_target_bigquery import ledger
 from replicator_target_bigquery.alteration import Plan
-from replicator_target_bigquery.columns import conflict
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import TOO_DEAR, not_readable, translated
 from replicator_target_bigquery.jobs import Jobs
