@@ -46,7 +46,7 @@ class Case(Generic[WorldT]):
         else:
             found = present(problem)
             told = found.code, found.action
-        assert told == (self.code, self.advice)
+        assert told == (self.code, self.advice), told
         assert way in self.advice
 
 
