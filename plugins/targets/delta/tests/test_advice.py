@@ -299,6 +299,16 @@ def compared_with_the_past(lake: Lake) -> None:
     compare(lake, at=-1)
 
 
+def cloned_back(lake: Lake) -> None:
+    """The table is moved away, and a clone of it made where it was: its files stay where they are."""
+    lake.apply(lake.insert(id=7, name="g", note="x"))
+    lake.path.rename(lake.folder / "away")
+    lake.spark.sql(f"CREATE TABLE delta.`{lake.path}` SHALLOW CLONE delta.`{lake.folder / 'away'}`")
+    next_process(lake)
+    write(lake)
+    compare(lake)
+
+
 LOG: Final = (
     "Restore the log, or move the folder away and recreate the table: replicator snapshot NAME TABLE --recreate."
 )
@@ -413,6 +423,13 @@ CASES: Final[Mapping[str, Case[Lake]]] = {
         advice="Run ALTER TABLE … UNSET TBLPROPERTIES ('delta.appendOnly') on it. The batch is retried automatically.",
         ways={"UNSET TBLPROPERTIES": no_longer_append_only},
         slow=frozenset({"UNSET TBLPROPERTIES"}),
+    ),
+    "compared with a clone": Case(
+        code="state_not_readable",
+        stop=cloned_back,
+        advice="Run the command again. If that fails too: Run `replicator snapshot NAME TABLE --recreate`.",
+        ways={RECREATE_WAY: recreate},
+        slow=SPARK,
     ),
     "compared with the past": Case(
         code="state_not_readable",
