@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -57,7 +57,7 @@ def test_a_shallow_clone_is_a_table_of_its_own(new_lake: Callable[..., Lake], tm
     assert [problem.code for problem in target.check([lake.schema])] == ["not_ours"]
 
 
-def rows_by_spark(spark: SparkSession, path: Path) -> list[object]:
+def rows_by_spark(spark: SparkSession, path: Path) -> list[Any]:
     return list(spark.sql(f"SELECT * FROM delta.`{path}`").collect())
 
 
