@@ -451,7 +451,7 @@ CASES: Final[Mapping[str, Case[World]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "way"), ways_of(CASES))
 def test_the_table_streams_after_its_advice_was_followed(world: World, name: str, way: str) -> None:
     case, copy = CASES[name], world.copy
