@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from replicator.model.errors import ConfigError, Problem, Severity
+from replicator.model.terminal import continued, in_one_line
 from replicator.service.configuring.fixing import fixable
 from replicator.service.status.snapshots import counted
 
@@ -40,8 +41,10 @@ def lines(found: Sequence[Problem]) -> Sequence[str]:
     for problem in ordered:
         groups.setdefault((problem.severity, problem.code, problem.message), []).append(problem)
     for (severity, code, message), group in groups.items():
-        shown.append(f"{click.style(severity.value, fg=_COLOURS[severity])} [{code}] {_where(group)}{message}")
-        shown += [f"    → {action}" for action in _actions(group)]
+        shown.append(
+            f"{click.style(severity.value, fg=_COLOURS[severity])} [{code}] {in_one_line(_where(group))}{continued(message)}"
+        )
+        shown += [f"    → {continued(action)}" for action in _actions(group)]
     return shown
 
 
@@ -50,9 +53,9 @@ def assessment(found: Assessment, file: str) -> None:
     findings(found.problems)
     for table in found.tables:
         key = ", ".join(table.key) if table.key else "none (a multiset of rows)"
-        click.echo(f"{table.table}: {counted(len(table.columns), 'column')}, key {key}")
+        click.echo(f"{in_one_line(str(table.table))}: {counted(len(table.columns), 'column')}, key {in_one_line(key)}")
     for summary in found.left_out:
-        click.echo(f"{summary.table}: left out, {summary.left_out}")
+        click.echo(f"{in_one_line(str(summary.table))}: left out, {continued(str(summary.left_out))}")
     if not found.is_blocked:
         rows = "" if found.estimated_rows is None else f", {counted(found.estimated_rows, 'row')} estimated"
         number = _count(found.problems, Severity.WARNING)

@@ -21,6 +21,7 @@ from replicator.cli.stopping import stop_on_signals
 from replicator.cli.token import token
 from replicator.config import LoadedConfig
 from replicator.model.errors import ConfigError
+from replicator.model.terminal import in_one_line
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
 from replicator.runtime.supervisor import End, RunOutcome
@@ -219,7 +220,7 @@ def snapshot(name: str, tables: tuple[str, ...], restart: bool, changed_only: bo
     chosen = lifecycle.snapshot(store, name, tables, restart=restart, changed_only=changed_only, recreate=recreate)
     what = "a new snapshot of only what changed in" if changed_only else "a new snapshot of"
     watch = f"To watch it: replicator status {name}"
-    requested = f"Requested {what} {', '.join(map(str, chosen)) or 'every table'}."
+    requested = f"Requested {what} {in_one_line(', '.join(map(str, chosen))) or 'every table'}."
     click.echo(_and(requested, attending.next_step(store, name) or watch))
 
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from replicator.cli import findings
-from replicator.cli.show import size, terminal
+from replicator.cli.show import Listing, size, terminal
 from replicator.model.errors import Severity
 from replicator.model.figures import Basis, Figure
 from replicator.model.ordering import natural
@@ -51,9 +50,9 @@ def start_plan_json(document: StartPlanDocument) -> None:
     click.echo(document.model_dump_json(indent=2))
 
 
-def _tables(tables: Sequence[TableForecast]) -> Table:
+def _tables(tables: Sequence[TableForecast]) -> Listing:
     has_bill = any(one.target.billed_per_day is not None for one in tables)
-    table = Table("table", *_COLUMNS, *([_BILLED] if has_bill else []), box=None, pad_edge=False)
+    table = Listing("table", *_COLUMNS, *([_BILLED] if has_bill else []), box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify, column.no_wrap = "right", True
     for one in sorted(tables, key=lambda one: natural(str(one.table))):

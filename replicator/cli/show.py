@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -26,7 +26,7 @@ from replicator.model.status import (
     TableStatus,
     WaitingStatus,
 )
-from replicator.model.terminal import cleaned
+from replicator.model.terminal import cleaned, continued, in_one_line
 from replicator.model.verdict import Result
 from replicator.service.status import refused as refused_status
 from replicator.service.status import snapshots
@@ -65,13 +65,32 @@ _BAR_WIDTH: Final = 30
 _REST_SHOWN_S: Final = 5.0
 
 
+class Listing(Table):
+    """A table of which a name with a line break in it takes one line."""
+
+    def add_row(self, *cells: RenderableType | None, **style: Any) -> None:
+        """Add a row."""
+        super().add_row(*(_one_line(cell) for cell in cells), **style)
+
+
 class _CleanConsole(Console):
     """A console that cleans texts before it adds its own colours. `CleanStream` cannot tell those from others."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; each text is one line."""
+        super().print(*(_one_line(one) for one in objects), **options)
 
     def _render_buffer(self, buffer: Iterable[Segment]) -> str:
         return super()._render_buffer(
             segment if segment.control else Segment(cleaned(segment.text), segment.style) for segment in buffer
         )
+
+
+def _one_line(cell: Any) -> Any:
+    if isinstance(cell, Text):
+        # As long as it was, so that its colours stand where they stood.
+        cell.plain = in_one_line(cell.plain)
+    return in_one_line(cell) if isinstance(cell, str) else cell
 
 
 def terminal(*, stderr: bool = False) -> Console:
@@ -82,13 +101,13 @@ def terminal(*, stderr: bool = False) -> Console:
 def error(problem: ReplicatorError, replicator: str | None = None) -> None:
     """Print one message with the location and the next step, on stderr."""
     text = str(problem) if replicator is None else with_names(str(problem), replicator, problem.table)
-    click.echo(f"{click.style('error', fg='red')} [{problem.code}] {text}", err=True)
+    click.echo(f"{click.style('error', fg='red')} [{problem.code}] {continued(text)}", err=True)
 
 
 def breaches(found: Sequence[Breach]) -> None:
     """Print the reasons why `status --check` fails."""
     for breach in found:
-        click.echo(f"{click.style('check', fg='red')} [{breach.kind}] {breach.message}", err=True)
+        click.echo(f"{click.style('check', fg='red')} [{breach.kind}] {continued(breach.message)}", err=True)
 
 
 def plugins(found: Sequence[PluginInfo], *, as_json: bool) -> None:
@@ -99,7 +118,7 @@ def plugins(found: Sequence[PluginInfo], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    table = Table("plugin", "kind", "distribution", "version", "state", box=None, pad_edge=False)
+    table = Listing("plugin", "kind", "distribution", "version", "state", box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(str(row[c] or "") for c in ("name", "kind", "distribution", "version", "state")))
     console = terminal()
@@ -117,7 +136,7 @@ def workers(documents: Sequence[WorkerDocument], *, as_json: bool) -> None:
     if not documents:
         click.echo("No worker is running. To start one: replicator serve", err=True)
         return
-    table = Table("host", "process", "state", "runs", "capacity", "last heard", box=None, pad_edge=False)
+    table = Listing("host", "process", "state", "runs", "capacity", "last heard", box=None, pad_edge=False)
     for one in documents:
         table.add_row(
             one.host,
@@ -142,7 +161,7 @@ def replicators(documents: Sequence[ReplicatorStatus], *, as_json: bool) -> None
     if as_json:
         statuses_json(documents)
         return
-    table = Table("name", "state", "desired", "tables", "freshness", box=None, pad_edge=False)
+    table = Listing("name", "state", "desired", "tables", "freshness", box=None, pad_edge=False)
     for one in documents:
         table.add_row(one.name, _styled(one.state), one.desired, str(len(one.tables)), _age(one.freshness_s))
     console = terminal()
@@ -173,7 +192,7 @@ def status(document: ReplicatorStatus) -> None:
 
 def render(one: ReplicatorStatus, paces: Mapping[str, Pace]) -> Group:
     """Render a status document for a part of the terminal, with bars where snapshots run."""
-    return Group(_head(one), _tables(one, paces), *remarks(one))
+    return Group(_head(one), _tables(one, paces), *(_one_line(line) for line in remarks(one)))
 
 
 def remarks(one: ReplicatorStatus) -> list[Text]:
@@ -240,7 +259,7 @@ def _verified(one: ReplicatorStatus) -> str:
 
 def _tables(one: ReplicatorStatus, paces: Mapping[str, Pace] | None = None) -> Table:
     """Return the table of tables, with bars of snapshots only if `paces`, which are current, are given."""
-    table = Table("table", "state", "snapshot", "changes applied", "freshness", box=None, pad_edge=False)
+    table = Listing("table", "state", "snapshot", "changes applied", "freshness", box=None, pad_edge=False)
     for row in one.tables:
         table.add_row(
             row.table,
@@ -288,11 +307,11 @@ def size(count: int | None) -> str:
 def deletion(name: str, done: Deletion) -> None:
     """Print what `delete` removed and kept, and what is left to do."""
     for line in done.notes:
-        click.echo(line)
+        click.echo(in_one_line(line))
     click.echo(f"{name} is deleted.")
     for title, phrases in (("removed", done.removed), ("kept", done.kept)):
         for phrase in phrases:
-            click.echo(f"  {title}: {phrase}")
+            click.echo(f"  {title}: {in_one_line(phrase)}")
 
 
 def reloaded(found: Reloaded, next_step: str) -> None:
@@ -307,12 +326,14 @@ def reloaded(found: Reloaded, next_step: str) -> None:
     else:
         click.echo(f"{name}: {changed} changed. {_restarted(found)} To watch it: replicator status {name}")
     for table in found.added:
-        click.echo(f"  added: {table}, which gets a snapshot while the others continue")
+        click.echo(f"  added: {in_one_line(str(table))}, which gets a snapshot while the others continue")
     for table in found.removed:
-        click.echo(f"  removed: {table}; its target table stays")
+        click.echo(f"  removed: {in_one_line(str(table))}; its target table stays")
     for table in found.recreated:
         command = f"replicator snapshot {name} {shlex.quote(str(table))} --recreate"
-        click.echo(f"  needs a new target table (deletes, source_timestamp): {table}. Run: {command}")
+        click.echo(
+            f"  needs a new target table (deletes, source_timestamp): {in_one_line(str(table))}. Run: {continued(command)}"
+        )
 
 
 def _restarted(found: Reloaded) -> str:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from replicator.cli.changes import one_line
 from replicator.cli.show import terminal
+from replicator.model.terminal import in_one_line
 from replicator.service.status.snapshots import counted
 from replicator.service.verify.document import DifferenceDocument, VerifiedTableDocument, VerifyDocument
 from replicator.verify import Result, Verdict
@@ -67,11 +68,11 @@ def markdown(found: VerifyDocument) -> str:
             counts.different,
         )
         lines.append(
-            f"| {' | '.join('' if cell is None else str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+            f"| {' | '.join('' if cell is None else in_one_line(str(cell)).replace('|', chr(92) + '|') for cell in cells)} |"
         )
     for one in found.tables:
         if details := _details(one, limit=len(one.differences)):
-            lines += ["", f"## {one.table}", "", *(f"- {line}" for line in details)]
+            lines += ["", f"## {in_one_line(one.table)}", "", *(f"- {in_one_line(line)}" for line in details)]
     return "\n".join(lines) + "\n"
 
 

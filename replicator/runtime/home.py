@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +30,17 @@ class Home:
         """Create the folder, readable by its owner only.
 
         Raises:
-            ConfigError: `home`: it cannot be created.
+            ConfigError: `home`: it cannot be made. `home_writable_by_all`: who writes there exchanges the state store, and so decides which
+                programs run as this user (`alerts.commands`).
         """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self.folder.stat().st_mode & stat.S_IWOTH:
+                raise ConfigError(
+                    f"Every user of this machine may write into {self.folder}, and so change what runs as this user.",
+                    code="home_writable_by_all",
+                    action=f"chmod o-w {shlex.quote(str(self.folder))}. Where you may not, set REPLICATOR_HOME to a new folder in it.",
+                )
             self.logs.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise ConfigError(

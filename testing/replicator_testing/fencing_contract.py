@@ -14,7 +14,16 @@ from replicator.model.events import DDLOperation
 from replicator.model.schema import Column, TableSchema
 from replicator.plugins.target import EMPTY_LEDGER, Claim, Ledger
 from replicator_testing.batches import insert
-from replicator_testing.target_harness import ITEMS, STRANGER, TargetHarness, TargetSuite, as_tuples, item, wrong
+from replicator_testing.target_harness import (
+    ITEMS,
+    STRANGER,
+    TargetHarness,
+    TargetSuite,
+    as_tuples,
+    item,
+    items_schema,
+    wrong,
+)
 
 
 class FencingContract(TargetSuite):
@@ -131,6 +140,29 @@ class FencingContract(TargetSuite):
         target.drop(stranger)
         assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
         assert copy.claim().last_applied == 1
+
+    def test_two_replicators_of_one_location_leave_each_others_tables_alone(
+        self, harness: TargetHarness, tmp_path: Path
+    ) -> None:
+        """With other tables each: what one applies, looks after, forgets and drops is its own."""
+        ours = self.copy(harness, tmp_path)
+        ours.create()
+        ours.apply(insert(1, item(1, "a")))
+        theirs = self.copy(harness, tmp_path, items_schema(table=replace(ITEMS, name="others")))
+        theirs.table = replace(theirs.table, uuid=STRANGER)
+        theirs.target = harness.target(uuid=STRANGER)
+        assert wrong(theirs.target.check([theirs.schema])) == []
+        theirs.create(5)
+        theirs.apply(insert(6, item(6, "b")))
+        ours.apply(insert(2, item(2, "c")))
+        theirs.target.maintain(theirs.table)
+        assert theirs.restart(epoch=2).last_applied == 6
+        assert ours.claim().last_applied == 2
+        theirs.target.drop(theirs.table)
+        assert not harness.exists(theirs.table)
+        ours.apply(insert(3, item(3, "d")), expects_rows=True)
+        assert ours.live() == as_tuples(ours.schema, [item(1, "a"), item(2, "c"), item(3, "d")])
+        assert ours.restart(epoch=2).last_applied == 3
 
     def test_a_table_of_another_replicator_is_replaced_on_demand(self, harness: TargetHarness, tmp_path: Path) -> None:
         copy = self.copy(harness, tmp_path)

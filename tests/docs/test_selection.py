@@ -78,7 +78,10 @@ def test_every_fault_of_the_list_has_an_instance_in_make_test() -> None:
     in_matrix = set(re.findall(r"`(test_[a-z0-9_]+)` \(`make test-matrix", text))
     named = {name for name, end in re.findall(r"`(test_[a-z0-9_]+)(\.py)?`", text) if not end}
     assert len(named) > 30
-    assert sorted(named - in_matrix - frozenset().union(*default_tests().values())) == []
+    # A suite that all targets pass has an instance there: that of the target in memory.
+    suites = (path.read_text(encoding="utf-8") for path in ROOT.glob("testing/replicator_testing/*_contract.py"))
+    of_suites = {name for suite in suites for name in re.findall(r"    def (test_\w+)", suite)}
+    assert sorted(named - in_matrix - of_suites - frozenset().union(*default_tests().values())) == []
 
 
 def test_every_file_with_a_test_of_make_test_was_measured() -> None:

@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 import pyarrow as pa
 from pydantic import Field
@@ -80,6 +80,8 @@ class HeldEntry(Held):
     entry: Entry
 
 
+_ANOTHERS: Final = "another replicator's"
+"""Shape of a table that was taken over, which is made again even if it was this replicator's before."""
 DatabaseConfigT = TypeVar("DatabaseConfigT", bound=TransactionalConfig)
 TransactionT = TypeVar("TransactionT")
 
@@ -167,9 +169,12 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
             found = self._checked_entry(transaction, table.table, table.uuid)
             last, shape, merged = EMPTY_LEDGER, None, Merged()
             if found is not None:
-                may_adopt = self.config.adopt == "replace"
+                # Of another replicator's table that was moved away only the entry is left.
+                may_adopt = self.config.adopt == "replace" or found.shape is not None
                 last = last_applied(table, found.uuid, found.ledger, may_adopt=may_adopt, setting=self.location_setting)
                 shape = found.shape
+                if found.uuid != table.uuid and shape is not None:
+                    shape = _ANOTHERS
                 if (found.uuid, found.incarnation) == (table.uuid, table.incarnation):
                     merged = found.merged
             entry = Entry(
@@ -249,13 +254,13 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
     def read_ledger(self, table: TargetTable) -> Ledger | None:
         """The table's entry, if it is this replicator's."""
         with self.transaction(table.table) as transaction:
-            entry = self._entry(transaction, table.table)
+            entry = self.entry(transaction, table.table)
         return entry.ledger if entry is not None and entry.uuid == table.uuid else None
 
     def audit(self, table: TargetTable, since: str | None) -> Audit:  # noqa: ARG002 - the entry has sums
         """The counts in the entry. What others changed a database does not tell."""
         with self.transaction(table.table) as transaction:
-            entry = self._entry(transaction, table.table)
+            entry = self.entry(transaction, table.table)
         return Audit(position=None, merged=Merged() if entry is None else entry.merged)
 
     def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:  # noqa: ARG002
@@ -270,6 +275,31 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
         """Delete the entry, if it is ours; the table stays."""
         self._give_up(table, drops_table=False)
 
+    # -- what a target uses -------------------------------------------------------------------------------------------
+
+    def entry(self, transaction: TransactionT, table: TableId) -> Entry | None:
+        """Read the table's entry.
+
+        Raises:
+            TableError: `ledger_damaged`.
+        """
+        text = self.read_entry(transaction, table)
+        try:
+            return None if text is None else Entry.of(text)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self.damaged(
+                table, "cannot be read", "Drop the table and its row in the ledger, then recreate it"
+            ) from error
+
+    def damaged(self, table: TableId, what: str, action: str) -> TableError:
+        """The error for a ledger that somebody else changed; after the action the table is recreated."""
+        return TableError(
+            f"The table's entry in the ledger {what}: somebody else changed it.",
+            code="ledger_damaged",
+            table=str(table),
+            action=f"{action}: replicator snapshot {self.context.replicator} {shlex.quote(str(table))} --recreate.",
+        )
+
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _refuse(self, table: TargetTable, schema: TableSchema) -> None:
@@ -283,20 +313,16 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
 
     def _give_up(self, table: TargetTable, *, drops_table: bool) -> None:
         with self.transaction(table.table) as transaction:
-            entry = self._entry(transaction, table.table)
+            entry = self.entry(transaction, table.table)
             if entry is not None and entry.uuid == table.uuid:
                 if drops_table and entry.shape is not None:
                     self.remove(transaction, table.table)
                 self.write_entry(transaction, table.table, None)
         self.let_go(table.table)
 
-    def _entry(self, transaction: TransactionT, table: TableId) -> Entry | None:
-        text = self.read_entry(transaction, table)
-        return None if text is None else Entry.of(text)
-
     def _checked_entry(self, transaction: TransactionT, table: TableId, uuid: str) -> Entry | None:
         """The entry; refuse a table that this replicator did not create."""
-        entry = self._entry(transaction, table)
+        entry = self.entry(transaction, table)
         owner = entry.uuid if entry is not None and entry.shape is not None else None
         if owner != uuid and self.config.adopt != "replace" and self.has_table(transaction, table):
             raise not_ours(table, owner, self.location_setting)
@@ -307,9 +333,11 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
         """A transaction on a table of ours, which ends with the ledger."""
         table = held.table
         with self.transaction(table.table) as transaction:
-            found = self._entry(transaction, table.table)
-            if found is None or found.uuid != table.uuid:
-                raise fenced(table)
+            found = self.entry(transaction, table.table)
+            if found is None:
+                raise self.damaged(table.table, "is missing", "If the table is there, drop it. Then recreate it")
+            if found.uuid != table.uuid:
+                raise not_ours(table.table, found.uuid, self.location_setting)
             if found != held.entry:
                 raise fenced(table, found.epoch, found.incarnation)
             yield transaction

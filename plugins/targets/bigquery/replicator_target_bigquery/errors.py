@@ -236,8 +236,10 @@ def _of_service(error: BaseException, reason: str, message: str, table: str | No
             action=again,
         )
     if reason in _TRANSIENT or is_outcome_unknown(error):
+        is_sent_on = isinstance(error, http.TooManyRedirects)
+        failed = "answers with a redirect, which is not followed" if is_sent_on else "cannot be reached or failed"
         return TargetUnavailableError(
-            f"Google's service cannot be reached or failed ({reason or type(error).__name__}): {_without_values(message)}",
+            f"Google's service {failed} ({reason or type(error).__name__}): {_without_values(message)}",
             code="target_unreachable",
             table=table,
             action=again,

@@ -16,13 +16,14 @@ from replicator.model.errors import BatchTooLargeError, Problem, SchemaConflictE
 from replicator.model.naming import check_columns, folded, refuse_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
+from replicator.plugins.kit.columns import conflict
 from replicator.plugins.kit.ledger import LedgerTarget, refuse_soft_multiset
 from replicator.plugins.target import Audit, Batch, Ledger, TargetContext, TargetTable
 from replicator.plugins.verification import SupportsTargetVerification, TableState
 from replicator_target_bigquery import ledger, pruning, statements, types, verification
 from replicator_target_bigquery.alteration import Plan, filled, planned, strangers, touched
 from replicator_target_bigquery.assess import Assessor
-from replicator_target_bigquery.columns import conflict, recorded
+from replicator_target_bigquery.columns import recorded
 from replicator_target_bigquery.commits import Commits, HeldTable
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import TOO_DEAR, sized, translated, used_up
@@ -96,7 +97,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
     def read_ledger(self, table: TargetTable) -> Ledger | None:
         """The ledger's row, if it is about this table."""
         with translated(str(table.table)):
-            row = self._commits.read(self._names.ledger(table.table))
+            row = self._commits.read(self._names.ledger(table.table), table.table)
         if row is None or (row.uuid, row.table) != (table.uuid, str(table.table)):
             return None
         return Ledger(incarnation=row.incarnation, epoch=row.epoch, last_applied=row.last)
@@ -113,12 +114,16 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
     def claim_table(self, table: TargetTable) -> HeldTable:
         """Write this epoch into the ledger, waiting for a transaction that is about to commit, and then read it."""
         path, ledger_path = self._names.path(table.table), self._names.ledger(table.table)
-        before = self._commits.read(ledger_path)
+        before = self._commits.read(ledger_path, table.table)
         if before is None:
             self._incarnations.check_unknown(table)
             self._tables.ensure_dataset(self._names.own_dataset)
-        row = self._commits.claim(ledger_path, table, before, may_adopt=self.config.adopt == "replace")
-        # Only now: until the claim, the former holder could still make the table.
+        may_adopt = self.config.adopt == "replace"
+        if before is not None and before.uuid != table.uuid and before.state == "live":
+            # Of another replicator's table that was moved away only the ledger is left.
+            may_adopt = may_adopt or self._tables.find(path) is None
+        row = self._commits.claim(ledger_path, table, before, may_adopt=may_adopt)
+        # Only now: until the claim, the holder before could still make the table.
         if row.is_of(table):
             self._incarnations.check_found(table, row)
         elif row.state != "dropping":
@@ -183,7 +188,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
     def drop(self, table: TargetTable) -> None:
         """Remove table, staging and ledger, the ledger last; nothing if they are another replicator's."""
         with translated(str(table.table)):
-            row = self._commits.read(self._names.ledger(table.table))
+            row = self._commits.read(self._names.ledger(table.table), table.table)
             if row is not None and (row.uuid, row.table) != (table.uuid, str(table.table)):
                 return
             path = self._names.path(table.table)
@@ -195,7 +200,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
     def forget(self, table: TargetTable) -> None:
         """Remove staging and ledger; the table stays."""
         with translated(str(table.table)):
-            row = self._commits.read(self._names.ledger(table.table))
+            row = self._commits.read(self._names.ledger(table.table), table.table)
             if row is not None and (row.uuid, row.table) == (table.uuid, str(table.table)):
                 self._sweep(table, below=table.epoch + 1)
                 self._incarnations.forget(table)
@@ -278,7 +283,9 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
         existing = self._tables.find(held.path)
         # The label has the shape that the table was created with; what it was altered to only the ledger knows.
         is_known = held.row.is_of(table) and existing is not None and existing.made_at_ms == held.row.made_at_ms
-        if not is_known and existing is not None and (existing.owner, existing.incarnation, existing.shape) != wanted:
+        is_other = existing is not None and (existing.owner, existing.incarnation, existing.shape) != wanted
+        # One that no ledger knows a crash left without rows; or another replicator took it over, and its rows are old.
+        if existing is not None and (not held.row.is_of(table) or (is_other and not is_known)):
             self._incarnations.check_owner(table, existing)
             self._commits.drop_guarded(held, sequence_num, held.path)
             existing = None

@@ -17,12 +17,12 @@ import pyarrow as pa
 from replicator.model.errors import TableError, ThrottledError
 from replicator.model.events import IS_DELETED
 from replicator.model.schema import TableSchema
+from replicator.plugins.kit.columns import conflict
 from replicator.plugins.target import TargetTable
 from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, KeyRange, TableState, order_of
 from replicator_target_bigquery import canonical_sql as sql
 from replicator_target_bigquery import ledger
 from replicator_target_bigquery.alteration import Plan
-from replicator_target_bigquery.columns import conflict
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import TOO_DEAR, not_readable, translated
 from replicator_target_bigquery.jobs import Jobs
@@ -213,7 +213,7 @@ def _moment(services: Services, names: Names, table: TargetTable, at: int) -> tu
         TableError: `state_not_readable`.
     """
     path, then = names.ledger(table.table), ""
-    entry = services.commits.read(path)
+    entry = services.commits.read(path, table.table)
     for _ in range(_STEPS_MAX):
         if entry is None or (entry.uuid, entry.table) != (table.uuid, str(table.table)):
             raise not_readable(table, "The target has no ledger of this table")
@@ -228,7 +228,7 @@ def _moment(services: Services, names: Names, table: TargetTable, at: int) -> tu
         else:
             moment = entry.updated_at
         then = f"TIMESTAMP '{moment.astimezone(UTC).isoformat(sep=' ', timespec='microseconds')}'"
-        before, entry = entry, services.commits.read(path, then)
+        before, entry = entry, services.commits.read(path, table.table, then)
         if entry is not None and (entry.updated_at < before.updated_at) is is_reached:
             raise not_readable(table, "BigQuery's history of the ledger is not in order")
     raise not_readable(table, "The table did not exist then, or too much has been written since")
@@ -241,7 +241,7 @@ def _readable(table: TargetTable) -> Iterator[None]:
         with translated(str(table.table)):
             yield
     except TableError as error:
-        if error.code == "state_not_readable":
+        if error.code in {"state_not_readable", "ledger_damaged"}:
             raise
         raise not_readable(table, error.message.rstrip(".")) from error
     except ThrottledError as error:

@@ -131,10 +131,10 @@ def test_a_table_whose_ledger_is_missing_fails(copy: Copy, warehouse: Warehouse)
     assert copy.stored() == []
 
 
-def test_a_second_row_in_the_ledger_stops_everything(copy: Copy, warehouse: Warehouse) -> None:
+def test_a_second_row_in_the_ledger_fails_the_table(copy: Copy, warehouse: Warehouse) -> None:
     path = warehouse.names.ledger(copy.table.table)
     warehouse.query(f"INSERT INTO `{path}` SELECT * FROM `{path}`")
-    with pytest.raises(FatalError) as found:
+    with pytest.raises(TableError) as found:
         copy.apply(insert(2, item(2, "b")))
     assert found.value.code == "ledger_damaged"
     assert copy.live() == as_tuples(copy.schema, [item(1, "a")])

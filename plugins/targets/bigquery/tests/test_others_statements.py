@@ -11,8 +11,8 @@ import pytest
 
 from replicator.model.errors import SchemaConflictError, TableError
 from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins.kit.columns import conflict
 from replicator.plugins.target import EMPTY_LEDGER, Claim, TargetTable
-from replicator_target_bigquery.columns import conflict
 from replicator_target_bigquery.target import BigQueryTarget
 from replicator_testing.alterations import evolved, numbered, text_column
 from replicator_testing.batches import RowChange, insert, update

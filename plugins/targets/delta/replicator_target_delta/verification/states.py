@@ -40,5 +40,6 @@ def open_state(
                 state = stack.enter_context(duckdb_state(storage, path, version, table, schema, columns))
             except EngineNeededError as why:
                 check_files(storage, path)
-                raise not_readable(table, f"It is not understood without Spark: {why}") from why
+                text = f"It is not understood without Spark: {why}"
+                raise not_readable(table, text, action=f"Run the command again. If that fails too: {RECREATE}") from why
         yield state
