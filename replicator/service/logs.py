@@ -143,5 +143,5 @@ def _moment(event: dict[str, Any]) -> datetime | None:
 
 def _no_log(path: Path) -> ConfigError:
     return ConfigError(
-        f"there is no log at {path}", code="no_log", action="Logs stay on the host whose worker wrote them."
+        f"There is no log at {path}.", code="no_log", action="Logs stay on the host whose worker wrote them."
     )

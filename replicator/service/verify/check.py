@@ -81,7 +81,7 @@ def verify(
     record = find(store, name)
     chosen = replicated_tables(store, name, tables)
     if record.desired is not Desired.RUNNING or record.apply_paused:
-        raise ReplicatorError(f"{name} is paused", code="paused", action=f"Run: replicator resume {name}")
+        raise ReplicatorError(f"{name} is paused.", code="paused", action=f"Run: replicator resume {name}")
     loaded = assembly.load(record, registry)
     scope = asked.scope(store, name, chosen, loaded.config.journal.keep)
     rows_max = loaded.config.verify.repair_rows_max
