@@ -380,7 +380,7 @@ def delete(
         except ConfigError:
             return done  # by its worker
         if current.uuid != record.uuid:
-            # By its worker, and somebody has made another one of this name.
+            # Deleted by its worker, and another one of this name was created.
             if lease is not None:
                 store.release_lease(lease)
             return done

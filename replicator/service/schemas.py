@@ -21,7 +21,7 @@ DOCUMENTS: Final[dict[str, tuple[type[StatusModel], int, str]]] = {
     "plan": (PlanDocument, PLAN_VERSION, "Effect of a statement on the target"),
     "start-plan": (StartPlanDocument, START_PLAN_VERSION, "Forecast of a start"),
     "status": (ReplicatorStatus, VERSION, "Status of a replicator"),
-    "verify": (VerifyDocument, VERIFY_VERSION, "Comparison of both sides"),
+    "verify": (VerifyDocument, VERIFY_VERSION, "Comparison of source and target"),
 }
 """Names of documents → their model, version and title."""
 

@@ -62,9 +62,9 @@ class Forecast:
 
     Attributes:
         tables: Forecast of each table.
-        rows, bytes, snapshot_s, changes_per_day, merges_per_day: In all; tables are read one after another.
+        rows, bytes, snapshot_s, changes_per_day, merges_per_day: Totals; tables are read one after another.
         journal_bytes: Most bytes that the journal's files take, once the snapshot is complete.
-        target_bytes, written_per_day: In the target.
+        target_bytes, written_per_day: Totals of the target.
         billed_per_day, usd_per_day: Amount that the target bills for batches; None: nothing.
         price: Price used for `usd_per_day`.
         log_bytes_per_day: Growth of the source's log.

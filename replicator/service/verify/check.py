@@ -1,4 +1,4 @@
-"""`replicator verify`: compares both sides."""
+"""`replicator verify`: compares source and target."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def verify(
         name: Name of the replicator.
         tables: Names of the tables; none: all.
         asked: Rows to compare, and pace.
-        with_values: Describe differences with the values of both sides.
+        with_values: Describe differences with the values of source and target.
         repairs: Repair rows that differ from the source.
         tell: Called with each table's verdict as soon as there is one.
         log: Called with log lines of a worker that runs here.

@@ -26,7 +26,7 @@ class DifferenceDocument(StatusModel):
         description="Its key: each column's value as text. Of a table without a key: all columns."
     )
     kind: Literal["missing", "extra", "different"] = Field(description="As in the counts.")
-    columns: tuple[str, ...] = Field(description="The columns that differ, if the row is on both sides.")
+    columns: tuple[str, ...] = Field(description="The columns that differ, if source and target have the row.")
     source: dict[str, str | None] | None = Field(description="With --show-values: the source's values; otherwise null.")
     target: dict[str, str | None] | None = Field(description="With --show-values: the target's values; otherwise null.")
 
@@ -52,7 +52,7 @@ class VerifiedTableDocument(StatusModel):
     reason: str | None = Field(description="Reason why the table was not verified, or not repaired; otherwise null.")
     action: str | None = Field(description="The next step, if there is one.")
     position: int | None = Field(
-        description="The sequence number at which both sides were compared; null if they were not. Of ranges that were compared at "
+        description="The sequence number at which source and target were compared; null if they were not. Of ranges that were compared at "
         "several: the lowest."
     )
     last_position: int | None = Field(description="The highest of them; the same one if there was only one.")

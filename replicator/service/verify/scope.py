@@ -20,7 +20,7 @@ from replicator.verify.barriers import Barriers
 _PERCENT: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,20})?")
 _PERCENT_MAX: Final = 100
 _RESUMED: Final = timedelta(days=1)
-"""Without `verify.every`, `--resume` leaves out the ranges that were proven within this time."""
+"""Age up to which `--resume` leaves out proven ranges, without `verify.every`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
