@@ -207,7 +207,7 @@ def delete(name: str, yes: bool, drop_target: bool, force: bool) -> None:
 @click.option(
     "--changed-only",
     is_flag=True,
-    help="Like --restart, but compare both sides first, and read only the rows again that differ. See docs/verify.md.",
+    help="Like --restart, but compare source and target first, and read only the rows again that differ. See docs/verify.md.",
 )
 @click.option(
     "--recreate",
@@ -252,7 +252,7 @@ def snapshot(name: str, tables: tuple[str, ...], restart: bool, changed_only: bo
 @click.option(
     "--resume",
     is_flag=True,
-    help="Leave out the ranges of tables that an earlier run, or the schedule, has proven equal of late.",
+    help="Leave out the ranges of tables that an earlier run, or the schedule, has proven equal recently.",
 )
 def verify(
     name: str,

@@ -1,4 +1,4 @@
-"""Cleans the output of commands for a terminal, whoever wrote it; the only module that does.
+"""Cleans the output of commands for a terminal, no matter who wrote it; the only module that does.
 
 Every command prints names of tables and words of servers, and an escape sequence in one could rewrite the screen, set a title, or hide
 what follows. Everything written to the standard streams goes through `CleanStream`; rich's output is cleaned before rich adds its own

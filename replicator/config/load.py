@@ -80,7 +80,7 @@ def load(
     Secrets that it resolves are registered with the log redaction before anything is checked.
 
     Raises:
-        ConfigError: With every problem that was found, each with line, path and remedy.
+        ConfigError: Has every problem that was found, each with line, path and remedy.
     """
     text, origin = _read(source, origin)
     document = read_document(text, origin)

@@ -37,7 +37,7 @@ class Shape:
     """The form of a value.
 
     Attributes:
-        words: For people: `text`, `whole number`, `duration`, `one of a, b`, `list of text`, `block`.
+        words: Name for people: `text`, `whole number`, `duration`, `one of a, b`, `list of text`, `block`.
         scalar: The Python type of a plain scalar; None for anything else.
         block: The model of a nested block.
         items: The form of a list's items or of a mapping's values.

@@ -184,7 +184,7 @@ def run_apply(
 
 
 def return_unused_memory() -> None:
-    """Have the system get a large batch's memory back at once: Arrow's own pools keep hundreds of MiB.
+    """Return a large batch's memory to the system at once: Arrow's own pools keep hundreds of MiB.
 
     Large buffers get mappings of their own. This costs a fifth of a large batch's processor time (page faults). A user who sets
     `ARROW_DEFAULT_MEMORY_POOL` chooses another pool.

@@ -19,7 +19,7 @@ LOOK_VARIABLE: Final = "REPLICATOR_WATCH_EVERY_S"
 _WANTED_S: Final = 1.0
 _RESTART_S: Final = (1.0, 5.0, 15.0, 60.0)
 _STABLE_S: Final = 300.0
-"""After running this long, its next end counts as the first."""
+"""Time of running after which its next end counts as the first."""
 _STOP_S: Final = 3.0
 """Time to stop cleanly. Messages not delivered by then are delivered by the next process."""
 

@@ -50,7 +50,7 @@ def put(store: StateStore, home: Home, registry: Registry, loaded: LoadedConfig)
     assessment = assess(loaded, registry, home, uuid=record.uuid if record else "", may_retry=has_begun)
     if assessment.is_blocked_for_all if has_begun else assessment.is_blocked:
         raise ConfigError(
-            f"{name} cannot be replicated as configured", code="assessment_failed", problems=tuple(assessment.problems)
+            f"{name} cannot be replicated as configured.", code="assessment_failed", problems=tuple(assessment.problems)
         )
     if record is None:
         record = store.create_replicator(name, loaded.document, loaded.config.journal.uri or home.journal_uri(name))
@@ -81,7 +81,9 @@ def start_unless_paused(store: StateStore, record: ReplicatorRecord) -> None:
     """
     if record.desired is Desired.PAUSED or record.apply_paused:
         what = "paused" if record.desired is Desired.PAUSED else "paused (writes to the target only)"
-        raise ReplicatorError(f"{record.name} is {what}", code="paused", action=f"Run: replicator resume {record.name}")
+        raise ReplicatorError(
+            f"{record.name} is {what}.", code="paused", action=f"Run: replicator resume {record.name}"
+        )
     start(store, record)
 
 
@@ -378,7 +380,7 @@ def delete(
         except ConfigError:
             return done  # by its worker
         if current.uuid != record.uuid:
-            # By its worker, and somebody has made another one of this name.
+            # Deleted by its worker, and another one of this name was created.
             if lease is not None:
                 store.release_lease(lease)
             return done
@@ -387,7 +389,7 @@ def delete(
                 return tear_down(store, registry, home, current, lease)
         if error := current.error:
             raise ReplicatorError(
-                f"the worker of {name} could not delete it: {error.message}", code=error.code, action=error.action
+                f"The worker of {name} could not delete it: {error.message}", code=error.code, action=error.action
             )
         time.sleep(_LOOK_S)
 
@@ -421,7 +423,7 @@ def _compare_identity(name: str, stored: Mapping[str, Any], now: Mapping[str, An
     ]
     if differences:
         raise ConfigError(
-            f"{name} is stored with another source or target: {'; '.join(differences)}",
+            f"{name} is stored with another source or target: {'; '.join(differences)}.",
             code="identity_changed",
             action=f"Give the file another name, or delete the stored one first: replicator delete {name}",
         )

@@ -31,10 +31,10 @@ class LogsDocument(StatusModel):
     version: Literal[1] = Field(description="Version of this document.")
     name: str = Field(description="Name of the replicator.")
     events: tuple[dict[str, Any], ...] = Field(
-        description="The newest events, oldest first. Each has `timestamp`, `level` and `event`; what else it has depends on the event."
+        description="The newest events, oldest first. Each has `timestamp`, `level` and `event`; further fields depend on the event."
     )
     is_complete: bool = Field(
-        description="Whether the log has no older events that match. False: there are more than `limit`, or the log is longer than what "
+        description="True if the log has no older events that match. False: there are more than `limit`, or the log is longer than what "
         "one request reads."
     )
     scanned_bytes: NonNegativeInt = Field(description="Bytes of the log that were read.")
@@ -143,5 +143,5 @@ def _moment(event: dict[str, Any]) -> datetime | None:
 
 def _no_log(path: Path) -> ConfigError:
     return ConfigError(
-        f"there is no log at {path}", code="no_log", action="Logs stay on the host whose worker wrote them."
+        f"There is no log at {path}.", code="no_log", action="Logs stay on the host whose worker wrote them."
     )

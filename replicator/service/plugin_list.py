@@ -18,8 +18,8 @@ class PluginDocument(StatusModel):
     kind: Literal["source", "target"] | None = Field(description="Null if a broken plugin does not tell.")
     distribution: str = Field(description="The Python package that it came with.")
     version: str = Field(description="Version of that package.")
-    state: Literal["ok", "broken"] = Field(description="Whether it can be used.")
-    reason: str | None = Field(description="Why it cannot; otherwise null.")
+    state: Literal["ok", "broken"] = Field(description="`ok`: it can be used.")
+    reason: str | None = Field(description="Reason why it cannot be used; otherwise null.")
 
 
 def documents(found: Sequence[PluginInfo]) -> tuple[PluginDocument, ...]:

@@ -18,10 +18,10 @@ from replicator.service.verify.document import VerifyDocument
 
 DOCUMENTS: Final[dict[str, tuple[type[StatusModel], int, str]]] = {
     "history": (HistoryDocument, HISTORY_VERSION, "History of a replicator's tables"),
-    "plan": (PlanDocument, PLAN_VERSION, "What a statement would become in the target"),
-    "start-plan": (StartPlanDocument, START_PLAN_VERSION, "What a start will take"),
+    "plan": (PlanDocument, PLAN_VERSION, "Effect of a statement on the target"),
+    "start-plan": (StartPlanDocument, START_PLAN_VERSION, "Forecast of a start"),
     "status": (ReplicatorStatus, VERSION, "Status of a replicator"),
-    "verify": (VerifyDocument, VERIFY_VERSION, "Whether both sides are equal"),
+    "verify": (VerifyDocument, VERIFY_VERSION, "Comparison of source and target"),
 }
 """Names of documents → their model, version and title."""
 

@@ -76,7 +76,7 @@ def router(access: Access) -> APIRouter:
             bool, Query(description="Pause only the writes to the target; capture continues.")
         ] = False,
     ) -> Response:
-        """As `replicator pause NAME`. A second call changes nothing."""
+        """Pause it, as `replicator pause NAME` does. A second call changes nothing."""
         return await _changed(
             access, name, lambda: lifecycle.pause(access.store, name, apply_only=apply_only), HTTPStatus.OK
         )
@@ -89,7 +89,7 @@ def router(access: Access) -> APIRouter:
     )
     @demands(TokenScope.OPERATE)
     async def resume(name: Name) -> Response:
-        """As `replicator resume NAME`, also for one that failed. A second call changes nothing."""
+        """Resume it, as `replicator resume NAME` does, also after it failed. A second call changes nothing."""
         return await _changed(access, name, lambda: lifecycle.resume(access.store, name), HTTPStatus.OK)
 
     @routes.post(
@@ -101,7 +101,7 @@ def router(access: Access) -> APIRouter:
     )
     @demands(TokenScope.OPERATE)
     async def snapshot(name: Name, asked: Annotated[SnapshotRequest, Body()] = SnapshotRequest()) -> Response:  # noqa: B008 (frozen)
-        """As `replicator snapshot NAME [TABLE…]`. With `since` a call can be repeated; without it each call asks for another snapshot."""
+        """Do as `replicator snapshot NAME [TABLE…]`. With `since` a call can be repeated; without it each asks for another snapshot."""
         return await _requested(access, name, asked, restart=False)
 
     @routes.post(
@@ -113,7 +113,7 @@ def router(access: Access) -> APIRouter:
     )
     @demands(TokenScope.OPERATE)
     async def restart(name: Name, asked: Annotated[RestartRequest, Body()] = RestartRequest()) -> Response:  # noqa: B008 (frozen)
-        """As `replicator snapshot NAME --restart`: after the log's position was lost. Every table gets a new snapshot, in place.
+        """Do as `replicator snapshot NAME --restart`, after the log's position was lost. Every table gets a new snapshot, in place.
 
         With `since` a call can be repeated; without it each call asks for another restart.
         """
@@ -134,7 +134,7 @@ def router(access: Access) -> APIRouter:
             bool, Query(description="Skip an unreachable source; the worker's log names what stays.")
         ] = False,
     ) -> Response:
-        """As `replicator delete NAME`, without waiting: once its worker has deleted it, the path is unknown (404)."""
+        """Delete it, as `replicator delete NAME` does, without waiting: once its worker has deleted it, the path is unknown (404)."""
 
         def ask() -> None:
             lifecycle.request_delete(access.store, name, drop_target=drop_target, force=force)

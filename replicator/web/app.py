@@ -80,7 +80,7 @@ def application(access: Access, listening: Listening) -> FastAPI:
     app = _Described(
         title="Replicator",
         version=version("replicator"),
-        summary="What the commands do, over HTTP: docs/rest.md.",
+        summary="The commands over HTTP: docs/rest.md.",
         openapi_url=None,
         docs_url=None,
         redoc_url=None,

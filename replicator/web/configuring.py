@@ -112,7 +112,7 @@ def router(configurations: Configurations) -> APIRouter:
     )
     @demands(TokenScope.CONFIGURE, takes=(JSON_TYPE, YAML_TYPE))
     async def validate(request: Request) -> Response:
-        """As `replicator validate FILE`. Changes nothing. 422 if the file itself is wrong; what source and target say is in the answer."""
+        """Check it as `replicator validate FILE` does. Changes nothing. 422 if the file is wrong; other findings are in the answer."""
         return _answer(await configurations.ask(await _asked(request, Deed.VALIDATE)))
 
     @routes.put(
@@ -124,7 +124,7 @@ def router(configurations: Configurations) -> APIRouter:
     )
     @demands(TokenScope.CONFIGURE, takes=(JSON_TYPE, YAML_TYPE))
     async def configure(request: Request, name: Name) -> Response:
-        """As `replicator start FILE` for a new one, as `replicator reload FILE` for one that is stored. The same file changes nothing."""
+        """Store it: as `replicator start FILE` if new, as `replicator reload FILE` if stored before. The same file changes nothing."""
         return _answer(await configurations.ask(await _asked(request, Deed.CONFIGURE, name)))
 
     return routes

@@ -30,7 +30,7 @@ class HttpProblem(StatusModel):
     type: str = Field(description="`urn:replicator:error:` and the code.")
     title: str = Field(description="The code in words.")
     status: int = Field(description="The status of the answer.")
-    detail: str = Field(description="What happened.")
+    detail: str = Field(description="Text of the error.")
     code: Code = Field(description="See docs/errors.md.")
     action: str | None = Field(default=None, description="The next step, where there is one.")
     table: str | None = Field(default=None, description="The table concerned; null if it concerns no single one.")

@@ -61,7 +61,7 @@ def router(access: Access) -> APIRouter:
     )
     @demands(TokenScope.READ)
     async def replicators(request: Request) -> Response:
-        """All stored replicators by name, each as `replicator status --json` prints it."""
+        """Return all stored replicators by name, each as `replicator status --json` prints it."""
         return await seen(request, lambda: _many(use_cases.statuses(access.store)))
 
     @routes.get(
@@ -72,7 +72,7 @@ def router(access: Access) -> APIRouter:
     )
     @demands(TokenScope.READ)
     async def replicator(request: Request, name: Name) -> Response:
-        """As `replicator status NAME --json`."""
+        """Return the document that `replicator status NAME --json` prints."""
         return await seen(request, lambda: _one(_status(access, name)))
 
     @routes.get(
@@ -83,7 +83,7 @@ def router(access: Access) -> APIRouter:
     )
     @demands(TokenScope.READ)
     async def table(request: Request, name: Name, table: TableName) -> Response:
-        """The table's part of the replicator's status."""
+        """Return the table's part of the replicator's status."""
         return await seen(request, lambda: _one(table_of(_status(access, name), table)))
 
     @routes.get(
@@ -98,7 +98,7 @@ def router(access: Access) -> APIRouter:
         table: WantedTable = None,
         limit: Annotated[int, Query(ge=1, le=1000, description="Number of events: the newest, oldest first.")] = 50,
     ) -> Response:
-        """As `replicator history NAME --json`."""
+        """Return the document that `replicator history NAME --json` prints."""
 
         def look() -> bytes:
             record = find(access.store, name)
@@ -125,7 +125,7 @@ def router(access: Access) -> APIRouter:
         ] = None,
         limit: Annotated[int, Query(ge=1, le=1000, description="Number of events: the newest, oldest first.")] = 100,
     ) -> Response:
-        """The newest events that the replicator's workers logged on this host."""
+        """Return the newest events that the replicator's workers logged on this host."""
 
         def look() -> bytes:
             find(access.store, name)
@@ -144,14 +144,14 @@ def surroundings(access: Access) -> APIRouter:
     @routes.get("/workers", summary="List the workers", response_model=list[WorkerDocument], responses=refusals(503))
     @demands(TokenScope.READ)
     async def workers() -> Response:
-        """As `replicator workers --json`: the workers of all hosts, with what each runs."""
+        """Return the document that `replicator workers --json` prints: the workers of all hosts, with what each runs."""
         kept = await access.run(lambda: access.recent.get("workers", lambda: _many(use_case.workers(access.store))))
         return Response(kept.body, media_type=JSON)
 
     @routes.get("/plugins", summary="List the plugins", response_model=list[PluginDocument], responses=refusals())
     @demands(TokenScope.READ)
     async def plugins() -> Response:
-        """As `replicator plugins --json`."""
+        """Return the document that `replicator plugins --json` prints."""
         return Response(_PLUGINS.dump_json(documents(access.registry.plugins)), media_type=JSON)
 
     return routes
@@ -187,7 +187,7 @@ def probes(access: Access) -> APIRouter:
     )
     @demands(TokenScope.READ)
     async def scrape() -> Response:
-        """As `replicator metrics`."""
+        """Return the metrics that `replicator metrics` prints."""
         kept = await access.run(lambda: access.recent.get("metrics", lambda: metrics.exposition(access.store)))
         return Response(kept.body, headers={"content-type": metrics.CONTENT_TYPE})
 

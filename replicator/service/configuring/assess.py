@@ -183,7 +183,7 @@ def _finding(error: ReplicatorError, location: str, *, may_retry: bool) -> Probl
 def _missing(table: TableId) -> Problem:
     return Problem(
         code="table_not_found",
-        message="the table does not exist, or this user may not see it",
+        message="The table does not exist, or this user may not see it.",
         table=str(table),
         action="Check the name and the privileges.",
     )

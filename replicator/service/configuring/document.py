@@ -29,7 +29,7 @@ class Finding(StatusModel):
 
     code: Code = Field(description="See docs/errors.md.")
     severity: Severity = Field(description="`blocking`: it cannot be used as it is.")
-    message: str = Field(description="What was found. Never the value of a reference.")
+    message: str = Field(description="Text of the finding. Never the value of a reference.")
     line: int | None = Field(description="Line of the YAML; null for JSON, and for what stands nowhere in the file.")
     location: str | None = Field(
         description="The setting, such as `source.host`; or the table, or where it is in the source. Null if it is the whole file."
@@ -61,7 +61,7 @@ class Findings(StatusModel):
     findings: tuple[Finding, ...] = Field(
         (), description=f"The findings, at most {FINDINGS_MAX:,}; blocking ones first."
     )
-    findings_left_out: NonNegativeInt = Field(0, description="How many more there are.")
+    findings_left_out: NonNegativeInt = Field(0, description="Number of further findings.")
 
 
 def _listed(problems: Sequence[Problem], *, has_lines: bool) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class LeftOutTable(StatusModel):
     """A table that the configuration names and that is not replicated."""
 
     table: str = Field(description="schema.table.")
-    reason: str = Field(description="Why not: it is a view, for example.")
+    reason: str = Field(description="Reason: it is a view, for example.")
 
 
 class ValidationDocument(Findings):
@@ -91,7 +91,7 @@ class ValidationDocument(Findings):
 
     version: Literal[1] = Field(description="Version of this document.")
     name: str = Field(description="Name of the replicator.")
-    is_blocked: bool = Field(description="Whether a finding is blocking, so that a first start would be refused.")
+    is_blocked: bool = Field(description="True if a finding is blocking, so that a first start would be refused.")
     tables: tuple[ValidatedTable, ...] = Field(description="The tables that would be replicated.")
     left_out: tuple[LeftOutTable, ...] = Field(description="Tables that the patterns match and that are left out.")
     estimated_rows: NonNegativeInt | None = Field(
@@ -120,7 +120,7 @@ class ConfiguredDocument(Findings):
 
     version: Literal[1] = Field(description="Version of this document.")
     name: str = Field(description="Name of the replicator.")
-    is_new: bool = Field(description="Whether it was stored for the first time, and set to run.")
+    is_new: bool = Field(description="True if it was stored for the first time, and set to run.")
     changed: tuple[str, ...] = Field(
         description="Sections of the file that differ from what was stored; empty for a new one, and if nothing changed."
     )
@@ -133,7 +133,7 @@ class ConfiguredDocument(Findings):
         description="Tables with a changed setting that only a new target table can have (`snapshot` with `recreate`)."
     )
     has_worker: bool = Field(
-        description="Whether a worker runs the replicator already. A `serve` with room takes a new one within seconds; without any worker "
+        description="True if a worker runs the replicator already. A `serve` with room takes a new one within seconds; without any worker "
         "nothing happens."
     )
 
@@ -189,7 +189,7 @@ class Refusal(Findings):
 
     kind: RefusalKind = Field(description="Class of the error.")
     code: Code = Field(description="See docs/errors.md.")
-    message: str = Field(description="What was refused. Never the value of a reference.")
+    message: str = Field(description="Text of the error. Never the value of a reference.")
     action: str | None = Field(description="The next step; null if there is none.")
     status: int | None = Field(description="Status of the answer, where the error has one of its own.")
 

@@ -31,7 +31,7 @@ class ColumnDocument(StatusModel):
     name: str = Field(description="Its name.")
     type: str = Field(description="Its type in the journal and the target, as Arrow spells it.")
     source_type: str = Field(description="Its type in the source's own spelling.")
-    nullable: bool = Field(description="Whether it may be NULL in the source.")
+    nullable: bool = Field(description="True if it may be NULL in the source.")
 
     @classmethod
     def of(cls, column: Column) -> Self:
@@ -84,17 +84,17 @@ class EventDocument(StatusModel):
         description="Its number in the order of changes. Of a change that the log did not show: that of the next change."
     )
     offset: str | None = Field(
-        description="The source's offset behind the segment of the journal that holds it, in the source's own format; null if unknown."
+        description="The source's offset after the segment of the journal that holds it, in the source's own format; null if unknown."
     )
     table: str = Field(description="schema.table, as in the status; its name at that time.")
-    incarnation: NonNegativeInt = Field(description="How often the target table had been created from scratch.")
-    at: AwareDatetime = Field(
-        description="When it was committed in the source; when it was captured, if the log does not say."
+    incarnation: NonNegativeInt = Field(
+        description="Number of times that the target table had been created from scratch."
     )
+    at: AwareDatetime = Field(description="Time of its commit in the source; of its capture, if the log does not say.")
     operation: DDLOperation | None = Field(
-        description="What was done to the table; null: nothing, it continues after a failure, as `reason` says."
+        description="Operation on the table; null: none, it continues after a failure, as `reason` says."
     )
-    changes: tuple[str, ...] = Field(description=f"Of what kinds it is: keys under `ddl` ({', '.join(Change)}).")
+    changes: tuple[str, ...] = Field(description=f"Its kinds: keys under `ddl` ({', '.join(Change)}).")
     statement: str | None = Field(description="In the source's words; null if the log does not have it.")
     before: ShapeDocument | None = Field(description="The table's shape before; null if unknown, or if there was none.")
     after: ShapeDocument | None = Field(
@@ -106,8 +106,8 @@ class EventDocument(StatusModel):
         "table failed. `record`: nothing changes in the target. `snapshot`: the target follows, and a new snapshot in place reads the "
         "rows again. `rebuild`: the table is rebuilt, and replaces the old one once it is complete."
     )
-    reason: str | None = Field(description="Why, where the decision does not follow from the policy alone.")
-    target: TargetDocument = Field(description="What the target did.")
+    reason: str | None = Field(description="Reason, if the decision does not follow from the policy alone.")
+    target: TargetDocument = Field(description="Outcome in the target.")
 
 
 class HistoryDocument(StatusModel):

@@ -35,7 +35,7 @@ _TARGET_COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table on both sides. `source_table`: its name in the source. `ignored`: columns that the target has in another way."""
+    """A table of source and target. `source_table`: its name in the source. `ignored`: columns that the target has in another way."""
 
     table: TableId
     source_table: TableId

@@ -69,7 +69,7 @@ class LineageWatcher:
                 raise
             except ConfigError as error:
                 self._not_watched(record, error)
-            except Exception:  # noqa: BLE001 - what goes wrong with one keeps nobody from looking at the others
+            except Exception:  # noqa: BLE001 - an error with one does not affect the others
                 _log.exception("lineage_crashed", replicator=record.name)
 
     def close(self) -> None:

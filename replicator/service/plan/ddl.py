@@ -51,7 +51,7 @@ class PlannedTable:
         before: The table's shape now, with the columns that the target keeps; None if it is unknown, or has none yet.
         rehearsed: Its effect; None: the table is not replicated.
         policies: Policies that decide about it.
-        estimated_rows: By the source's statistics; None if unknown.
+        estimated_rows: Rows by the source's statistics; None if unknown.
         note: Further remark.
     """
 

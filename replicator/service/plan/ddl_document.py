@@ -27,7 +27,7 @@ class PlannedErrorDocument(StatusModel):
     """The error with which a table would fail."""
 
     code: Code = Field(description="See docs/errors.md.")
-    message: str = Field(description="What would have happened.")
+    message: str = Field(description="Text of the error.")
     action: str | None = Field(description="The next step, where there is one.")
 
 
@@ -36,26 +36,26 @@ class PlannedTableDocument(StatusModel):
 
     table: str = Field(description="schema.table, as in the status.")
     new_table: str | None = Field(description="Its name afterwards, if it is renamed; otherwise null.")
-    operation: DDLOperation = Field(description="What the log would bring.")
+    operation: DDLOperation = Field(description="Operation that the log would have.")
     is_replicated: bool = Field(
-        description="Whether it concerns a replicated table; otherwise the target changes nothing."
+        description="True if it concerns a replicated table; otherwise the target changes nothing."
     )
     policies: tuple[PolicyDocument, ...] = Field(
         description="The kinds of change, each with the policy that decides about it."
     )
     decision: Decision | None = Field(description="As in the history; null for a table that is not replicated.")
-    effects: tuple[str, ...] = Field(description="What happens in the target, one sentence each.")
-    error: PlannedErrorDocument | None = Field(description="With which the table would fail; otherwise null.")
+    effects: tuple[str, ...] = Field(description="Effects on the target, one sentence each.")
+    error: PlannedErrorDocument | None = Field(description="Error with which the table would fail; otherwise null.")
     before: ShapeDocument | None = Field(description="The table's shape now; null if it has none, or if it is unknown.")
     after: ShapeDocument | None = Field(
         description="The table's shape afterwards, with the columns that the target keeps; null if there is none, or if it is unknown."
     )
-    is_read_again: bool = Field(description="Whether all its rows are read from the source, by a snapshot.")
-    is_rewritten: bool = Field(description="Whether the target writes all rows of the table again.")
+    is_read_again: bool = Field(description="True if all its rows are read from the source, by a snapshot.")
+    is_rewritten: bool = Field(description="True if the target writes all rows of the table again.")
     estimated_rows: NonNegativeInt | None = Field(
         description="Rows of the table by the source's statistics; null if unknown."
     )
-    note: str | None = Field(description="What else is to be known; otherwise null.")
+    note: str | None = Field(description="Further remark; otherwise null.")
 
 
 class PlanDocument(StatusModel):

@@ -62,9 +62,9 @@ class Forecast:
 
     Attributes:
         tables: Forecast of each table.
-        rows, bytes, snapshot_s, changes_per_day, merges_per_day: In all; tables are read one after another.
+        rows, bytes, snapshot_s, changes_per_day, merges_per_day: Totals; tables are read one after another.
         journal_bytes: Most bytes that the journal's files take, once the snapshot is complete.
-        target_bytes, written_per_day: In the target.
+        target_bytes, written_per_day: Totals of the target.
         billed_per_day, usd_per_day: Amount that the target bills for batches; None: nothing.
         price: Price used for `usd_per_day`.
         log_bytes_per_day: Growth of the source's log.
@@ -277,8 +277,8 @@ def _problems(found: Forecast, source: SourceStatistics, given: Given) -> Sequen
         problems.append(
             Problem(
                 code="plan_log_short",
-                message=f"the source keeps its log for about {duration(pause.value)} ({source.log_kept_how}): a worker that is stopped "
-                f"for longer loses its position. The first snapshot takes about {duration(snapshot)}",
+                message=f"The source keeps its log for about {duration(pause.value)} ({source.log_kept_how}): a worker that is stopped "
+                f"for longer loses its position. The first snapshot takes about {duration(snapshot)}.",
                 location="source",
                 action="Have the source keep its log for longer than any stop of a worker, at least a day.",
                 severity=Severity.WARNING,
@@ -289,8 +289,8 @@ def _problems(found: Forecast, source: SourceStatistics, given: Given) -> Sequen
         problems.append(
             Problem(
                 code="plan_journal_limit",
-                message=f"the journal will take about {format_size(round(needed))}, more than journal.bytes_max "
-                f"({format_size(given.journal.bytes_max)})",
+                message=f"The journal will take about {format_size(round(needed))}, more than journal.bytes_max "
+                f"({format_size(given.journal.bytes_max)}).",
                 location="journal.bytes_max",
                 action="Raise journal.bytes_max, or lower journal.keep.",
                 severity=Severity.WARNING,
@@ -301,8 +301,8 @@ def _problems(found: Forecast, source: SourceStatistics, given: Given) -> Sequen
         problems.append(
             Problem(
                 code="plan_disk_small",
-                message=f"the journal will take about {format_size(round(needed))}; {given.free_bytes.how} has {format_size(round(free))} "
-                "free",
+                message=f"The journal will take about {format_size(round(needed))}; {given.free_bytes.how} has {format_size(round(free))} "
+                "free.",
                 location="journal.uri",
                 action="Name a larger disk in journal.uri, or lower journal.keep.",
                 severity=Severity.WARNING,

@@ -58,7 +58,7 @@ class Sampled:
     Attributes:
         before: The server's statistics at the beginning.
         after: The same at the end.
-        samples: By table.
+        samples: Samples by table.
         failed: Tables that could not be read, with the reason.
         seconds: Time of all samples.
     """

@@ -132,7 +132,7 @@ def is_blocked(found: StartPlan) -> bool:
 def _cannot_tell(loaded: LoadedConfig) -> Problem:
     return Problem(
         code="planning_not_supported",
-        message=f"a source of the type {loaded.source_type} cannot say how much there is to replicate",
+        message=f"A source of the type {loaded.source_type} cannot say how much there is to replicate.",
         location="source.type",
         severity=Severity.NOTICE,
     )

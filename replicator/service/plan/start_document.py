@@ -19,10 +19,10 @@ class FigureDocument(StatusModel):
 
     value: NonNegativeFloat | None = Field(description="Null: unknown.")
     basis: Basis = Field(
-        description="How it is known: by a setting (configured), measured now, counted by the server since its counters began, estimated "
+        description="Basis of the figure: a setting (configured), measured now, counted by the server since its counters began, estimated "
         "from statistics or from other figures, or not at all (unknown)."
     )
-    how: str = Field(description="From what, or why it is unknown.")
+    how: str = Field(description="Origin of the figure, or the reason why it is unknown.")
 
     @classmethod
     def of(cls, figure: Figure) -> Self:
@@ -35,8 +35,8 @@ class FindingDocument(StatusModel):
 
     severity: Severity = Field(description="A blocking one refuses the start.")
     code: Code = Field(description="See docs/errors.md.")
-    message: str = Field(description="What was found.")
-    location: str | None = Field(description="Where: a setting, a table or a file; null if unknown.")
+    message: str = Field(description="Text of the finding.")
+    location: str | None = Field(description="Location: a setting, a table or a file; null if unknown.")
     action: str | None = Field(description="The next step; null if there is none.")
 
     @classmethod
@@ -57,7 +57,7 @@ class SampleDocument(StatusModel):
     tables: NonNegativeInt = Field(description="Tables of which rows were read.")
     rows: NonNegativeInt = Field(description="Rows that were read.")
     bytes: NonNegativeInt = Field(description="Their size in memory.")
-    seconds: NonNegativeFloat = Field(description="How long that took.")
+    seconds: NonNegativeFloat = Field(description="Time that reading took, in seconds.")
 
 
 class TableForecastDocument(StatusModel):
@@ -103,7 +103,7 @@ class TotalsDocument(StatusModel):
     rows: FigureDocument = Field(description="Rows.")
     source_bytes: FigureDocument = Field(description="Size in the source.")
     snapshot_s: FigureDocument = Field(
-        description="Seconds of the first snapshot, until it is in the journal. What the target takes for it is not among them."
+        description="Seconds of the first snapshot, until it is in the journal. The target's time for it is not included."
     )
     changes_per_day: FigureDocument = Field(description="Changes in a day.")
     merges_per_day: FigureDocument = Field(description="Batches in a day.")
@@ -116,7 +116,7 @@ class TotalsDocument(StatusModel):
         description="Bytes that the target bills for a day's batches; null if it bills nothing."
     )
     usd_per_day: FigureDocument | None = Field(description="Their price in US dollars; null if there is none.")
-    log_bytes_per_day: FigureDocument = Field(description="How fast the source's log grows.")
+    log_bytes_per_day: FigureDocument = Field(description="Growth of the source's log in a day.")
     log_pause_s: FigureDocument | None = Field(
         description="Seconds that a worker may be stopped before the source gives up log that is needed; null: the source has no limit."
     )
@@ -147,8 +147,10 @@ class StartPlanDocument(StatusModel):
     name: str = Field(description="Name of the replicator.")
     source: str = Field(description="Type of the source.")
     target: str = Field(description="Type of the target.")
-    is_blocked: bool = Field(description="Whether a finding refuses the start.")
-    findings: tuple[FindingDocument, ...] = Field(description="What `validate` finds, and what does not go together.")
-    sample: SampleDocument | None = Field(description="What was read; null if nothing could be.")
+    is_blocked: bool = Field(description="True if a finding refuses the start.")
+    findings: tuple[FindingDocument, ...] = Field(
+        description="Findings of `validate`, and settings and figures that do not go together."
+    )
+    sample: SampleDocument | None = Field(description="Rows that were read; null if none could be.")
     tables: tuple[TableForecastDocument, ...] = Field(description="The tables that will be replicated.")
-    totals: TotalsDocument | None = Field(description="What they take together; null if nothing could be read.")
+    totals: TotalsDocument | None = Field(description="Forecast of all of them; null if nothing could be read.")

@@ -184,7 +184,7 @@ def _oldest_open(oldest: OpenTransactionReport | None, clock: datetime) -> OpenT
 
 
 def _time_left(sealed_to: datetime | None, report: CaptureReport, clock: datetime) -> float | None:
-    """Return how long the source keeps the log after our position, at least: files stay `keeps_log_s` after their last change."""
+    """Return the least time that the source still keeps the log after our position: a file stays `keeps_log_s` after its last change."""
     if report.keeps_log_s is None or sealed_to is None:
         return None
     reached = min(sealed_to, clock, *([report.oldest_open.since] if report.oldest_open else ()))

@@ -1,4 +1,4 @@
-"""`replicator verify`: compares both sides."""
+"""`replicator verify`: compares source and target."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def verify(
         name: Name of the replicator.
         tables: Names of the tables; none: all.
         asked: Rows to compare, and pace.
-        with_values: Describe differences with the values of both sides.
+        with_values: Describe differences with the values of source and target.
         repairs: Repair rows that differ from the source.
         tell: Called with each table's verdict as soon as there is one.
         log: Called with log lines of a worker that runs here.
@@ -81,7 +81,7 @@ def verify(
     record = find(store, name)
     chosen = replicated_tables(store, name, tables)
     if record.desired is not Desired.RUNNING or record.apply_paused:
-        raise ReplicatorError(f"{name} is paused", code="paused", action=f"Run: replicator resume {name}")
+        raise ReplicatorError(f"{name} is paused.", code="paused", action=f"Run: replicator resume {name}")
     loaded = assembly.load(record, registry)
     scope = asked.scope(store, name, chosen, loaded.config.journal.keep)
     rows_max = loaded.config.verify.repair_rows_max

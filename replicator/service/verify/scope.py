@@ -20,7 +20,7 @@ from replicator.verify.barriers import Barriers
 _PERCENT: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,20})?")
 _PERCENT_MAX: Final = 100
 _RESUMED: Final = timedelta(days=1)
-"""Without `verify.every`, `--resume` leaves out the ranges that were proven within this time."""
+"""Age up to which `--resume` leaves out proven ranges, without `verify.every`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +51,13 @@ class AskedScope:
         """
         given = {"--sample": sample is not None, "--keys": bool(keys), "--since": since is not None}
         if len(named := [option for option, is_given in given.items() if is_given]) > 1:
-            raise ConfigError(f"{' and '.join(named)} together.", code="two_scopes", action="Choose one of them.")
+            raise ConfigError(
+                f"{' and '.join(named)} cannot be combined.", code="two_scopes", action="Choose one of them."
+            )
         of_whole = {"--resume": resumes, "--rows-per-second": rows_per_second is not None}
         if named and (others := [option for option, is_given in of_whole.items() if is_given]):
             raise ConfigError(
-                f"{named[0]} with {' and '.join(others)}, which is for whole tables.",
+                f"{named[0]} cannot be combined with {' and '.join(others)}, which is for whole tables.",
                 code="two_scopes",
                 action=f"Leave out {named[0]}, or the other.",
             )
