@@ -85,8 +85,8 @@ class ConfigError(ReplicatorError):
 class RequestError(ReplicatorError):
     """A request over HTTP is refused.
 
-    status: HTTP status of the answer.
-        status: The status of the answer.
+    Args:
+        status: HTTP status of the answer.
         retry_after_s: Seconds until a retry is useful; None: a retry would not change anything.
     """
 

@@ -92,8 +92,8 @@ class SupportsPlanning(ABC):
 class TableLoad:
     """Load of a table that a target will have to take.
 
-    schema: Its schema.
-        schema: Its shape.
+    Attributes:
+        schema: Its schema.
         sample: Some of its rows, the fields of `schema.row_type`; None if none could be read.
         rows: Number of its rows.
         row_bytes: Bytes of a row in the journal's Parquet files.

@@ -180,8 +180,8 @@ def reduce_multiset(changes: DataFrame, fields: Sequence[str]) -> DataFrame:
     last one in. That matters while an in-place snapshot runs, where only copies above its start number are to
     survive.
 
-    changes: Changes as `read_changes` returns them; `before` has every column.
-        changes: As `read_changes` gives them; `before` has every column.
+    Args:
+        changes: Changes as `read_changes` returns them; `before` has every column.
         fields: All fields of `row`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""A tiny transactional database in memory, with a log and with visibility that can lag it."""
+"""A tiny transactional database in memory, with a log and with visibility that may come later than the log."""
 
 from __future__ import annotations
 
