@@ -40,7 +40,7 @@ class ApplyContext:
         """Check that no other process has taken over: what was read of the journal before was then sealed under this epoch or an older one.
 
         Raises:
-            FencedError: One has.
+            FencedError: Another process has taken over.
         """
         self.store.check_epoch(self.name, self.epoch)
 

@@ -20,7 +20,7 @@ APPEND_NOTHING: Final = -1
 
 
 class More(Enum):
-    """Says that the items at hand do not tell where a unit ends: read further."""
+    """Answer that the items at hand do not determine the end of a unit: read further."""
 
     MORE = "more"
 
@@ -118,7 +118,7 @@ def next_unit(
     which stand between transactions.
 
     Args:
-        items: Of one table, in order, above its ledger; those of lower incarnations are passed over.
+        items: Items of one table, in order, above its ledger; those of lower incarnations are skipped.
         incarnation: Incarnation that the target holds, 0 if none.
         is_whole: The journal has nothing after `items` yet.
         limits: Limits of a batch.

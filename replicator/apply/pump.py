@@ -67,7 +67,7 @@ class _Others(Enum):
 class Apply:
     """Applies the journal to the target until told to stop.
 
-    One thread looks at the journal whenever it is woken; `tables_parallel` threads apply. A thread that has finished
+    One thread reads the journal's index whenever it is woken; `tables_parallel` threads apply. A thread that has finished
     a unit takes the next at once. An error of one table, expected or not, fails that table (see `table_error`). A
     throttled table waits for a time that the retry policy chooses, and fails when that gives it up. So does a table at
     which the target failed, as long as it takes others: after the first failure that is not known yet, and the table
@@ -138,8 +138,8 @@ class Apply:
 
         Raises:
             FencedError: A newer epoch has the target or the state store.
-            FatalError: `ledger_ahead`, or from target, journal or state store.
-            TransientError: From target, journal or state store; a new `Apply` continues from the ledgers.
+            FatalError: `ledger_ahead`, or an error of target, journal or state store.
+            TransientError: Target, journal or state store failed; a new `Apply` continues from the ledgers.
         """
         self._remember()
         threads = [

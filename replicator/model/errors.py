@@ -23,7 +23,7 @@ _LISTED_MAX: Final = 5
 
 
 class ReplicatorError(Exception):
-    """An error with a stable code and, where somebody can act, the next step. Registered secrets are masked in both.
+    """An error with a stable code and, where an operator can act, the next step. Registered secrets are masked in both.
 
     Servers and drivers may quote what they were told, and an error goes everywhere: to terminals, logs, the state store and its readers.
 
@@ -170,7 +170,7 @@ class TableError(ReplicatorError):
 
 
 class BatchTooLargeError(TableError):
-    """The target cannot take so many changes in one batch: smaller ones are tried, and only one that cannot be split fails the table."""
+    """The target cannot take this many changes in one batch: smaller ones are tried, and only one that cannot be split fails the table."""
 
 
 class UnsupportedTypeError(TableError):
@@ -268,7 +268,7 @@ class Problem:
     is `sql`.
     `sql`: statements after which the source is found in order, each complete with its semicolon, in the order in which a superuser can run
     them; what they need has its statements in findings before. Empty where SQL cannot fix it, or where a statement would take something
-    away that somebody may want: rows, a constraint, a filter. A comment after a statement says what else is to be done.
+    away that may be wanted: rows, a constraint, a filter. A comment after a statement says what else is to be done.
     `table`: of a problem of one table, as `schema.table`. If it is blocking it fails that table whenever it is found.
     `applies`: a blocking problem without a table refuses a start; with `always` it also stops a replicator that runs: only for what makes
     the log untrustworthy, and never for what the replicator's own slot, connection or reader causes.

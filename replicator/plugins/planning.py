@@ -40,7 +40,7 @@ class SourceStatistics:
 
     Attributes:
         at: Time of the server's clock.
-        tables: By table; those that do not exist are missing.
+        tables: Statistics by table; those that do not exist are missing.
         changes_since: Time since which changes of rows are counted; None: unknown, so only two readings tell their number.
         log_bytes: Bytes that were written into the log since `log_since`.
         log_since: Time since which they are counted; None: unknown.

@@ -44,8 +44,8 @@ _HOOKS: Final[Mapping[PluginKind, str]] = {
 class PluginInfo:
     """One plugin as `replicator plugins` lists it.
 
-    `name` is the `type:` of the YAML; for a plugin that cannot tell it, the name of its entry point. `reason`: why it is broken.
-    `kind` is None if a broken plugin does not tell.
+    `name` is the `type:` of the YAML; for a plugin that cannot be asked, the name of its entry point. `reason`: why it is broken.
+    `kind` is None if a broken plugin's kind is unknown.
     """
 
     name: str

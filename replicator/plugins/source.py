@@ -66,7 +66,7 @@ class TableDescription:
         schema: Its schema, with the replicable columns and the key by which changes are identified.
         identity: Facts that change when the table becomes another object, gets other storage, or is published in another way; the host
             compares them.
-        estimated_rows: From statistics; None if unknown.
+        estimated_rows: Number of rows from statistics; None if unknown.
         storage_by: Id (as `_transaction_id`) of the transaction that gave the table the storage named in its identity, if a
             TRUNCATE is all that can have made it there. None: unknown, rows may have been rewritten in other ways, too, or
             `TableIdentity.altered` tells.
@@ -125,7 +125,7 @@ class LogBatch:
     A DDL event ends a pull: it has the last ordinal. Rows of a transaction follow each other: transactions are never interleaved.
 
     Attributes:
-        changes: At most one per table; ordinals ascending inside each.
+        changes: Changes, at most one entry per table; ordinals ascend in each.
         ddl: DDL events at this position, after all `changes`. Several only when one log entry concerns several tables.
         events: Number of ordinals used.
         transactions: `TRANSACTION_SCHEMA`: the transactions that ended here, those without captured rows may be left out.
@@ -363,7 +363,7 @@ class SourceCatalogue(ABC):
     def locate(self, tables: Sequence[TableId]) -> Mapping[TableId, TableId]:  # noqa: ARG002 - optional
         """Return the present names of tables that had these names when they were last accepted (`SourceLog.accept`).
 
-        Only tables that have another name are in the answer. A source whose log tells of every renaming returns none.
+        Only tables that have another name are in the answer. A source whose log has every renaming returns none.
         """
         return {}
 

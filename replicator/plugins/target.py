@@ -111,14 +111,14 @@ class Batch:
 
     Attributes:
         schema: Schema of the files' rows.
-        files: In order of sequence numbers, which do not overlap.
+        files: Files in order of sequence numbers, which do not overlap.
         last: The ledger after the batch; at least every file's `last`.
         skip_to: Rows with `_sequence_num` at or below it are already applied (the ledger before).
         rows: Rows in the files.
         is_append: Every row is a complete snapshot row whose key is nowhere in the target nor twice in the batch:
             may be appended instead of merged.
-        has_absent: Some row may lack columns.
-        has_key_changes: Some update may change the key.
+        has_absent: True if some row may lack columns.
+        has_key_changes: True if some update may change the key.
         expects_rows: The target has the whole table, so the first change of each key tells what must exist. An UPDATE
             or a DELETE expects a row (one that changes the key: at the old key), an INSERT and the arrival at a new
             key expect none, a snapshot row expects nothing. Of a table without a key every row that is taken away is

@@ -218,7 +218,7 @@ class SupportsTargetVerification(ABC):
         Args:
             table: The table; its epoch is not used.
             schema: The schema of the source's rows there.
-            columns: By the source's names of the columns that are compared: their names in the target. Others (kept ones, ours) are not
+            columns: Names in the target of the columns that are compared, by their names in the source. Others (kept ones, ours) are not
                 read.
             at: A sequence number.
 

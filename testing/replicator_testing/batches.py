@@ -87,7 +87,7 @@ def write_batch(
     Args:
         folder: Folder for the files; names are never used twice.
         schema: Schema of the rows.
-        changes: At least one, ascending by sequence number.
+        changes: Changes, at least one, ascending by sequence number.
         skip_to: The ledger before the batch; changes at or below it are in the files all the same.
         last: The ledger after it; by default the last change's number.
         is_append: See `Batch`.

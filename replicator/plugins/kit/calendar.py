@@ -1,4 +1,4 @@
-"""Days of the proleptic Gregorian calendar, whatever the year: `datetime` ends at the years 1 and 9999."""
+"""Days of the proleptic Gregorian calendar, for any year: `datetime` ends at the years 1 and 9999."""
 
 from __future__ import annotations
 

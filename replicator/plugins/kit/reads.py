@@ -75,7 +75,7 @@ class TableReads(ABC, Generic[ConnectionT, TableT, PlanT]):
             self._tables.pop(schema.table, None)
             if isinstance(error, SourceUnavailableError) and watch is not None and watch.waiting is not None:
                 raise SourceUnavailableError(
-                    f"session {watch.waiting} waited for a lock that the read held, so the read stopped.",
+                    f"Session {watch.waiting} waited for a lock that the read held, so the read stopped.",
                     code="gave_way",
                     table=str(schema.table),
                 ) from error
@@ -207,7 +207,7 @@ def verify_shape(
 
 def impossible_key(table: TableId) -> ImpossibleKeyError:
     """Return the error of a key that no row can have."""
-    return ImpossibleKeyError("a key is no value of its type.", code="impossible_key", table=str(table))
+    return ImpossibleKeyError("A key is no value of its type.", code="impossible_key", table=str(table))
 
 
 def joined(batches: Sequence[pa.RecordBatch], schema: TableSchema) -> pa.RecordBatch:

@@ -120,7 +120,7 @@ class Session(ABC, Generic[ConnectionT]):
 
     def _opened(self) -> ConnectionT:
         if self._is_closed:
-            raise SourceUnavailableError("the source has been closed.", code="source_closed")
+            raise SourceUnavailableError("The source has been closed.", code="source_closed")
         if self._connection is None or not self.is_open(self._connection):
             self._connection = self.connect()
         return self._connection

@@ -180,7 +180,7 @@ def _text(x: str, kind: pa.DataType) -> str:
 
 
 def _decimal(x: str, kind: pa.DataType) -> str:
-    """Of decimals stored as text, a text of another form is equal to nothing; an empty one is not equal to NULL."""
+    """Decimals that are stored as text: a text of another form is equal to nothing; an empty one is not equal to NULL."""
     if stored_type(kind) == pa.string():
         form = rf"-?\d+\.\d{{{kind.scale}}}" if kind.scale > 0 else r"-?\d+"
         return f"CASE WHEN regexp_full_match({x}, {literal(form)}) THEN {x} ELSE '?' || {x} END"

@@ -89,7 +89,7 @@ def key_form(schema: TableSchema, layout: Layout) -> KeyForm:
     """Return the form of a table's keys, as its data files have them.
 
     Raises:
-        EngineNeededError: The table has no key, or one that cannot be told apart by its bytes.
+        EngineNeededError: The table has no key, or one that cannot be distinguished by its bytes.
     """
     if not schema.key:
         raise EngineNeededError("the table has no key")
