@@ -1,4 +1,4 @@
-"""Chooses the next unit of work of one table from what the journal holds for it. Pure."""
+"""Chooses the next unit of work of one table from its part of the journal. Pure."""
 
 from __future__ import annotations
 
@@ -113,9 +113,9 @@ def next_unit(
 ) -> Unit | More | None:
     """Choose what to do next with a table.
 
-    A batch takes all files up to the next event, the next shape, or the limits. It ends only where no transaction can
+    A batch takes all files up to the next event, the next schema, or the limits. It ends only where no transaction can
     be split: after the last file of a commit of the journal, or next to a file with snapshot rows only,
-    which stand between transactions.
+    which are between transactions.
 
     Args:
         items: Items of one table, in order, above its ledger; those of lower incarnations are skipped.

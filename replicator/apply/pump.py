@@ -233,7 +233,7 @@ class Apply:
         return not self._settings.selects(table) or (captured is not None and not table_life.is_replicated(captured))
 
     def _is_superseded(self, table: TableId) -> bool:
-        """Return whether the table was removed and came back: what the journal has of it is obsolete, and a new incarnation begins soon."""
+        """Return whether the table was removed and came back: its part of the journal is obsolete, and a new incarnation begins soon."""
         captured, applied = self._captured.get(table), self._tables[table].record
         return captured is not None and table_life.waits(captured) and 0 < applied.incarnation < captured.incarnation
 
@@ -280,7 +280,7 @@ class Apply:
             return None
 
     def _take_turn(self, turn: Turn, control: Control) -> None:
-        """Work on a table; raises what is not this table's failure."""
+        """Work on a table; raise errors that are not this table's failure."""
         if self._is_to_be_left(turn.table):
             return
         applier = self._tables[turn.table]

@@ -25,7 +25,7 @@ _LISTED_MAX: Final = 5
 class ReplicatorError(Exception):
     """An error with a stable code and, where an operator can act, the next step. Registered secrets are masked in both.
 
-    Servers and drivers may quote what they were told, and an error goes everywhere: to terminals, logs, the state store and its readers.
+    Servers and drivers may quote their input, and an error goes everywhere: to terminals, logs, the state store and its readers.
 
     Args:
         message: Facts: what was expected, what was found, and where. Never row values or secrets.
@@ -178,7 +178,7 @@ class UnsupportedTypeError(TableError):
 
 
 class SchemaConflictError(TableError):
-    """Source and target disagree on the table's shape, or the change has no policy."""
+    """Source and target disagree on the table's schema, or the change has no policy."""
 
 
 class TargetDamagedError(TableError):

@@ -73,7 +73,7 @@ class RequestKind(StrEnum):
     """Request of the operator, or of another process, to a running replicator."""
 
     SNAPSHOT = "snapshot"
-    """Snapshots of `tables` (none named: of all), in place where the shape allows it."""
+    """Snapshots of `tables` (none named: of all), in place where the schema allows it."""
     RECREATE = "recreate"
     """The same, each as a new incarnation."""
     REREAD = "reread"

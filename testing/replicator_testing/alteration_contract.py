@@ -248,7 +248,7 @@ class AlterationContract(TargetSuite):
         assert {n for n, *_ in copy.live()} == live.keys()
         copy.apply(insert(20, item(6, "back")), update(21, item(20, "newer")))
         values = {row.values["id"]: (row.values["name"], row.values["note"]) for row in copy.stored()}
-        # A row that is marked as deleted stands there still.
+        # A row that is marked as deleted still exists.
         assert values[6] == ("back", "note 6" if deletes == "soft" else None)
         assert values[20] == ("newer", None)
 

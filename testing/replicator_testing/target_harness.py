@@ -26,7 +26,7 @@ ITEMS = TableId("shop", "items")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetRow:
-    """A row as it stands in the target; `values` by the source's column names, bookkeeping columns apart."""
+    """A row as it is in the target; `values` by the source's column names, bookkeeping columns apart."""
 
     values: Mapping[str, Any]
     sequence_num: int

@@ -55,7 +55,7 @@ class MemoryDatabase:
 
     A transaction takes effect in three steps: `commit` appends it to the log; readers see it when it becomes
     *visible*, at once or, after `commit(visible=False)`, when the test calls `make_visible`. Until then its locks
-    hold, so that two transactions that touch one row always stand in the log in the order in which they take effect.
+    hold, so that two transactions that touch one row always are in the log in the order in which they take effect.
     The clock is
     logical: it moves by a second with each commit, mark and `tick`.
 

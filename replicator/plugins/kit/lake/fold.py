@@ -116,7 +116,7 @@ def read_changes(batch: Batch) -> pa.Table:
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise EngineNeededError("the journal's files cannot be read") from error
     changes = pa.concat_tables([wanted.empty_table(), *tables])
-    tables.clear()  # so that they stand in memory twice at most
+    tables.clear()  # so that they are in memory twice at most
     if changes.nbytes > BYTES_MAX:
         raise TooLargeError
     if any(file.first <= batch.skip_to for file in batch.files):
@@ -317,7 +317,7 @@ def rows_of(
     fields = _array(changes, ROW).flatten()
     marked = changes.select([SEQUENCE_NUM, SOURCE_TIMESTAMP])
     if at is not None:
-        # A column after the other, and only those that are written: the changes stand in memory, too.
+        # A column after the other, and only those that are written: the changes are in memory, too.
         fields, marked = [field.take(at) for field in fields], marked.take(at)
     columns = {column.name: layout.stored(field) for column, field in zip(schema.columns, fields, strict=True)}
     kept, marks = _kept_of(schema, layout, marked.num_rows), _marks_of(marked, options, np.zeros(marked.num_rows, bool))
