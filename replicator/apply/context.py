@@ -40,7 +40,7 @@ class ApplyContext:
         """Check that no other process has taken over: what was read of the journal before was then sealed under this epoch or an older one.
 
         Raises:
-            FencedError: One has.
+            FencedError: Another process has taken over.
         """
         self.store.check_epoch(self.name, self.epoch)
 
@@ -54,7 +54,7 @@ class ApplyContext:
         return record is not None and record.is_net
 
     def create(self, table: TargetTable, after: int) -> int:
-        """Apply the CREATE_TABLE of a table's incarnation, which stands above a number in the journal.
+        """Apply the CREATE_TABLE of a table's incarnation, which comes after a number in the journal.
 
         Returns:
             Its own number; `EMPTY_LEDGER` if the journal does not have it any more: then the target will say that the table is missing.

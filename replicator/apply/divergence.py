@@ -1,6 +1,6 @@
 """Alarms: a table continues although it may differ from its source. Pure.
 
-An alarm is raised by what an audit of the target says, and cleared by a snapshot that began after it and is complete, or by a
+An alarm is raised after an audit of the target, and cleared by a snapshot that began after it and is complete, or by a
 verification that began after it and found the whole table equal. One that is raised while either is under way stays: rows that were read
 already may be the ones concerned.
 """

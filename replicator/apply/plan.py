@@ -1,4 +1,4 @@
-"""Chooses the next unit of work of one table from what the journal holds for it. Pure."""
+"""Chooses the next unit of work of one table from its part of the journal. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ APPEND_NOTHING: Final = -1
 
 
 class More(Enum):
-    """Says that the items at hand do not tell where a unit ends: read further."""
+    """Answer that the items at hand do not determine the end of a unit: read further."""
 
     MORE = "more"
 
@@ -113,12 +113,12 @@ def next_unit(
 ) -> Unit | More | None:
     """Choose what to do next with a table.
 
-    A batch takes all files up to the next event, the next shape, or the limits. It ends only where no transaction can
+    A batch takes all files up to the next event, the next schema, or the limits. It ends only where no transaction can
     be split: after the last file of a commit of the journal, or next to a file with snapshot rows only,
-    which stand between transactions.
+    which are between transactions.
 
     Args:
-        items: Of one table, in order, above its ledger; those of lower incarnations are passed over.
+        items: Items of one table, in order, above its ledger; those of lower incarnations are skipped.
         incarnation: Incarnation that the target holds, 0 if none.
         is_whole: The journal has nothing after `items` yet.
         limits: Limits of a batch.

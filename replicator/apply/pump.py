@@ -67,7 +67,7 @@ class _Others(Enum):
 class Apply:
     """Applies the journal to the target until told to stop.
 
-    One thread looks at the journal whenever it is woken; `tables_parallel` threads apply. A thread that has finished
+    One thread reads the journal's index whenever it is woken; `tables_parallel` threads apply. A thread that has finished
     a unit takes the next at once. An error of one table, expected or not, fails that table (see `table_error`). A
     throttled table waits for a time that the retry policy chooses, and fails when that gives it up. So does a table at
     which the target failed, as long as it takes others: after the first failure that is not known yet, and the table
@@ -138,8 +138,8 @@ class Apply:
 
         Raises:
             FencedError: A newer epoch has the target or the state store.
-            FatalError: `ledger_ahead`, or from target, journal or state store.
-            TransientError: From target, journal or state store; a new `Apply` continues from the ledgers.
+            FatalError: `ledger_ahead`, or an error of target, journal or state store.
+            TransientError: Target, journal or state store failed; a new `Apply` continues from the ledgers.
         """
         self._remember()
         threads = [
@@ -233,7 +233,7 @@ class Apply:
         return not self._settings.selects(table) or (captured is not None and not table_life.is_replicated(captured))
 
     def _is_superseded(self, table: TableId) -> bool:
-        """Return whether the table was removed and came back: what the journal has of it is obsolete, and a new incarnation begins soon."""
+        """Return whether the table was removed and came back: its part of the journal is obsolete, and a new incarnation begins soon."""
         captured, applied = self._captured.get(table), self._tables[table].record
         return captured is not None and table_life.waits(captured) and 0 < applied.incarnation < captured.incarnation
 
@@ -280,7 +280,7 @@ class Apply:
             return None
 
     def _take_turn(self, turn: Turn, control: Control) -> None:
-        """Work on a table; raises what is not this table's failure."""
+        """Work on a table; raise errors that are not this table's failure."""
         if self._is_to_be_left(turn.table):
             return
         applier = self._tables[turn.table]

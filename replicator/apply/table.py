@@ -158,7 +158,7 @@ class TableApplier:
 
         Raises:
             TableError: The table fails (`fail`).
-            FencedError, FatalError, TransientError: From target, journal or state store; nothing is lost or doubled
+            FencedError, FatalError, TransientError: Errors of target, journal or state store; nothing is lost or doubled
             by starting again from the ledger.
         """
         if self._reach.is_searching and not self._search():
@@ -384,7 +384,7 @@ class TableApplier:
             self._reach = self._reach.refused(end_of(unit))
             raise
         except Exception:
-            # Whatever it was, it blocks the table up to here; who raised it is told by the pump.
+            # Any error blocks the table up to here; the pump reports it.
             self._reach = self._reach.refused(end_of(unit))
             raise
         return True

@@ -44,7 +44,7 @@ def check_location(state_url: str, journal_uri: str) -> Problem | None:
 def check_present(store: StateStore, name: str, uri: str) -> None:
     """Check that the folder of a journal that was used exists.
 
-    Another host may not have mounted it. There an empty folder would be a new journal, and every table would lack what the real one holds.
+    Another host may not have mounted it. There an empty folder would be a new journal, without the changes of the real one.
     A start at a new position of the log (`RequestKind.RESTART`) needs no old journal.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Interface by which a pump is told to stop, and reports its work."""
+"""Interface that stops a pump and takes its reports."""
 
 from __future__ import annotations
 

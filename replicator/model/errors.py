@@ -23,9 +23,9 @@ _LISTED_MAX: Final = 5
 
 
 class ReplicatorError(Exception):
-    """An error with a stable code and, where somebody can act, the next step. Registered secrets are masked in both.
+    """An error with a stable code and, where an operator can act, the next step. Registered secrets are masked in both.
 
-    Servers and drivers may quote what they were told, and an error goes everywhere: to terminals, logs, the state store and its readers.
+    Servers and drivers may quote their input, and an error goes everywhere: to terminals, logs, the state store and its readers.
 
     Args:
         message: Facts: what was expected, what was found, and where. Never row values or secrets.
@@ -85,8 +85,8 @@ class ConfigError(ReplicatorError):
 class RequestError(ReplicatorError):
     """A request over HTTP is refused.
 
-    status: HTTP status of the answer.
-        status: The status of the answer.
+    Args:
+        status: HTTP status of the answer.
         retry_after_s: Seconds until a retry is useful; None: a retry would not change anything.
     """
 
@@ -170,7 +170,7 @@ class TableError(ReplicatorError):
 
 
 class BatchTooLargeError(TableError):
-    """The target cannot take so many changes in one batch: smaller ones are tried, and only one that cannot be split fails the table."""
+    """The target cannot take this many changes in one batch: smaller ones are tried, and only one that cannot be split fails the table."""
 
 
 class UnsupportedTypeError(TableError):
@@ -178,7 +178,7 @@ class UnsupportedTypeError(TableError):
 
 
 class SchemaConflictError(TableError):
-    """Source and target disagree on the table's shape, or the change has no policy."""
+    """Source and target disagree on the table's schema, or the change has no policy."""
 
 
 class TargetDamagedError(TableError):
@@ -268,7 +268,7 @@ class Problem:
     is `sql`.
     `sql`: statements after which the source is found in order, each complete with its semicolon, in the order in which a superuser can run
     them; what they need has its statements in findings before. Empty where SQL cannot fix it, or where a statement would take something
-    away that somebody may want: rows, a constraint, a filter. A comment after a statement says what else is to be done.
+    away that may be wanted: rows, a constraint, a filter. A comment after a statement says what else is to be done.
     `table`: of a problem of one table, as `schema.table`. If it is blocking it fails that table whenever it is found.
     `applies`: a blocking problem without a table refuses a start; with `always` it also stops a replicator that runs: only for what makes
     the log untrustworthy, and never for what the replicator's own slot, connection or reader causes.

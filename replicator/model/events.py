@@ -12,7 +12,7 @@ from typing import Any, Final
 from replicator.model.arrow import pa
 from replicator.model.schema import TableId, TableSchema
 
-# Columns of a change batch, as the source hands it out and as the journal stores it (`change_schema`).
+# Columns of a change batch, as the source delivers it and as the journal stores it (`change_schema`).
 SEQUENCE_NUM: Final = "_sequence_num"
 OPERATION: Final = "_operation"
 IS_SNAPSHOT: Final = "_is_snapshot"

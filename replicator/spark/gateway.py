@@ -34,7 +34,7 @@ def launch(settings: Mapping[str, str], *, folder: Path, log: IO[bytes]) -> subp
 
     Args:
         settings: Spark's settings. They are in a file that only its owner can read, until `connect` returns.
-        folder: For that file, and for the file with the JVM's port; only its owner may look into it.
+        folder: Folder for that file, and for the file with the JVM's port; only its owner may look into it.
         log: Receives the output of the JVM.
     """
     from pyspark.find_spark_home import _find_spark_home

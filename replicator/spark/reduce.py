@@ -1,6 +1,6 @@
 """Folds a batch of changes to one change per key, in DataFrames: no UDF, nothing passes through the driver row by row.
 
-A **touch** is what a change does to one key: it writes a row there, or it takes the row away. An UPDATE that changes
+A **touch** is the effect of a change on one key: it writes a row there, or it takes the row away. An UPDATE that changes
 the key takes the row from the old key and then writes it at the new one; both touches share the change's number. A
 **life** is the history of a row at one key from one beginning to the next: it begins with a write that carries the
 whole row, with an arrival from another key, or with the first write of a batch. An arrival that lacks columns
@@ -11,7 +11,7 @@ stands in the target at the key where the chain began: its **origin**.
 `_sequence_num` must be unique; the two touches of a change are ordered take before write. Keys are compared as exact
 bytes.
 
-The source's columns stand inside of structs wherever a frame has columns of ours, because they may be called like
+The source's columns are inside structs wherever a frame has columns of ours, because they may be called like
 them. What reads the target's own columns renames them before it joins.
 """
 
@@ -180,8 +180,8 @@ def reduce_multiset(changes: DataFrame, fields: Sequence[str]) -> DataFrame:
     last one in. That matters while an in-place snapshot runs, where only copies above its start number are to
     survive.
 
-    changes: Changes as `read_changes` returns them; `before` has every column.
-        changes: As `read_changes` gives them; `before` has every column.
+    Args:
+        changes: Changes as `read_changes` returns them; `before` has every column.
         fields: All fields of `row`.
 
     Returns:

@@ -174,7 +174,7 @@ class SparkHost:
             if self._session is not None and self._process.poll() is None:
                 from py4j.protocol import Py4JError
 
-                # The JVM may die while it is told to stop, which comes to the same.
+                # The JVM may die while it stops, which has the same result.
                 with contextlib.suppress(Py4JError, OSError):
                     self._session.stop()
             self._forget()

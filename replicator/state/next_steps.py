@@ -11,7 +11,7 @@ from replicator.state.verification.outcomes import VERIFY_DIFFERENT
 from replicator.state.verification.records import VerificationRecord
 
 REPAIR: Final = "Run `replicator verify NAME TABLE --repair`."
-"""It compares both sides, and reads only the rows again that differ."""
+"""Step that compares both sides, and reads only rows that differ again."""
 SNAPSHOT: Final = "Run `replicator snapshot NAME TABLE`."
 RECREATE: Final = "Run `replicator snapshot NAME TABLE --recreate`."
 

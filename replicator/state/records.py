@@ -73,7 +73,7 @@ class RequestKind(StrEnum):
     """Request of the operator, or of another process, to a running replicator."""
 
     SNAPSHOT = "snapshot"
-    """Snapshots of `tables` (none named: of all), in place where the shape allows it."""
+    """Snapshots of `tables` (none named: of all), in place where the schema allows it."""
     RECREATE = "recreate"
     """The same, each as a new incarnation."""
     REREAD = "reread"
@@ -248,7 +248,7 @@ class TableRecord:
     """Capture's knowledge of a table; written by capture only, in the transaction that seals segments.
 
     Attributes:
-        incarnation: From 1; a new one replaces the target's table.
+        incarnation: Number of the incarnation, from 1; a new one replaces the target's table.
         identity: `TableDescription.identity` that capture last accepted; None before the first.
         is_altered: True if it was altered since `identity` was accepted, perhaps rewritten.
         is_recreated: The next snapshot begins a new incarnation, whatever the table's schema.
@@ -310,7 +310,7 @@ class AppliedRecord:
         whole_before: The newest incarnation that the target had as a whole before the snapshot that is under way there; 0: none.
         merged: Counts of the incarnation, as the target had them at the last audit.
         audited_to: Position of the last audit, in the target's own format; None before the incarnation's first.
-        alarms: One per code.
+        alarms: Alarms, one per code.
         crashes: Crashes of the target's engine while it worked on this table alone, plus one if it was suspected before
             that; 0 once something was applied since.
         upkeep_crash: The engine's last crash in the table's upkeep; None if there was none in this incarnation.
@@ -378,7 +378,7 @@ class HistoryEntry:
         operation: None: nothing was done to the table, which continues after a failure.
         changes: Its kinds (`model.alteration.Change`).
         reason: Reason in a sentence, where the decision does not follow from the policy alone.
-        statement: In the source's words, where the log has it.
+        statement: Statement in the source's form, where the log has it.
         before, after: The table's schema, None where it is unknown or there is none.
         new_table: Its name afterwards, if it was renamed.
         offset: Position from which the log is read after the commit that sealed it; set by the store.
@@ -468,7 +468,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One life of a supervisor."""
+    """Run of a supervisor, from its start to its end."""
 
     id: int
     replicator: str

@@ -1,4 +1,4 @@
-"""The lives of supervisors, the latest of each replicator."""
+"""Runs of supervisors, the latest of each replicator."""
 
 from __future__ import annotations
 

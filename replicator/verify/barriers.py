@@ -15,7 +15,7 @@ from replicator.state.records import RequestKind, SegmentFile
 from replicator.state.store import StateStore
 
 SCHEDULED: Final = "is_scheduled"
-"""In the payload of a request for a barrier: a worker's schedule asks for it."""
+"""Key in the payload of a request for a barrier: a worker's schedule asks for it."""
 _FORGOTTEN_BY_S: Final = 86_400.0
 
 

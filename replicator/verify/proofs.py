@@ -67,7 +67,7 @@ class Proofs:
         repaired = self.repair.repair(verdict)
         applied = self.judge.store.applied(self.judge.name).get(table)
         if repaired.result is Result.EQUAL and verdict.scope is Extent.TABLE and applied is not None and applied.alarms:
-            # Perhaps the commits that were repaired raised it. That there were no others since, only the whole table can tell.
+            # Perhaps the commits that were repaired raised it. Only the whole table can show that there were no others since.
             return self._confirmed(table, repaired)
         self.note(repaired, before)
         return repaired

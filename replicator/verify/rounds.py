@@ -92,7 +92,7 @@ class Compared:
     def is_as(self, other: Compared) -> bool:
         """Return whether the table had the same definition then, and no snapshot of it has begun since.
 
-        The log lacks changes that such a snapshot replaces, so nothing tells that the table was changed while both sides were compared.
+        The log lacks changes that such a snapshot replaces, so nothing shows that the table was changed while both sides were compared.
         """
         ours, theirs = ((c.schema, c.columns, c.record.incarnation, c.snapshot) for c in (self, other))
         return ours == theirs
@@ -118,7 +118,7 @@ class Round:
     """Result of one round.
 
     Attributes:
-        row_keys: As in `Verdict`.
+        row_keys: See `Verdict`.
         moved: Rows that differ, and that the source's read may have seen newer than the target's state is.
     """
 

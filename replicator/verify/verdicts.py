@@ -101,7 +101,7 @@ class Verdict:
             lowest, and `last_position` is the highest.
         ranges: Number of ranges of its key in which a whole table was compared; None: only some rows were.
         ranges_kept: Number of ranges that were not compared, because they had been before.
-        differences: At most `DIFFERENCES_MAX`.
+        differences: Differences, at most `DIFFERENCES_MAX`.
         not_compared: Columns that the target has from the source, but that could not be compared. With them nothing is EQUAL.
         row_keys: By id, the keys of rows that differ, up to the number to collect (`Judge.keys_max`). Empty where the key
             cannot be asked for: it has NULL, or something that is no value of its type. Such a row is in the target only.

@@ -201,7 +201,7 @@ class Walk:
         self._todo = deque(gaps(known, set(self._kept).__contains__))
 
     def _compare_next(self, states: States, moment: _Moment) -> int:
-        """Compare the first range of what is left; return how many rows it has."""
+        """Compare the first remaining range; return its number of rows."""
         assert self._todo, "something is left"
         gap, pace = self._todo[0], self.visit.pace
         if pace is not None:

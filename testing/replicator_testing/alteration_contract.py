@@ -1,4 +1,4 @@
-"""What every target must do when columns come, go, and get other names."""
+"""Contract of every target for columns that are added, dropped and renamed."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class AlterationContract(TargetSuite):
 
     alters: ClassVar[bool] = True
     renames_keys: ClassVar[bool] = True
-    """Whether it does so with a column of the key; a target that does not refuses."""
+    """True if the target renames columns of the key; otherwise it refuses."""
     alteration_steps: ClassVar[int] = 12
     """Alterations of the random table."""
 
     @pytest.fixture
     def items(self, harness: TargetHarness, tmp_path: Path) -> Copy:
-        """The contract's table with two rows, its columns numbered."""
+        """Create the contract's table with two rows, its columns numbered."""
         return self.altering(harness, tmp_path)
 
     def altering(
@@ -54,7 +54,7 @@ class AlterationContract(TargetSuite):
         options: TableOptions | None = None,
         table: TableId | None = None,
     ) -> Copy:
-        """A table of the schema, or the contract's, with two rows."""
+        """Create a table of the schema, or the contract's, with two rows."""
         if not self.alters:
             pytest.skip("the target refuses alterations")
         schema = numbered(schema or items_schema(table=table or ITEMS))
@@ -248,7 +248,7 @@ class AlterationContract(TargetSuite):
         assert {n for n, *_ in copy.live()} == live.keys()
         copy.apply(insert(20, item(6, "back")), update(21, item(20, "newer")))
         values = {row.values["id"]: (row.values["name"], row.values["note"]) for row in copy.stored()}
-        # A row that is marked as deleted stands there still.
+        # A row that is marked as deleted still exists.
         assert values[6] == ("back", "note 6" if deletes == "soft" else None)
         assert values[20] == ("newer", None)
 
@@ -419,7 +419,7 @@ class AlterationContract(TargetSuite):
         self, harness: TargetHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def alter(copy: Copy) -> None:
-            """Names change hands, columns come, go and are kept, and a new one takes the name of a renamed one."""
+            """Names are exchanged, columns are added, dropped and kept, and a new one takes the name of a renamed one."""
             copy.schema = numbered(items_schema(table=copy.table.table))
             renamed = evolved(
                 copy.schema, rename={"name": "note", "note": "amount"}, keep=["amount"], add=[text_column("fresh", 5)]

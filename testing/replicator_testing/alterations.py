@@ -19,12 +19,12 @@ from replicator_testing.target_harness import Replay
 
 
 def text_column(name: str, id_: int, type_: pa.DataType | None = None) -> Column:
-    """A column that the source adds."""
+    """Return a column that the source adds."""
     return Column(name=name, type=type_ or pa.string(), source_type="text", id=id_)
 
 
 def numbered(schema: TableSchema) -> TableSchema:
-    """The same with the numbers 1, 2, … for its columns."""
+    """Return the schema with the numbers 1, 2, … for its columns."""
     return replace(schema, columns=tuple(replace(c, id=n) for n, c in enumerate(schema.columns, start=1)))
 
 
@@ -36,7 +36,7 @@ def evolved(
     keep: Sequence[str] = (),
     rename: Mapping[str, str] | None = None,
 ) -> TableSchema:
-    """The table's next shape. `keep` are columns that the source drops and the target keeps; they may be renamed, too."""
+    """Return the table's next schema. `keep` are columns that the source drops and the target keeps; they may be renamed, too."""
     names = rename or {}
 
     def named(column: Column) -> Column:
@@ -57,7 +57,7 @@ class Killed(BaseException):
 
 @contextmanager
 def killed_at(points: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Make crash points raise `Killed`: as `REPLICATOR_CRASH_AT`, but this process lives on, so what unwinds the stack runs."""
+    """Make crash points raise `Killed`: like `REPLICATOR_CRASH_AT`, but this process lives on, so code that unwinds the stack runs."""
 
     def kill(entry: str) -> bool:
         raise Killed(entry)
@@ -71,7 +71,7 @@ def killed_at(points: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @dataclass(kw_only=True)
 class AlteredTable:
-    """The reference: a table in a source whose columns come and go, and what a target must make of it."""
+    """The reference: a table in a source whose columns are added and dropped, and the table that a target must have then."""
 
     schema: TableSchema
     rows: list[dict[str, Any]]
@@ -81,7 +81,7 @@ class AlteredTable:
     names: Sequence[str] = field(default=("name", "amount", "note", "p", "q", "r", "s"))
 
     def alter(self) -> Mapping[str, Any]:
-        """Do several things to the columns at once; the new columns' values in rows that are there."""
+        """Make several changes to the columns at once; return the new columns' values in existing rows."""
         draw, schema = self.draw, self.schema
         fates = {c.id: draw.choice(("stays", "stays", "stays", "renamed", "goes", "kept")) for c in schema.columns}
         fate = "renamed" if self.renames_keys and draw.random() < 0.5 else "stays"
@@ -112,7 +112,7 @@ class AlteredTable:
         return fill
 
     def change(self, last: int, count: int) -> list[RowChange]:
-        """Change rows as a source would: nothing is there twice, and nothing goes that is not there."""
+        """Change rows as a source would: no row exists twice, and only existing rows are deleted."""
         (key,), changes = self.schema.key, []
         kept = {row[key]: {c.name: row[c.name] for c in self.schema.kept} for row in self.rows}
         replayed = Replay(self.schema, self.rows)

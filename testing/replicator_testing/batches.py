@@ -44,7 +44,7 @@ class RowChange:
 
 
 def insert(sequence_num: int, row: Row, *, absent: Sequence[str] = (), is_snapshot: bool = False) -> RowChange:
-    """A new row, or one that a snapshot read."""
+    """Return the change for a new row, or one that a snapshot read."""
     return RowChange(
         sequence_num=sequence_num,
         operation=DMLOperation.INSERT,
@@ -55,19 +55,19 @@ def insert(sequence_num: int, row: Row, *, absent: Sequence[str] = (), is_snapsh
 
 
 def update(sequence_num: int, row: Row, *, before: Row | None = None, absent: Sequence[str] = ()) -> RowChange:
-    """A changed row; `before` when the key changed, or when the table has no key."""
+    """Return the change for a changed row; `before` when the key changed, or when the table has no key."""
     return RowChange(
         sequence_num=sequence_num, operation=DMLOperation.UPDATE, before=before, row=row, absent=frozenset(absent)
     )
 
 
 def delete(sequence_num: int, before: Row, *, is_snapshot: bool = False) -> RowChange:
-    """A deleted row, or a key without a row when it was read again; of a table with a key only the key is read from `before`."""
+    """Return the change for a deleted row, or a key without a row when it was read again; of a table with a key only the key is used."""
     return RowChange(sequence_num=sequence_num, operation=DMLOperation.DELETE, before=before, is_snapshot=is_snapshot)
 
 
 def record_batch(schema: TableSchema, changes: Sequence[RowChange]) -> pa.RecordBatch:
-    """Changes in the journal's layout."""
+    """Return changes in the journal's layout."""
     return pa.RecordBatch.from_pylist([_record(schema, change) for change in changes], schema=change_schema(schema))
 
 
@@ -82,17 +82,17 @@ def write_batch(
     expects_rows: bool = False,
     files: int = 1,
 ) -> Batch:
-    """Write changes into journal files and describe them as the batch that apply would hand to a target.
+    """Write changes into journal files and return the batch that apply would give to a target.
 
     Args:
-        folder: Where the files go; names are never used twice.
-        schema: Shape of the rows.
-        changes: At least one, ascending by sequence number.
+        folder: Folder for the files; names are never used twice.
+        schema: Schema of the rows.
+        changes: Changes, at least one, ascending by sequence number.
         skip_to: The ledger before the batch; changes at or below it are in the files all the same.
         last: The ledger after it; by default the last change's number.
         is_append: See `Batch`.
         expects_rows: See `Batch`.
-        files: Over how many files the changes are spread, at most one each.
+        files: Number of files over which the changes are spread, at most one each.
     """
     parts = _spread(changes, files)
     return Batch(

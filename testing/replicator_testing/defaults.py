@@ -1,4 +1,4 @@
-"""The inner settings that a configuration without settings leads to: tests run what users run, and name what they change."""
+"""The inner settings of a configuration without settings: tests run what users run, and name what they change."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ NEVER_VERIFIED: Final = VerifiedTableStatus(
     rows=None,
     reason=None,
 )
-"""What the status says of a table that was never verified."""
+"""Status of a table that was never verified."""
 
 
 def capture_settings(**changes: Any) -> CaptureSettings:
-    """Capture's settings; what waits on disk waits in the system's folder for temporary files."""
+    """Return capture's settings; data that waits on disk is in the system's folder for temporary files."""
     return replace(CaptureSettings.of(CONFIG, spool=Path(tempfile.gettempdir())), **changes)
 
 
 def apply_settings(retry: RetryConfig = CONFIG.retry, **changes: Any) -> ApplySettings:
-    """Apply's settings."""
+    """Return apply's settings."""
     limits = RetryLimits.of(retry)
     settings = ApplySettings.of(CONFIG, max_wait_s=MAX_WAIT_S, patience=lambda: RetryBudget(limits=limits))
     return replace(settings, **changes)
 
 
 def writer_limits(**changes: int) -> WriterLimits:
-    """The journal writer's limits."""
+    """Return the journal writer's limits."""
     return replace(WriterLimits.of(CONFIG.journal), **changes)
 
 
 def chunk_request(schema: TableSchema, **parts: Any) -> ChunkRequest:
-    """A request for a chunk of the default size."""
+    """Return a request for a chunk of the default size."""
     return ChunkRequest(**{"schema": schema, "limit": CONFIG.snapshot.chunk_rows, **parts})
 
 
 def target_context(replicator: str, **parts: Any) -> TargetContext:
-    """What the host gives a target whose `apply.max_wait` is the default."""
+    """Return the host's description for a target whose `apply.max_wait` is the default."""
     return TargetContext(**{"replicator": replicator, "max_wait_s": MAX_WAIT_S, **parts})

@@ -1,4 +1,4 @@
-"""What every target must do for incarnations, epochs and owners: a writer of the past changes nothing."""
+"""Contract of every target for incarnations, epochs and owners: a writer of the past changes nothing."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from replicator_testing.target_harness import item, items_schema
 
 
 def cuts(count: int) -> list[list[int]]:
-    """Every way to cut `count` changes into batches: for each way, the number of the batch that each change falls into."""
+    """Return every way to cut `count` changes into batches: for each way, the number of the batch that each change falls into."""
     borders = itertools.product((0, 1), repeat=count - 1)
     return [list(itertools.accumulate(border, initial=0)) for border in borders]
 
@@ -141,7 +141,7 @@ def spread_over_worlds(history: Sequence[RowChange]) -> tuple[TableSchema, list[
 
 
 def in_world(change: RowChange, world: int, sequence_num: int) -> RowChange:
-    """The same change of a row of another world."""
+    """Return the same change of a row of another world."""
     return replace(
         change,
         sequence_num=sequence_num,
@@ -151,7 +151,7 @@ def in_world(change: RowChange, world: int, sequence_num: int) -> RowChange:
 
 
 def random_history(rng: random.Random, length: int) -> list[RowChange]:
-    """A history that a source could have: keys move, chain and swap; columns stay absent; rows come back."""
+    """Return a history that a source could have: keys move, chain and swap; columns stay absent; rows are inserted again."""
     content: dict[int, Row] = {}
     changes: list[RowChange] = []
     texts = itertools.count()
@@ -196,7 +196,7 @@ def random_history(rng: random.Random, length: int) -> list[RowChange]:
 
 
 def random_batches(seed: int, *, worlds: int, length: int, batches: int) -> list[list[RowChange]]:
-    """Random histories, one per world, cut at random into batches."""
+    """Return random histories, one per world, cut at random into batches."""
     rng = random.Random(seed)
     buckets: list[list[RowChange]] = [[] for _ in range(batches)]
     for world in range(worlds):

@@ -1,4 +1,4 @@
-"""What readers see while a new incarnation of a table is built."""
+"""Contract of every target for readers while a new incarnation of a table is built."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class IncarnationContract(TargetSuite):
     """The part of `TargetContract` about new incarnations. A target that builds them out of sight sets `builds_out_of_sight`."""
 
     builds_out_of_sight: ClassVar[bool] = False
-    """Whether readers see the old incarnation until `DeltaTarget.publish`, and the new one as a whole from then on."""
+    """True if readers see the old incarnation until `DeltaTarget.publish`, and the new one as a whole from then on."""
 
     def building(self, harness: TargetHarness, folder: Path, name: str = "items") -> Copy:
-        """A table whose second incarnation has its first snapshot and is not published."""
+        """Create a table whose second incarnation has its first snapshot and is not published."""
         if not self.builds_out_of_sight:
             pytest.skip("readers see the target's incarnations from their beginning")
         copy = self.copy(harness, folder, items_schema(table=TableId("shop", name)))
@@ -45,11 +45,11 @@ class IncarnationContract(TargetSuite):
         return copy
 
     def seen(self, copy: Copy) -> list[tuple[object, ...]]:
-        """What readers see."""
+        """Return the rows that readers see."""
         return copy.live()
 
     def tuples(self, copy: Copy, rows: tuple[dict[str, object], ...]) -> list[tuple[object, ...]]:
-        """Rows as `seen` has them."""
+        """Return rows in the form of `seen`."""
         return as_tuples(copy.schema, rows)
 
     def test_readers_see_the_old_incarnation_or_the_new_one_as_a_whole(

@@ -1,8 +1,8 @@
-"""What a source must do that promises net changes (`Guarantee.NET_CHANGES`): the contract of sources without the states in between.
+"""Contract of a source that promises net changes (`Guarantee.NET_CHANGES`): the contract of sources without the states in between.
 
-What is delivered between two offsets is the last state of each row that changed, once, in no order that says anything. So the suite asks
-that what the log delivers, applied to the tables as they were, gives the tables as they are; that a row that went is deleted, and no
-other; and that each transaction of the log is a state that was committed. Everything else is asked as of any source.
+The changes between two offsets are the last state of each row that changed, once, in no particular order. So the suite requires
+that the delivered changes, applied to the tables as they were, give the tables as they are; that a deleted row is deleted, and no
+other; and that each transaction of the log is a state that was committed. Everything else is required as of any source.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Tables = Mapping[TableId, Mapping[Any, Row]]
 
 
 def applied(changes: list[Change], before: Tables | None = None) -> dict[TableId, dict[Any, Row]]:
-    """What tables with the key `id` are after changes. A row may be written although it is there, and deleted although it is not."""
+    """Return tables with the key `id` after changes. A row may be written although it exists, and deleted although it does not."""
     tables = {table: dict(rows) for table, rows in (before or {}).items()}
     for change in changes:
         rows = tables.setdefault(change.table, {})
@@ -39,12 +39,12 @@ def applied(changes: list[Change], before: Tables | None = None) -> dict[TableId
 
 
 def names(rows: Mapping[Any, Row]) -> dict[Any, Any]:
-    """The column `name` by the key."""
+    """Return the column `name` by the key."""
     return {key: values["name"] for key, values in rows.items()}
 
 
 class NetChangesContract(SourceContract, ABC):
-    """The suite. Tables without a key are refused: net changes are told by keys."""
+    """The suite. Tables without a key are refused: net changes are identified by keys."""
 
     tells_transactions_apart: ClassVar[bool] = False
     has_truncate: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""What pytest has to know of the contract suites: load it with `-p replicator_testing.plugin`."""
+"""Configuration of pytest for the contract suites: load it with `-p replicator_testing.plugin`."""
 
 from __future__ import annotations
 

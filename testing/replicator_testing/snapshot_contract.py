@@ -1,4 +1,4 @@
-"""What snapshots of a table that readers see leave in a target: of the whole table, or of some rows."""
+"""Contract of every target for snapshots of a table that readers see: of the whole table, or of some rows."""
 
 from __future__ import annotations
 

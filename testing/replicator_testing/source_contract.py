@@ -1,4 +1,4 @@
-"""What every source must do.
+"""Contract of every source.
 
 A plugin's tests begin by subclassing `SourceContract`, with a fixture `harness` (docs/plugins.md).
 Tables have one shape, `id bigint, name text, amount decimal(12,2), note text`, in three kinds (`TableKind`).
@@ -39,7 +39,7 @@ from replicator_testing.waiting import wait_until
 
 
 class SourceContract(ABC):
-    """The suite. A class attribute says what a source cannot do: then the suite asks for what replaces it."""
+    """The suite. A class attribute says what a source cannot do: then the suite requires the replacement."""
 
     tells_transactions_apart: ClassVar[bool] = True
     """False: transactions that follow each other may be delivered as one, as a poll finds them."""
@@ -51,7 +51,7 @@ class SourceContract(ABC):
     @pytest.fixture
     @abstractmethod
     def harness(self) -> SourceHarness | Iterator[SourceHarness]:
-        """An empty database."""
+        """Return an empty database."""
 
     def _check_transactions(self, delivered: Delivered, count: int) -> None:
         found = len(delivered.transactions)

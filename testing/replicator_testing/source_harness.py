@@ -1,4 +1,4 @@
-"""What the author of a source writes for its contract suite, and what the suite reads through it."""
+"""The part of a source's contract suite that its author writes, and the helpers by which the suite reads."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class SourceHarness(ABC):
 
     @abstractmethod
     def source(self) -> DeltaSource[Any]:
-        """A new source object of the same replicator, as another process would make it. The harness closes what it made at the end."""
+        """Make a new source object of the same replicator, as another process would. The harness closes its objects at the end."""
 
     @abstractmethod
     def create_table(self, kind: TableKind) -> TableId:
@@ -108,7 +108,7 @@ class SourceHarness(ABC):
 def row(
     id_: int | None, name: str | None = "a", amount: str | None = "1.00", note: str | None = None
 ) -> dict[str, Any]:
-    """A row of the contract's tables."""
+    """Return a row of the contract's tables."""
     return {"id": id_, "name": name, "amount": None if amount is None else Decimal(amount), "note": note}
 
 
@@ -126,7 +126,7 @@ class Change:
 
 @dataclass(slots=True)
 class Delivered:
-    """What several pulls delivered, in order, and the rules that hold for each of them."""
+    """Events of several pulls, in order, and the rules that hold for each of them."""
 
     changes: list[Change] = field(default_factory=list)
     ddl: list[DDLEvent] = field(default_factory=list)
@@ -135,13 +135,13 @@ class Delivered:
     ends: dict[str, int] = field(default_factory=dict)
     marks: list[str] = field(default_factory=list)
     offsets: list[tuple[Offset, int]] = field(default_factory=list)
-    """Each offset with the number of events that it lies behind."""
+    """Each offset with the number of events before it."""
     open_seen: list[str] = field(default_factory=list)
     open_transaction: str | None = None
     source_time: datetime | None = None
 
     def add(self, batch: LogBatch) -> None:
-        """Take one pull."""
+        """Add one pull."""
         first = len(self.events)
         placed = _placed(batch)
         assert sorted(placed) == list(range(batch.events)), "ordinals run from 0 to events - 1"
@@ -205,7 +205,7 @@ def _placed(batch: LogBatch) -> dict[int, Change | DDLEvent]:
 
 @dataclass(kw_only=True)
 class Setting:
-    """Tables that a test follows, with an open log."""
+    """Tables of a test, with an open log."""
 
     harness: SourceHarness
     source: DeltaSource[Any]
@@ -215,18 +215,18 @@ class Setting:
 
     @property
     def table(self) -> TableId:
-        """The only table."""
+        """Return the only table."""
         (table,) = self.schemas
         return table
 
     @property
     def schema(self) -> TableSchema:
-        """Its shape."""
+        """Return its schema."""
         return self.schemas[self.table]
 
     @contextmanager
     def transaction(self) -> Iterator[WriterTransaction]:
-        """A transaction that commits at the end."""
+        """Open a transaction that commits at the end."""
         transaction = self.harness.begin()
         yield transaction
         transaction.commit()
@@ -238,11 +238,11 @@ class Setting:
                 t.insert(self.table, values)
 
     def drain(self, limits: PullLimits = WIDE) -> Delivered:
-        """Everything up to a mark made now."""
+        """Return everything up to a mark made now."""
         return self.drain_to(self.source.mark(), limits)
 
     def drain_to(self, mark: str, limits: PullLimits = WIDE) -> Delivered:
-        """Everything up to a mark."""
+        """Return everything up to a mark."""
         delivered = Delivered()
         for _ in range(_PULLS_MAX):
             delivered.add(self.reader.pull(limits))
@@ -252,7 +252,7 @@ class Setting:
         raise AssertionError(f"the mark was not delivered within {_PULLS_MAX} pulls")
 
     def reopen(self, after: Offset) -> None:
-        """Close everything and open the log behind an offset, as a new process would."""
+        """Close everything and open the log after an offset, as a new process would."""
         self.reader.close()
         self.source.close()
         self.source = self.harness.source()
@@ -260,7 +260,7 @@ class Setting:
         self.reader = self.source.open_log(after, self.schemas)
 
     def pages(self, limit: int, upto: Cursor | None = None) -> list[Row]:
-        """The only table, read in chunks."""
+        """Read the only table in chunks."""
         rows: list[Row] = []
         after: Cursor | None = None
         while True:
@@ -276,7 +276,7 @@ class Setting:
 
 
 def set_up(harness: SourceHarness, *kinds: TableKind) -> Setting:
-    """Tables of these kinds, and their open log."""
+    """Create tables of these kinds, and open their log."""
     tables = [harness.create_table(kind) for kind in kinds]
     source = harness.source()
     schemas = {t: d.schema for t, d in source.describe(tables).items()}
@@ -285,7 +285,7 @@ def set_up(harness: SourceHarness, *kinds: TableKind) -> Setting:
 
 
 def classify(visibility: Visibility, ids: Sequence[str]) -> list[Seen]:
-    """What a read says of these transactions."""
+    """Return the visibility of these transactions for a read."""
     answer = visibility.classify(pa.array(ids, pa.string()))
     assert answer.type == pa.int8()
     return [Seen(value) for value in answer.to_pylist()]

@@ -1,4 +1,4 @@
-"""What the state of a target's table has to answer when it is verified, computed by Python."""
+"""Expected answers of the state of a target's table when it is verified, computed by Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BOUNDS_MAX: Final = 6
 
 
 def expected(rows: pa.RecordBatch, schema: TableSchema) -> list[tuple[str, str]]:
-    """Id and hash of every row, by Python."""
+    """Return id and hash of every row, by Python."""
     return sorted(_identified(rows, schema))
 
 
@@ -28,7 +28,7 @@ def _identified(rows: pa.RecordBatch, schema: TableSchema) -> list[tuple[str, st
 
 
 def checksums_of(pairs: Sequence[tuple[str, str]], digits: int) -> dict[str, Checksum]:
-    """The checksums of rows, by Python."""
+    """Return the checksums of rows, by Python."""
     sums: dict[str, list[int]] = {}
     for id_, hash_ in pairs:
         found = sums.setdefault(id_[:digits], [0, 0, 0])
@@ -63,7 +63,7 @@ def assert_state(state: TableState, rows: pa.RecordBatch, schema: TableSchema) -
 
 
 def assert_ranges(state: TableState, rows: pa.RecordBatch, schema: TableSchema, *, columns: int) -> None:
-    """Check that a state has these rows in ranges of so many columns of the key: those that Python has there, and no row twice."""
+    """Check that a state has these rows in ranges of this many columns of the key: those that Python has there, and no row twice."""
     assert tuple(state.range_key) == tuple(schema.key[:columns])
     keys = _keys(rows, schema)
     pairs = _identified(rows, schema)
@@ -81,7 +81,7 @@ def assert_ranges(state: TableState, rows: pa.RecordBatch, schema: TableSchema, 
 def assert_range(
     state: TableState, within: KeyRange, keys: Sequence[Sequence[str | None]], pairs: Sequence[tuple[str, str]]
 ) -> int:
-    """Check what a state says of a range; return how many rows that is."""
+    """Check a state's answers about a range; return its number of rows."""
     inside = [pair for pair, key in zip(pairs, keys, strict=True) if holds(within, key)]
     for digits in (0, 2):
         found = {g: c for g, c in state.checksums(digits, None, within).items() if c.rows}
@@ -97,7 +97,7 @@ def assert_range(
 
 
 def assert_bounds(state: SourceState, behind: KeyRange, keys: Sequence[Sequence[str | None]]) -> None:
-    """Check where a source says that ranges end."""
+    """Check the ends of ranges that a source returns."""
     count = len(behind.columns)
     left = sorted((tuple(map(str, key[:count])) for key in keys if holds(behind, key)), key=sort_key)
     for rows in {1, 2, len(left) // 2 or 1, len(left) or 1, len(left) + 1}:

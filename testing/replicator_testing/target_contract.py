@@ -1,10 +1,10 @@
-"""What every target must do.
+"""Contract of every target.
 
 A plugin's tests begin by subclassing `TargetContract`:
 
     class TestDeltaLakeTarget(TargetContract): @pytest.fixture def harness(self, tmp_path): return DeltaLakeHarness(tmp_path)
 
-Commits are dear on many targets, so where a rule must hold for many histories they all go into one table: each
+Commits are expensive on many targets, so where a rule must hold for many histories they all go into one table: each
 history lives in a `world`, the first column of the key.
 """
 

@@ -1,4 +1,4 @@
-"""What the author of a target writes for its contract suite, and the tables that the suite works with."""
+"""The part of a target's contract suite that its author writes, and the tables that the suite works with."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ITEMS = TableId("shop", "items")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetRow:
-    """A row as it stands in the target; `values` by the source's column names, bookkeeping columns apart."""
+    """A row as it is in the target; `values` by the source's column names, bookkeeping columns apart."""
 
     values: Mapping[str, Any]
     sequence_num: int
@@ -34,25 +34,25 @@ class TargetRow:
 
 
 class TargetHarness(ABC):
-    """One empty storage where a target keeps tables, and a way to look at it that does not go through the target."""
+    """An empty storage where a target keeps tables, and a way to read it without the target."""
 
     @abstractmethod
     def target(
         self, *, uuid: str = UUID, epoch: int = 1, adopt: Literal["refuse", "replace"] = "refuse"
     ) -> DeltaTarget[Any]:
-        """A new target object over the same storage, as another process would make it."""
+        """Make a new target object over the same storage, as another process would."""
 
     @abstractmethod
     def rows(self, table: TargetTable, schema: TableSchema) -> Sequence[TargetRow]:
-        """What the table holds now in the columns of `schema.held`, deleted rows included; empty if it is not there."""
+        """Return the table's rows in the columns of `schema.held`, deleted rows included; empty if it does not exist."""
 
     @abstractmethod
     def exists(self, table: TargetTable) -> bool:
-        """Whether there is such a table."""
+        """Return whether there is such a table."""
 
 
 def items_schema(*, key: Sequence[str] = ("id",), with_world: bool = False, table: TableId = ITEMS) -> TableSchema:
-    """The contract's table: `id bigint, name text, amount decimal(12,2), note text`, perhaps behind a `world bigint` that leads the key."""
+    """The contract's table: `id bigint, name text, amount decimal(12,2), note text`, perhaps after a `world bigint` that leads the key."""
     columns = [
         Column(name="id", type=pa.int64(), source_type="bigint", nullable=not key),
         Column(name="name", type=pa.string(), source_type="text"),
@@ -67,7 +67,7 @@ def items_schema(*, key: Sequence[str] = ("id",), with_world: bool = False, tabl
 def item(
     id_: int | None, name: str | None = None, amount: str | None = None, note: str | None = None, **more: Any
 ) -> dict[str, Any]:
-    """A row of the contract's table."""
+    """Return a row of the contract's table."""
     return {"id": id_, "name": name, "amount": None if amount is None else Decimal(amount), "note": note, **more}
 
 
@@ -89,7 +89,7 @@ class Copy:
         return self.target.claim(self.table)
 
     def audit(self) -> Merged:
-        """What the target counted in this incarnation, asked for as apply asks; nobody else has changed anything."""
+        """Return the target's counts of this incarnation, asked for as apply asks; nothing else has changed the table."""
         audit = self.target.audit(self.table, self.audited_to)
         assert list(audit.changed_by_others) == []
         self.merged, self.audited_to = audit.merged, audit.position
@@ -111,7 +111,7 @@ class Copy:
     def alter(
         self, wanted: TableSchema, fill: Mapping[str, Any] | None = None, sequence_num: int | None = None
     ) -> None:
-        """Apply an ALTER_TABLE that makes the table's shape the wanted one; `fill` as `DDLEvent.fill`, by column name."""
+        """Apply an ALTER_TABLE that gives the table the wanted schema; `fill` as `DDLEvent.fill`, by column name."""
         sequence_num = self.ledger + 1 if sequence_num is None else sequence_num
         types = pa.schema([(name, wanted.column(name).type) for name in fill or {}])
         event = DDLEvent(
@@ -125,7 +125,7 @@ class Copy:
         self.schema, self.ledger = wanted, max(self.ledger, sequence_num)
 
     def publish(self, sequence_num: int | None = None) -> None:
-        """The first snapshot of the incarnation is complete: readers see it."""
+        """Publish the incarnation, whose first snapshot is complete: readers see it."""
         sequence_num = self.ledger + 1 if sequence_num is None else sequence_num
         self.target.publish(self.table, sequence_num)
         self.ledger = max(self.ledger, sequence_num)
@@ -161,25 +161,25 @@ class Copy:
         return claim
 
     def stored(self) -> Sequence[TargetRow]:
-        """Everything in the table, deleted rows included."""
+        """Return everything in the table, deleted rows included."""
         return self.harness.rows(self.table, self.schema)
 
     def live(self) -> list[tuple[Any, ...]]:
-        """The rows that are not deleted, as sorted tuples."""
+        """Return the rows that are not deleted, as sorted tuples."""
         return as_tuples(self.schema, [row.values for row in self.stored() if not row.is_deleted])
 
     def held(self) -> list[tuple[Any, ...]]:
-        """The same with the columns that are kept."""
+        """Return the same with the kept columns."""
         return as_tuples(self.schema, [row.values for row in self.stored() if not row.is_deleted], with_kept=True)
 
 
 def wrong(problems: Sequence[Problem]) -> list[Problem]:
-    """Findings that are more than something to know."""
+    """Return the findings that are more than notices."""
     return [problem for problem in problems if problem.severity is not Severity.NOTICE]
 
 
 def as_tuples(schema: TableSchema, rows: Sequence[Row], *, with_kept: bool = False) -> list[tuple[Any, ...]]:
-    """Rows as tuples in column order, sorted, so that lists of them compare as multisets."""
+    """Return rows as tuples in column order, sorted, so that lists of them compare as multisets."""
     columns = schema.held if with_kept else schema.columns
     return sorted((tuple(row[c.name] for c in columns) for row in rows), key=repr)
 
@@ -215,12 +215,12 @@ class Replay:
 
 
 class TargetSuite(ABC):
-    """What the tests of a target share."""
+    """Base of a target's tests."""
 
     @pytest.fixture
     @abstractmethod
     def harness(self, tmp_path: Path) -> TargetHarness:
-        """An empty storage for tables."""
+        """Return an empty storage for tables."""
 
     def copy(
         self,
@@ -230,7 +230,7 @@ class TargetSuite(ABC):
         *,
         options: TableOptions | None = None,
     ) -> Copy:
-        """A table that is not there yet."""
+        """Return a table that does not exist yet."""
         schema = schema or items_schema()
         table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1, options=options or TableOptions())
         return Copy(harness=harness, folder=folder / "journal", schema=schema, table=table, target=harness.target())

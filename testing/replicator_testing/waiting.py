@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 PATIENCE: Final = float(os.environ.get("REPLICATOR_TEST_PATIENCE", "1"))
-"""How many times as long as usual tests wait, for machines that have much else to do. No test passes by it that would not pass without."""
+"""Factor by which tests wait longer than usual, for machines that are busy. No test passes by it that would not pass without."""
 
 _PAUSE = threading.Event()
 
@@ -21,10 +21,10 @@ def wait_until(
 ) -> T:
     """Call `look` until it returns something true, and return that.
 
-    `what` ends the message of the failure; a function is called then, to tell how things stand.
+    `what` ends the message of the failure; a function is called then, to describe the state.
 
     Raises:
-        AssertionError: Not within `timeout_s` times `PATIENCE`.
+        AssertionError: Nothing true within `timeout_s` times `PATIENCE`.
     """
     deadline = time.monotonic() + timeout_s * PATIENCE
     while True:

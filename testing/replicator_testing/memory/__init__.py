@@ -1,4 +1,4 @@
-"""A database, a source and a target in memory: what the host's own tests run on, and the reference for what the contracts mean."""
+"""A database, a source and a target in memory: the host's own tests run on them, and they are the reference for the contracts."""
 
 from replicator_testing.memory.database import MemoryDatabase, Snapshot
 from replicator_testing.memory.faults import Faults

@@ -1,4 +1,4 @@
-"""A tiny transactional database in memory, with a log and with visibility that can lag behind it."""
+"""A tiny transactional database in memory, with a log and with visibility that may come later than the log."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _TICK = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What a read sees: every transaction below `next_id` that is not in `invisible`."""
+    """Visibility of a read: every transaction below `next_id` that is not in `invisible`."""
 
     next_id: int
     invisible: frozenset[int]
 
     def sees(self, transaction_id: str) -> bool:
-        """Whether the read saw the transaction."""
+        """Return whether the read saw the transaction."""
         return int(transaction_id) < self.next_id and int(transaction_id) not in self.invisible
 
 
 @dataclass(slots=True, kw_only=True)
 class Slot:
-    """What the database keeps for one reader of its log.
+    """State of the database for one reader of its log.
 
     Nothing below `confirmed` is asked for again; tables are published from a position on.
     """
@@ -55,7 +55,7 @@ class MemoryDatabase:
 
     A transaction takes effect in three steps: `commit` appends it to the log; readers see it when it becomes
     *visible*, at once or, after `commit(visible=False)`, when the test calls `make_visible`. Until then its locks
-    hold, so that two transactions that touch one row always stand in the log in the order in which they take effect.
+    hold, so that two transactions that touch one row always are in the log in the order in which they take effect.
     The clock is
     logical: it moves by a second with each commit, mark and `tick`.
 
@@ -72,7 +72,7 @@ class MemoryDatabase:
         self.log_start = 0
         self.slots: dict[str, Slot] = {}
         self.problems: list[Problem] = []
-        """What a check finds in addition to missing tables; each if its location is asked about, or is no table."""
+        """Problems that a check finds in addition to missing tables; each if its location is checked, or is no table."""
         self.changed = threading.Condition(threading.RLock())
         self._now = _EPOCH
         self._ids = itertools.count(700)
@@ -86,7 +86,7 @@ class MemoryDatabase:
 
     @classmethod
     def open(cls, name: str) -> MemoryDatabase:
-        """The database of that name in this process; made when first asked for."""
+        """Return the database of that name in this process; made when first used."""
         with cls._registry_lock:
             return cls._databases.setdefault(name, cls(name))
 
@@ -113,9 +113,9 @@ class MemoryDatabase:
                 slot.published.pop(held.oid, None)
 
     def rename_tables(self, names: Mapping[TableId, TableId], *, is_logged: bool = True, visible: bool = True) -> str:
-        """Give tables other names, in one statement and transaction; returns its id. `names`: from each name to the new one.
+        """Give tables other names, in one statement and transaction; return its id. `names`: from each name to the new one.
 
-        `is_logged`: the log says so, as on MySQL. On PostgreSQL it does with the table's next change.
+        `is_logged`: the log has the renaming, as on MySQL. On PostgreSQL it does with the table's next change.
         """
         with self.changed:
             transaction = self.begin()
@@ -136,7 +136,7 @@ class MemoryDatabase:
             return transaction.commit(visible=visible)
 
     def table(self, table: TableId) -> Table:
-        """The table's object; TableError if there is none."""
+        """Return the table's object; TableError if there is none."""
         found = self.tables.get(table)
         if found is None:
             raise TableError("the table does not exist", code="table_missing", table=str(table))
@@ -166,7 +166,7 @@ class MemoryDatabase:
             self.changed.notify_all()
 
     def invisible(self) -> Sequence[str]:
-        """Transactions that are committed and not yet visible, oldest first."""
+        """Return transactions that are committed and not yet visible, oldest first."""
         with self.changed:
             return [str(n) for n, t in self._pending.items() if t.is_committed]
 
@@ -185,24 +185,24 @@ class MemoryDatabase:
             return self._now
 
     def now(self) -> datetime:
-        """The database's clock: nothing later will be committed at or before it."""
+        """Return the database's time: nothing later will be committed at or before it."""
         with self.changed:
             return self._now
 
     def forget_log(self, position: int | None = None) -> None:
-        """Throw the log below a position (default: all of it) away."""
+        """Delete the log below a position (default: all of it)."""
         with self.changed:
             self.log_start = len(self.log) if position is None else position
 
     # -- reading
 
     def snapshot(self) -> Snapshot:
-        """What a read that begins now sees."""
+        """Return the visibility of a read that begins now."""
         with self.changed:
             return Snapshot(next_id=self._next_id, invisible=frozenset(self._pending))
 
     def read(self, table: TableId) -> tuple[list[Row], Snapshot]:
-        """All visible rows, in key order where there is a key, with what they show of the transactions.
+        """Return all visible rows, in key order where there is a key, and their visibility.
 
         Raises:
             LockedError: A truncation or schema change holds the table.
@@ -215,12 +215,12 @@ class MemoryDatabase:
             return rows, self.snapshot()
 
     def state(self, table: TableId) -> State:
-        """The table's visible rows as a multiset."""
+        """Return the table's visible rows as a multiset."""
         rows, _ = self.read(table)
         return state_of(self.table(table).schema, rows)
 
     def states(self, table: TableId) -> list[State]:
-        """The content of the table after each transaction of its log that touched it, in the log's order; first the empty one.
+        """Return the content of the table after each transaction of its log that touched it, in the log's order; first the empty one.
 
         A table that was dropped and made again is replicated as one.
         """
@@ -249,7 +249,7 @@ class MemoryDatabase:
         return next(t for t in self.tables.values() if t.oid == oid)
 
     def release(self, number: int) -> None:
-        """Let go of everything that a transaction has locked."""
+        """Release everything that a transaction has locked."""
         del self._pending[number]
         self.key_locks = {k: n for k, n in self.key_locks.items() if n != number}
         self.row_locks = {k: n for k, n in self.row_locks.items() if n != number}

@@ -1,4 +1,4 @@
-"""Failures and interruptions that a test asks of the in-memory source and target."""
+"""Failures and interruptions that a test requests from the in-memory source and target."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Action = BaseException | Callable[[], object] | None
 
 
 class Faults:
-    """A script of what happens when named operations are reached. Thread-safe.
+    """A script of actions at named operations. Thread-safe.
 
     An operation is reached twice, as `name` before it does anything and as `name.after` when its effect is durable
     but its answer has not been given. `tables` are those that it is about.
@@ -25,22 +25,22 @@ class Faults:
         self._lock = threading.Lock()
 
     def script(self, operation: str, *actions: Action) -> None:
-        """Queue what the next times do: raise an exception, call something (to act in the midst of an operation), or, for None, nothing."""
+        """Queue the next actions: raise an exception, call something (to act in the midst of an operation), or, for None, nothing."""
         with self._lock:
             self._scripts.setdefault(operation, deque()).extend(actions)
 
     def fail(self, operation: str, table: TableId, error: Callable[[], BaseException]) -> None:
-        """Have the operation fail whenever it is about this table, alone or with others, until `heal`."""
+        """Let the operation fail whenever it concerns this table, alone or with others, until `heal`."""
         with self._lock:
             self._failing[operation, table] = error
 
     def heal(self) -> None:
-        """End what `fail` began."""
+        """End the failures of `fail`."""
         with self._lock:
             self._failing.clear()
 
     def hit(self, operation: str, *tables: TableId) -> None:
-        """Note that an operation is reached, and do what the script says."""
+        """Note that an operation is reached, and run the script's action."""
         with self._lock:
             self.counts[operation] += 1
             failing = [self._failing[operation, table] for table in tables if (operation, table) in self._failing]

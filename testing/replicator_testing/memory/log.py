@@ -1,4 +1,4 @@
-"""The log of the in-memory database, and what a table holds according to it."""
+"""The log of the in-memory database, and the content of a table according to it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from replicator.model.schema import TableId, TableSchema
 Row = Mapping[str, Any]
 Key = tuple[Any, ...]
 State = Mapping[tuple[Any, ...], int]
-"""A table's content as a multiset: row values in column order → how often."""
+"""A table's content as a multiset: row values in column order → count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A row's change as the log holds it. `row` is whole; `absent` names the columns that a reader of the log is not given."""
+    """A row's change in the log. `row` is whole; `absent` names the columns that a reader of the log does not get."""
 
     oid: int
     schema: TableSchema
@@ -34,7 +34,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaChange:
-    """One statement that changes the shape, or truncates, one or several tables. `fill`: what rows have in new columns; others are NULL."""
+    """Statement that changes the schema, or truncates, one or several tables. `fill`: values of rows in new columns; others are NULL."""
 
     oids: tuple[int, ...]
     events: tuple[DDLEvent, ...]
@@ -44,7 +44,7 @@ class SchemaChange:
     def alter(
         cls, oid: int, before: TableSchema, schema: TableSchema, fill: Row, *, transaction_id: str, is_known: bool
     ) -> SchemaChange:
-        """A table gets another shape."""
+        """Return the statement that gives a table another schema."""
         filled = [column for column in schema.columns if column.name in fill]
         row = pa.RecordBatch.from_arrays(
             [pa.array([fill[column.name]], column.type) for column in filled], names=[column.name for column in filled]
@@ -60,7 +60,7 @@ class SchemaChange:
         return cls(oids=(oid,), events=(event,), fill=fill)
 
     def altered(self, row: Row) -> Row:
-        """A row in the shape behind an alteration."""
+        """Return a row in the schema after an alteration."""
         (event,) = self.events
         assert event.before is not None
         assert event.schema is not None
@@ -84,12 +84,12 @@ class LogMark:
 
 
 def state_of(schema: TableSchema, rows: Sequence[Row]) -> State:
-    """Rows as a multiset of their values in column order."""
+    """Return rows as a multiset of their values in column order."""
     return dict(Counter(tuple(row[c.name] for c in schema.columns) for row in rows))
 
 
 def altered_row(row: Row, before: TableSchema, after: TableSchema, fill: Row) -> dict[str, Any]:
-    """A row of one shape in another: values are cast, and new columns filled."""
+    """Convert a row from one schema to another: values are cast, and new columns filled."""
     types = {column.name: column.type for column in before.held}
     origin = steps(before, after).origin
     return {
@@ -100,12 +100,12 @@ def altered_row(row: Row, before: TableSchema, after: TableSchema, fill: Row) ->
 
 
 def cast(value: Any, before: pa.DataType, after: pa.DataType) -> Any:
-    """A value of one type as one of another; pyarrow's error if it does not fit."""
+    """Convert a value from one type to another; pyarrow's error if it does not fit."""
     return value if before == after else pa.scalar(value, before).cast(after).as_py()
 
 
 def replay(table: TableId, content: list[Row], entry: Change | SchemaChange) -> TableSchema | None:
-    """Apply one entry of the log to a table's content, in place; the table's shape afterwards, None if the entry is not about it."""
+    """Apply one entry of the log to a table's content, in place; return the schema afterwards, None if the entry concerns another table."""
     if isinstance(entry, SchemaChange):
         event = next((e for e in entry.events if e.table == table), None)
         if event is None:

@@ -78,7 +78,7 @@ class MemorySourceConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class MemoryVisibility(Visibility):
-    """What one read of the database saw."""
+    """Visibility of one read of the database."""
 
     snapshot: Snapshot
 
@@ -88,9 +88,9 @@ class MemoryVisibility(Visibility):
 
 
 class MemorySource(DeltaSource[MemorySourceConfig], SupportsRehearsal, SupportsSourceVerification):
-    """Reads a `MemoryDatabase`. What `faults` can script: the names of the methods, `pull`, `acknowledge`, `keep_alive`, and `same_table`.
+    """Reads a `MemoryDatabase`. Operations for `faults`: the names of the methods, `pull`, `acknowledge`, `keep_alive`, and `same_table`.
 
-    `open_log.table` is reached for each table for which the log is opened, `decode` for each of them whose changes a pull hands out.
+    `open_log.table` is reached for each table for which the log is opened, `decode` for each of them whose changes a pull delivers.
     """
 
     type_name: ClassVar[str] = "memory"
@@ -101,9 +101,9 @@ class MemorySource(DeltaSource[MemorySourceConfig], SupportsRehearsal, SupportsS
         self.database = MemoryDatabase.open(config.database)
         self.faults = Faults()
         self.chunk_rows_fit: int | None = None
-        """A chunk of more rows is cut, as one that grows too large."""
+        """Rows after which a chunk is cut, as one that grows too large."""
         self.can_locate = True
-        """Whether it knows tables under other names, as PostgreSQL does."""
+        """True if it knows tables under other names, as PostgreSQL does."""
         self._objects: dict[TableId, str | None] = {}
 
     def identity(self) -> Mapping[str, str]:
@@ -260,7 +260,7 @@ class MemorySource(DeltaSource[MemorySourceConfig], SupportsRehearsal, SupportsS
         return slot
 
     def offset(self, position: int) -> Offset:
-        """The offset behind so many records of the log."""
+        """Return the offset after this many records of the log."""
         return Offset.of({"system": self.database.name, "position": position})
 
     def _object(self, schema: TableSchema) -> Table:
@@ -386,7 +386,7 @@ class MemoryLogReader(LogReader):
 
 @dataclass(slots=True)
 class _Pull:
-    """What one pull gathers."""
+    """The parts of one pull."""
 
     slot: Slot
     events: int = 0

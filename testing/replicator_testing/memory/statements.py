@@ -26,7 +26,7 @@ _VOLATILE: Final = "random()"
 
 
 def rehearse(statement: str, tables: Mapping[TableId, TableSchema]) -> Sequence[DDLEvent]:
-    """What the log would bring of a statement. As `SupportsRehearsal.rehearse`.
+    """Return the events that the log would bring for a statement. See `SupportsRehearsal.rehearse`.
 
     `ALTER TABLE a.b` with `ADD COLUMN`, `DROP COLUMN`, `RENAME COLUMN … TO`, `ALTER COLUMN … TYPE` clauses or `RENAME TO c.d`, and
     `TRUNCATE`, `DROP` and `CREATE TABLE a.b`.
@@ -102,5 +102,5 @@ def _typed(statement: str, column: Column, name: str) -> Column:
 
 
 def not_understood(statement: str) -> ConfigError:
-    """A statement that this source cannot rehearse."""
+    """Return the error for a statement that this source cannot rehearse."""
     return ConfigError(f"The statement was not understood: {statement}", code="ddl_not_understood")

@@ -49,7 +49,7 @@ class StoredRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """The table after one commit: who made it, the ledger, its shape, and the rows that are not deleted."""
+    """The table after one commit: its writer, the ledger, its schema, and the rows that are not deleted."""
 
     incarnation: int
     epoch: int
@@ -61,13 +61,13 @@ class HistoryEntry:
 
 @dataclass(slots=True, kw_only=True)
 class StoredTable:
-    """What the warehouse keeps of a table. `schema` is None while the table is not there.
+    """The warehouse's record of a table. `schema` is None while the table does not exist.
 
     Attributes:
-        shown: The shape and rows of an older incarnation, while readers see that: this one is not complete.
+        shown: Schema and rows of an older incarnation, while readers see that: this one is not complete.
         merged: Counts of the incarnation, moved in the commits of the batches.
-        changed_by_others: What others did to the rows, in order (`MemoryWarehouse.tamper`).
-        forgotten: How many of these are no longer in the history.
+        changed_by_others: Changes of the rows by others, in order (`MemoryWarehouse.tamper`).
+        forgotten: Number of these that are no longer in the history.
     """
 
     uuid: str
@@ -85,15 +85,15 @@ class StoredTable:
 
     @property
     def claimed(self) -> Ledger:
-        """The ledger and who wrote it."""
+        """Return the ledger and its writer."""
         return Ledger(incarnation=self.incarnation, epoch=self.epoch, last_applied=self.ledger)
 
     def live(self) -> list[Mapping[str, Any]]:
-        """Rows that are not deleted."""
+        """Return the rows that are not deleted."""
         return [r.values for r in self.rows if not r.is_deleted]
 
     def state(self) -> State:
-        """What readers see, as a multiset; nothing if the table is not there."""
+        """Return the rows that readers see, as a multiset; nothing if the table does not exist."""
         if self.shown is not None:
             schema, rows = self.shown
             return state_of(schema, [row.values for row in rows if not row.is_deleted])
@@ -112,23 +112,23 @@ class MemoryWarehouse:
 
     @classmethod
     def open(cls, name: str) -> MemoryWarehouse:
-        """The warehouse of that name in this process; made when first asked for."""
+        """Return the warehouse of that name in this process; made when first used."""
         with cls._registry_lock:
             return cls._warehouses.setdefault(name, cls())
 
     def state(self, table: TableId) -> State:
-        """What readers see of a table, as a multiset; nothing if it is not there."""
+        """Return the rows of a table that readers see, as a multiset; nothing if it does not exist."""
         with self.lock:
             return self.tables[table].state() if table in self.tables else {}
 
     def tamper(self, table: TableId, what: str, act: Callable[[StoredTable], object]) -> None:
-        """Change a table's rows as somebody else would."""
+        """Change a table's rows as another program would."""
         with self.lock:
             act(self.tables[table])
             self.tables[table].changed_by_others.append(what)
 
     def history(self, table: TableId) -> Sequence[HistoryEntry]:
-        """What a reader could have seen, one entry per commit, over all incarnations."""
+        """Return the states that a reader could have seen, one entry per commit, over all incarnations."""
         with self.lock:
             return list(self.tables[table].history) if table in self.tables else []
 
@@ -215,7 +215,7 @@ class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held], SupportsTargetVerific
         self._commit("apply_ddl", held, sequence_num, act)
 
     def widens(self, before: pa.DataType, after: pa.DataType) -> bool:
-        """As far as numbers stay exact, and integers what they are."""
+        """Return whether numbers stay exact, and integers stay integers."""
         return widens(before, after) and pa.types.is_integer(before) == pa.types.is_integer(after)
 
     def publish_table(self, held: Held, sequence_num: int) -> None:
@@ -266,7 +266,7 @@ class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held], SupportsTargetVerific
             if then is None or not set(columns.values()) <= {column.name for column in then.held}:
                 raise TableError("The table was not there then.", code="state_not_readable", table=str(table.table))
             if stored.ledger <= at and stored.schema is not None:
-                # With what others have done to it since.
+                # With changes of others since.
                 rows = stored.live()
             else:
                 names = [column.name for column in then.columns]
@@ -320,7 +320,7 @@ class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held], SupportsTargetVerific
         stored.schema, stored.rows, stored.created_in = schema, [], table.incarnation
 
     def _commit(self, action: str, held: Held, sequence_num: int, act: Callable[[StoredTable], None]) -> bool:
-        """Act and move the ledger in one step, unless the ledger is there already; whether anything was done."""
+        """Act and move the ledger in one step, unless the ledger is there already; return whether anything was done."""
         table = held.table
         self.faults.hit(action, table.table)
         with self.warehouse.lock:
@@ -383,10 +383,10 @@ def _check_append(held: StoredTable, table: TargetTable, batch: Batch, rows: Seq
 
 
 class Kept:
-    """What stands in the columns that the source dropped and the target keeps.
+    """Values in the columns that the source dropped and the target keeps.
 
-    A batch knows nothing of them. Of a table with a key, a row keeps what the row that stood at its key before the batch has
-    there, marked as deleted or not. All other new rows have NULL.
+    A batch does not have them. Of a table with a key, a row keeps the values of the row at its key before the batch,
+    marked as deleted or not. All other new rows have NULL.
     """
 
     def __init__(self, held: StoredTable, schema: TableSchema) -> None:
@@ -395,7 +395,7 @@ class Kept:
         self._before = {self._at(row): row for row in held.rows} if schema.key else {}
 
     def restore(self, held: StoredTable) -> None:
-        """Give the rows after the batch what they keep."""
+        """Give the rows after the batch their kept values."""
         if not self._names:
             return
         for row in held.rows:
@@ -420,11 +420,11 @@ class Counting:
                 self._first.setdefault(key, expects)
 
     def change(self, found: bool) -> None:
-        """Of a table without a key: one change, and whether the row that it takes away was there."""
+        """Count one change of a table without a key, and whether the row that it takes away existed."""
         self._missing += not found
 
     def done(self, held: StoredTable) -> Merged:
-        """What the batch made of the table."""
+        """Return the counts of the batch's changes."""
         expects = self._batch.expects_rows
         if not self._batch.schema.key:
             before, after = self._before, self._keys(held)
@@ -446,7 +446,7 @@ class Counting:
         return {tuple(row.values[n] for n in names) if names else row.sequence_num for row in rows}
 
     def _touches(self, change: Change) -> list[tuple[Any, bool]]:
-        """The keys that a change is about, in order, and whether it expects a row there."""
+        """Return the keys that a change concerns, in order, and whether it expects a row there."""
         if not self._batch.schema.key:
             return []
         old, new = change.keys(self._batch.schema)
@@ -455,7 +455,7 @@ class Counting:
 
 
 def _apply_row(held: StoredTable, table: TargetTable, batch: Batch, change: Change) -> bool:
-    """Apply one change; False if a row of a table without a key was to go and was not there."""
+    """Apply one change; False if a row of a table without a key was to be deleted and did not exist."""
     if not batch.schema.key:
         return _apply_keyless(held, table, batch.schema, change)
     old, new = change.keys(batch.schema)
@@ -485,7 +485,7 @@ def _apply_keyless(held: StoredTable, table: TargetTable, schema: TableSchema, c
 
     equal = [stored for stored in held.rows if not stored.is_deleted and identity(stored) == change.before]
     if change.before is not None and equal:
-        # The newest of equal rows: while a snapshot is taken again, the older copies go when it is complete.
+        # The newest of equal rows: while a snapshot is taken again, the older copies are deleted when it is complete.
         newest = max(equal, key=lambda stored: stored.sequence_num)
         held.rows = [stored for stored in held.rows if stored is not newest]
         if table.options.deletes == "soft" and change.row is None:

@@ -46,11 +46,11 @@ class Table:
     exclusive: int | None = None
 
     def key_of(self, row: Row) -> Key:
-        """The row's key; empty for a table without one."""
+        """Return the row's key; empty for a table without one."""
         return tuple(row[name] for name in self.schema.key)
 
     def identity(self) -> TableIdentity:
-        """As `TableDescription.identity`."""
+        """Return an identity as `TableDescription.identity`."""
         return TableIdentity(object=str(self.oid), storage=str(self.filenode), altered=str(self.alterations))
 
 
@@ -70,7 +70,7 @@ class MemoryTransaction:
 
     @property
     def id(self) -> str:
-        """As it is in the log."""
+        """Return the id as it is in the log."""
         return str(self.number)
 
     def insert(self, table: TableId, *rows: Row) -> None:
@@ -129,9 +129,9 @@ class MemoryTransaction:
             self._entries.append(SchemaChange(oids=tuple(t.oid for t in held), events=tuple(events)))
 
     def alter(self, schema: TableSchema, *, fill: Row | None = None, is_known: bool = True) -> None:
-        """Give a table another shape; rows keep the columns that stay (`model.alteration.steps`), and get `fill` in new ones.
+        """Give a table another schema; rows keep the columns that stay (`model.alteration.steps`), and get `fill` in new ones.
 
-        `is_known`: the log says what rows have in new columns.
+        `is_known`: the log has the values of rows in new columns.
         """
         with self._database.changed:
             held = self._lock_table(schema.table)
@@ -145,7 +145,7 @@ class MemoryTransaction:
             self._entries.append(change)
 
     def note_names(self, names: Mapping[TableId, tuple[int, TableId]]) -> None:
-        """Have the log say that tables of these oids got other names. A name that another table has now stands for that."""
+        """Let the log say that tables of these oids got other names. A name that another table has now means that table."""
         targets = {new for _, new in names.values()}
         moved = [(oid, old, new) for old, (oid, new) in names.items() if old not in targets]
         taken = [(names[old][0], old) for old in names if old in targets]
@@ -160,7 +160,7 @@ class MemoryTransaction:
         self._entries.append(SchemaChange(oids=oids, events=tuple(events)))
 
     def commit(self, *, visible: bool = True) -> str:
-        """Append the transaction to the log and, unless told otherwise, let readers see it; returns its id."""
+        """Append the transaction to the log and, unless told otherwise, let readers see it; return its id."""
         with self._database.changed:
             self._check_open()
             self._is_over = self.is_committed = True
@@ -171,7 +171,7 @@ class MemoryTransaction:
             return self.id
 
     def rollback(self) -> None:
-        """Forget the transaction."""
+        """Discard the transaction."""
         with self._database.changed:
             self._check_open()
             self._is_over = True

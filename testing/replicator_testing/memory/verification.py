@@ -37,7 +37,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class RowsState(TableState):
-    """The state that rows in memory are."""
+    """State of a table from rows in memory."""
 
     held: Sequence[_Row]
     key: Sequence[str]
@@ -45,7 +45,7 @@ class RowsState(TableState):
 
     @classmethod
     def of(cls, schema: TableSchema, columns: Collection[str], rows: Sequence[Mapping[str, Any]]) -> RowsState:
-        """Rows by the source's column names."""
+        """Make a state of rows by the source's column names."""
         names = order_of(list(columns), schema)
         compared, key = _batch(schema, names, rows), _batch(schema, schema.key, rows)
         hashes = [digest_of(text) for text in row_texts(compared)]
