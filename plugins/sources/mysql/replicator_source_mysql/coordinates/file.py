@@ -225,7 +225,7 @@ class FileProgress(Progress):
 
     @override
     def begin_file(self) -> None:
-        """Take note that all before the file's first event is read, and may be purged."""
+        """Record that all before the file's first event is read, and may be purged."""
         event, raw = self._last_event
         if event != FIRST_BYTE:
             return
