@@ -301,7 +301,7 @@ class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal, SupportsSourceVer
             return discovery.read_tables(connection, tables)
 
     def _cascades(self, facts: ServerFacts, schemas: Mapping[TableId, TableSchema]) -> Cascades | None:
-        """An object that watches for cascades, if wanted: foreign keys are read before the log is."""
+        """The watcher of cascades, if one is wanted: foreign keys are read before the log is."""
         if self.config.foreign_keys != "resnapshot" or facts.logs_cascades:
             return None
         cascades = Cascades(

@@ -48,12 +48,12 @@ def readable_files(uris: Sequence[str], schema: TableSchema, storage: Storage) -
 
 
 def spark_uri(uri: str, root: str) -> str | None:
-    """How Spark reads a journal file; None if it may have no connector for it.
+    """The URI by which Spark reads a journal file; None if it may have no connector for it.
 
     It has one for an object store if the target is in a store of the same protocol.
 
     Args:
-        uri: Of the file, as pyarrow reads it.
+        uri: The file's URI for pyarrow.
         root: The target's path.
     """
     scheme, mark, rest = uri.partition("://")

@@ -1,6 +1,6 @@
 """Text of every character set of the servers to UTF-8, as a SELECT over a utf8mb4 connection converts it.
 
-What a character set does not define becomes `?`, as on the servers (TIS-620: U+FFFD). Utf8mb3 and utf8mb4 are UTF-8 already and are only
+Bytes that a set does not define become `?`, as on the servers (TIS-620: U+FFFD). Utf8mb3 and utf8mb4 are UTF-8 already and are only
 checked. Single-byte sets are mapped all rows at once. Sets of several bytes use Python's codecs where these agree with the
 servers, and `charset_tables` where they do not.
 """

@@ -109,7 +109,7 @@ def verify_host(config: MysqlConfig, same: SameServer) -> None:
     """Verify over a new connection that the host still leads to the same server: open connections do not notice a failover.
 
     Raises:
-        SourceUnavailableError: It leads to another one. That nobody answers is left to the connections that are in use.
+        SourceUnavailableError: It leads to another one. A server that does not answer is left to the connections that are in use.
     """
     with contextlib.suppress(pymysql.MySQLError, OSError):
         connection = connect(config, read_timeout_s=config.connect_timeout.total_seconds())

@@ -21,7 +21,7 @@ EOF: Final = 0xFE
 _RECEIVE_BYTES: Final = 1 << 18
 _PACKET_MAX: Final = (1 << 24) - 1
 _JOINED_MAX: Final = (1 << 30) + (1 << 20)
-"""The size of the largest event that a server sends: max_allowed_packet ends at 1 GiB. An endless packet must not fill the memory."""
+"""Limit of a joined packet: no server sends a larger event, as max_allowed_packet ends at 1 GiB. The memory must not fill."""
 _HEADER: Final = 4
 _HEAD: Final = struct.Struct("<I")
 

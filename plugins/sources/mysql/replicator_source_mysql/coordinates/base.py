@@ -182,7 +182,7 @@ class Coordinates(ReadViews):
         """
 
     def opened(self, facts: ServerFacts, position: Position) -> None:
-        """Take note that the log is opened at this position, which `verify_joins` accepted."""
+        """Record that the log is opened at this position, which `verify_joins` accepted."""
 
     @abstractmethod
     def request(self, behind: Executed, server_id: int) -> DumpRequest:
@@ -193,7 +193,7 @@ class Coordinates(ReadViews):
         """Follow the reading of a log that is opened at `start` on this server."""
 
     def delivered(self, executed: Executed) -> None:
-        """Take note that the log has delivered everything up to here."""
+        """Record that the log has delivered everything up to here."""
 
     # ---- marks and reads ----
 

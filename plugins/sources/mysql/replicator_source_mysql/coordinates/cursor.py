@@ -63,7 +63,7 @@ class ReadPosition:
             self.pos = max(self.pos, pos)
 
     def end_transaction(self) -> None:
-        """Take note that a transaction ends here."""
+        """Record that a transaction ends here."""
         self.boundary = (self.file, self.pos)
 
     def refuse_shrunk(self, end: LogEnd) -> None:

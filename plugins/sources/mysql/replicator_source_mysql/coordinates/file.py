@@ -1,7 +1,7 @@
 """MySQL without GTIDs: file and byte of one very server say what is executed (ADR 9).
 
-What stood in the log before a watermark of ours (see `watermark`) is visible once that has committed; what comes after the
-end of the log as it was once the read had begun was not seen; what is in between is unknown. A transaction's id is the file and
+Transactions before a watermark of ours in the log (see `watermark`) are visible once that has committed; those after the
+end of the log as it was once the read had begun were not seen; those in between are unknown. A transaction's id is the file and
 the byte after its first event: `binlog.000003:1234`.
 """
 
@@ -225,7 +225,7 @@ class FileProgress(Progress):
 
     @override
     def begin_file(self) -> None:
-        """Take note that all before the file's first event is read, and may be purged."""
+        """Record that all before the file's first event is read, and may be purged."""
         event, raw = self._last_event
         if event != FIRST_BYTE:
             return

@@ -1,6 +1,6 @@
 """MySQL with GTIDs: a set of GTIDs says what is executed, on any server of the lineage.
 
-What a read saw: of the GTIDs executed before it began it saw all, of those that were neither executed nor being committed
+Visibility of a read: of the GTIDs executed before it began it saw all, of those that were neither executed nor being committed
 once it had begun it saw none, and the rest is unknown. (A commit becomes visible before its GTID counts as
 executed; in between it stands in `gtid_owned`.) No write is needed, and the order of commits does not matter. A
 transaction's id is its GTID.

@@ -92,21 +92,21 @@ class Progress(ABC):
     # ---- files ----
 
     def take_event(self, raw: bytes, kind: int, size: int, end: int, flags: int, *, in_transaction: bool) -> bool:  # noqa: ARG002
-        """Take note of an event that the cursor has passed; True: it was read before this log was opened, and is left out."""
+        """Record an event that the cursor has passed; True: it was read before this log was opened, and is left out."""
         return False
 
     def refuse_begin(self, error: FatalError) -> None:  # noqa: B027 - the error says it all
         """Raise an error that says more than the one with which the dump ended, if it is known."""
 
     def begin_file(self) -> None:  # noqa: B027
-        """Take note that a file's first event was read, outside transactions."""
+        """Record that a file's first event was read, outside transactions."""
 
     def enter(self, file: str, pos: int) -> bool:
         """Continue in this file at this byte; return whether it is another one."""
         return self.cursor.enter(file, pos)
 
     def heartbeat(self, file: str, pos: int | None) -> None:
-        """Take note that the server waits for changes, at this byte of this file."""
+        """Record that the server waits for changes, at this byte of this file."""
         self.cursor.heartbeat(file, pos)
 
 

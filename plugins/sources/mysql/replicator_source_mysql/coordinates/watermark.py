@@ -2,7 +2,7 @@
 
 Without GTIDs MySQL does not say which transactions of its log are visible. With `binlog_order_commits` they become
 visible in the order in which they stand there. So once a transaction of ours has committed, everything is visible that
-stood in the log before it did; and what comes after the end of the log as it is then is visible to nobody yet. The
+stood in the log before it did; and what comes after the end of the log as it is then is not visible to any read yet. The
 transaction inserts a row and deletes it again: nothing stays in the table, which the user makes.
 """
 
@@ -180,8 +180,8 @@ def seen_but_for_others(
 ) -> FilePosition | None:
     """The position up to which everything is visible if nothing uncertain touched this table; None if something may have.
 
-    A watermark was written after `before`, then a snapshot was opened, and then the log ended at `after`. Whatever
-    stands in the log before the watermark is visible in the snapshot; what stands between it and `after` is uncertain.
+    A watermark was written after `before`, then a snapshot was opened, and then the log ended at `after`. All that
+    the log has before the watermark is visible in the snapshot; what it has between that and `after` is uncertain.
     """
     if before.file != after.file:
         return None

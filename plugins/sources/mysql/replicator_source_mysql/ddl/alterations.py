@@ -4,10 +4,10 @@ The statement alone decides, so reading the log again gives the same, and no cat
 the character sets for decoding, and canonical types do not depend on them. A table whose default character set is `binary` is
 the exception: the next TABLE_MAP contradicts, and the table fails as changed.
 
-How servers apply the clauses of one statement (measured on MySQL 9.7 and MariaDB 10.11; `test_alterations_random.py`): names of
-DROP, CHANGE, MODIFY and RENAME are those of the table before. What they leave stands in its order, under its new names. Then what
-is added, and what has a new position, goes to its position one by one, in the order of the statement; until then, a column that moves
-stands where it stood. A statement with two possible readings is not applied.
+Servers apply the clauses of one statement like this (measured on MySQL 9.7 and MariaDB 10.11; `test_alterations_random.py`): names
+of DROP, CHANGE, MODIFY and RENAME are those of the table before. The columns that stay keep their order, under their new names. Then
+columns that are added, or have a new position, go to their position one by one, in the order of the statement; until then, a column
+that moves stays at its old position. A statement with two possible readings is not applied.
 """
 
 from __future__ import annotations

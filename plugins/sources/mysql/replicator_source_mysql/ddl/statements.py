@@ -1,6 +1,6 @@
 """Effects of a statement in the log on the replicated tables. Pure.
 
-What is not understood is not harmless (ADR 13). A statement is read to its end; it does nothing only if it is in a closed
+A statement that is not understood is not harmless (ADR 13). A statement is read to its end; it does nothing only if it is in a closed
 list of complete forms (`sql.harmless`, `sql.alter`). A statement that changes rows may reach any table, by triggers,
 views, routines and cascades that the log does not show: it is about every table that is replicated.
 """

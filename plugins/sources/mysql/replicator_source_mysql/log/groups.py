@@ -1,6 +1,6 @@
 """The group of events that is being read, and its parts that were rolled back.
 
-Most of what is rolled back is so in the pull that has it, and is cut out of it. What an earlier pull delivered cannot
+Most of what is rolled back is so in the pull that has it, and is cut out of it. Rows that an earlier pull delivered cannot
 be taken back here: the rest of the group is then only looked through for what else is rolled back, and the host drops
 what it has not sealed and opens the log again (`LogBatch.is_rolled_back`). The second reading knows what to leave out.
 So a transaction of any size costs a second reading only if it is of that kind, and nothing otherwise.

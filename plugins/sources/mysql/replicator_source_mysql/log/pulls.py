@@ -132,7 +132,7 @@ class Pull:
         return take
 
     def unlogged(self, transaction: Transaction, tables: Collection[TableId]) -> None:
-        """Take note that the transaction may have changed these tables without a trace."""
+        """Record that the transaction may have changed these tables without a trace."""
         number = self._number(transaction)
         if all(self._unlogged.get(table, (0, -1))[1] == number for table in tables):
             return
@@ -142,7 +142,7 @@ class Pull:
         self._rows += 1.0
 
     def unlogged_statement(self, transaction: Transaction, errors: Mapping[TableId, TableError]) -> None:
-        """Take note that a statement may have changed these tables, each with its error for where no new snapshot is wanted."""
+        """Record that a statement may have changed these tables, each with its error for where no new snapshot is wanted."""
         self.unlogged(transaction, errors.keys())
         self._unlogged_errors |= errors
 

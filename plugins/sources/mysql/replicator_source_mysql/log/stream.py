@@ -22,7 +22,7 @@ class EventStream:
 
     Args:
         dump: Dump that was opened at the beginning of `progress`.
-        progress: Takes note of every event.
+        progress: Records every event.
         size_max: Bytes that an event of a compressed transaction may have; of a larger one only the beginning is held.
 
     Attributes:

@@ -259,7 +259,7 @@ class TableRows:
         return kind, memoryview(body)
 
     def _cascade(self, group: Group, parent: Parent, event: Event, pull: Pull) -> None:
-        """Take note of tables that foreign keys may have changed: the log has nothing of them."""
+        """Record the tables that foreign keys may have changed: the log has nothing of them."""
         assert self._cascades is not None
         if event.cut:
             parent = Parent(parent.reach, None)

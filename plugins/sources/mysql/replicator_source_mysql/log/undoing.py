@@ -111,7 +111,7 @@ class Savepoints:
             self._live.clear()  # it was forgotten, and is older than all
 
     def forget_rows(self) -> None:
-        """Forget the rows so far: a rollback to any of these leaves none of those that come."""
+        """Forget the rows so far: a rollback to any of these drops all that come from here on."""
         self._live = {name: (0, offset) for name, (_, offset) in self._live.items()}
 
     def roll_back_to(self, name: str, offset: int | None) -> int | None:

@@ -1,7 +1,7 @@
 """Cascades of foreign keys that the server does not log, and the tables that they may have changed.
 
 InnoDB of MariaDB, and of MySQL before 9.6, deletes and updates the rows of a child by itself: the log has the parent's
-row only. What may have cascaded is told from the parents' rows events and from the server's foreign keys as they are
+row only. Possible cascades are found from the parents' rows events and from the server's foreign keys as they are
 now. The log may be older than they are, so a statement in the log that may have changed a foreign key counts as a
 cascade into everything that it could concern, and the keys are read again.
 """

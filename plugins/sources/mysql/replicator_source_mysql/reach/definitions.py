@@ -95,7 +95,7 @@ class KnownDefinitions:
     def at(self, file: str, pos: int) -> Definitions | None:
         """Return the definitions that a statement met which ends at this byte of the log; None if they cannot be proven.
 
-        The definitions that were read last are used again.
+        Definitions that were read a moment ago are used again.
         """
         if self._found is None or self.clock() - self._read_at > _FRESH_S:
             with self.use("reading views, routines and triggers") as connection:

@@ -31,7 +31,7 @@ _SETTINGS: Final = frozenset(
 def is_defined(reader: Reader) -> bool:
     """Pass the words before an object's kind, and the kind; false if it is not in the list.
 
-    `[ALGORITHM = …] [DEFINER = …] [SQL SECURITY …] [AGGREGATE] kind`. What follows is the object's own definition, which
+    `[ALGORITHM = …] [DEFINER = …] [SQL SECURITY …] [AGGREGATE] kind`. After it comes the object's own definition, which
     runs later, if ever.
     """
     if reader.skip("ALGORITHM"):

@@ -1,1 +1,1 @@
-"""What a table is: schemas and alterations come in, tables that are made, altered, swapped or dropped go out."""
+"""Definitions of tables: schemas and alterations come in, tables that are made, altered, swapped or dropped go out."""

@@ -1,9 +1,9 @@
 """Alters a table by one version of its log: its metadata, its ledger, and its rows where new columns have values in them.
 
-1. **Read** the log, and decide what its metadata becomes (`alteration`).
+1. **Read** the log, and decide on its new metadata (`alteration`).
 2. **Rewrite**, where a new column has a value in rows that are there already, or a column gets a wider type and the table's files are
    not to be of several types: Delta's own writer writes the rows into new files, and commits nothing.
-3. **Put** the next version, if nobody else has; otherwise begin again at 1.
+3. **Put** the next version, if no other writer has; otherwise begin again at 1.
 
 A crash before 3 leaves the table as it was, and perhaps files that no version names, which VACUUM removes; after it everything stands.
 """
@@ -47,7 +47,7 @@ _OPERATION: Final = "REPLACE COLUMNS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """What becomes of a version of the table: its metadata, and the ledger entries to record with it."""
+    """The alteration of a version of the table: its new metadata, and the ledger entries to record with it."""
 
     altered: Altered
     ledgers: Mapping[str, int]
@@ -63,21 +63,21 @@ def alter_table(
     *,
     may_mix: bool,
 ) -> Mapping[str, str]:
-    """Make one shape of the table the other; its properties afterwards.
+    """Change the table from one shape to the other; return its properties afterwards.
 
     Args:
         held: The table.
-        storage: Where it is.
+        storage: File system of the target.
         actual: Its shape.
         wanted: The shape that it is to have.
-        fill: What rows that are there have in new columns.
-        claim: The ledger entries to record behind a version; it refuses one that may not be altered.
+        fill: Values of new columns in existing rows.
+        claim: Returns the ledger entries to record after a version; it refuses one that may not be altered.
         may_mix: Data files may have a column in the type that it had before.
 
     Raises:
         RefusedError: The table is not one that can be altered so.
         EngineNeededError: The same, of its data files.
-        Exception: As `alter`.
+        Exception: See `alter`.
     """
     path = steps(actual, wanted)
     if [path.origin[name] for name in wanted.key] != list(actual.key):
@@ -97,7 +97,7 @@ def alter_table(
 
 
 def fill_values(schema: TableSchema, added: Collection[str], fill: pa.RecordBatch) -> pa.Table:
-    """One row, as data files hold it, of what rows that are there have in columns that are new, where that is not NULL.
+    """One row, as data files hold it, with the values of new columns in existing rows, where they are not NULL.
 
     Raises:
         EngineNeededError: A column has a type that data files do not hold.
@@ -114,20 +114,20 @@ def alter(
     *,
     rewrites: bool,
 ) -> Mapping[str, str]:
-    """Alter the table; its properties afterwards.
+    """Alter the table; return its properties afterwards.
 
     Args:
         held: The table.
-        storage: Where it is.
-        plan: Decides, from each version that it must follow.
-        values: One row, as data files hold it: what rows that are there have in new columns. No column: NULL in all of them.
-        rewrites: Whether all rows are written again; always where there are values.
+        storage: File system of the target.
+        plan: Plans the alteration, for each version that it must follow.
+        values: One row, as data files hold it: values of new columns in existing rows. No column: NULL in all of them.
+        rewrites: All rows are written again; always where there are values.
 
     Raises:
         RefusedError: The table is not one that can be altered so.
         EngineNeededError: The same, of its data files.
         TargetUnavailableError: Others commit all the time.
-        Exception: What `plan` raises, and Spark's.
+        Exception: Errors of `plan`, and Spark's.
     """
     for _ in range(_PUTS_MAX):
         log = read_log(storage, held.path)
@@ -163,7 +163,7 @@ def _rewritten(
     """All rows in new files, in the new types and with values in new columns, for the old ones; None: the version is not the newest.
 
     Raises:
-        EngineNeededError: What the log says of its data files is not understood, or is not what Spark found.
+        EngineNeededError: The log's description of its data files is not understood, or differs from what Spark found.
     """
     state = DeltaLakeLogReader(storage, held.path).refresh()
     columns_as_found(state)
@@ -184,7 +184,7 @@ def _rewritten(
 
 
 def _written(held: HeldTable, version: int, altered: Altered, values: pa.Table) -> Sequence[Action] | None:
-    """The rows of a version in the new shape, in files of which no version tells: their `add` actions."""
+    """The rows of a version in the new shape, in files that no version names: their `add` actions."""
     session = held.session
     rows = session.read.format("delta").option("versionAsOf", version).load(held.path)
     types = {
@@ -216,7 +216,7 @@ def _written(held: HeldTable, version: int, altered: Altered, values: pa.Table) 
 
 
 def _remove(files: Sequence[Action], storage: Storage, path: str) -> None:
-    """Remove new files that nobody is told of."""
+    """Remove new files that no version names."""
     for action in files:
         if "add" in action:
             storage.remove(f"{path}/{unquote(action['add']['path'])}")

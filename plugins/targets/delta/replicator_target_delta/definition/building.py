@@ -1,4 +1,4 @@
-"""A new incarnation of a table that readers still see an older one of: built where they do not look, and swapped in by one commit.
+"""A new incarnation of a table of which readers still see an older one: built at another path, and swapped in by one commit.
 
 As long as the table's log is that of an older incarnation of ours, the newer one is a Delta table of its own, the table's **building**, at
 `<path>/_replicator/building/<uuid>/<namespace>/<name>/<incarnation>`, with its own ledger.
@@ -7,10 +7,10 @@ As long as the table's log is that of an older incarnation of ours, the newer on
 2. **Build**: every change goes to the building; the table stays as it is.
 3. **Share** the building's files with the table's folder (`swapping`), under the same names: no file of the table has one of them.
 4. **Swap**, by one commit of the table: columns, properties and clustering of the building, all old files removed, the shared ones
-   added, and the ledger. Delta's transaction refuses it if anybody else has changed the table since it was looked at.
+   added, and the ledger. Delta's transaction refuses it if another writer has changed the table since it was read.
 5. **Remove** the building.
 
-A crash before 4 leaves the old table, and perhaps files that no version names: they are shared again, or VACUUM removes them. One behind 4
+A crash before 4 leaves the old table, and perhaps files that no version names: they are shared again, or VACUUM removes them. One after 4
 leaves a building that the next claim removes. An older epoch is refused by the claim in the table's log before it swaps.
 `docs/adr/0030-a-new-incarnation-is-built-out-of-sight.md` has the reasons.
 """
@@ -45,7 +45,7 @@ _log = get_logger("target.delta")
 
 
 def is_older(table: TargetTable, log: Look) -> bool:
-    """Whether readers see an older incarnation of the table: this one is then built elsewhere.
+    """Return whether readers see an older incarnation of the table: this one is then built elsewhere.
 
     Not so if this one was there already: a log that was set back to an older incarnation is not built upon.
     """
@@ -58,7 +58,7 @@ def is_older(table: TargetTable, log: Look) -> bool:
 
 
 def newest(storage: Storage, table: TargetTable) -> Ledger | None:
-    """The ledger of the newest incarnation, wherever that stands (`DeltaTarget.read_ledger`).
+    """The ledger of the newest incarnation, at either path (`DeltaTarget.read_ledger`).
 
     Raises:
         TableError: Another replicator has taken the table over.
@@ -87,7 +87,7 @@ def newest(storage: Storage, table: TargetTable) -> Ledger | None:
 def claim_log(
     session: Any, storage: Storage, path: str, table: TargetTable, plan: Callable[[Look], Claimed]
 ) -> tuple[Look, Claimed] | None:
-    """As `record_alone`; a new incarnation leaves out of the table's log what nobody can read."""
+    """Record ledger entries as `record_alone`; for a new incarnation unreadable commits are left out of the table's log."""
     try:
         found = record_alone(session, storage, path, plan)
         if found is not None and is_older(table, found[0]):
@@ -99,7 +99,7 @@ def claim_log(
 
 
 def _check_whole(storage: Storage, path: str) -> None:
-    """Find what nobody can read before the new incarnation is built, and not when it is swapped in."""
+    """Find unreadable commits before the new incarnation is built, and not when it is swapped in."""
     try:
         read_log(storage, path, is_thorough=True)
     except DamagedLogError as error:
@@ -109,7 +109,7 @@ def _check_whole(storage: Storage, path: str) -> None:
 
 
 def _readable(storage: Storage, path: str, table: TargetTable, error: DamagedLogError) -> tuple[TableLog, int]:
-    """As `readable_below`, of a table that is to be recreated.
+    """See `readable_below`, for a table that is to be recreated.
 
     Raises:
         DamagedLogError: It is not, or there is nothing to continue from.
@@ -123,7 +123,7 @@ def _readable(storage: Storage, path: str, table: TargetTable, error: DamagedLog
 
 
 def _leave_out(storage: Storage, path: str, table: TargetTable, error: DamagedLogError) -> None:
-    """Give a commit that nobody can read, and what follows it, names that do not belong to a log.
+    """Give a commit that cannot be read, and those that follow it, names that do not belong to a log.
 
     The table is then what it was before that commit, until the new incarnation is swapped in.
     """
@@ -138,14 +138,14 @@ def _leave_out(storage: Storage, path: str, table: TargetTable, error: DamagedLo
 
 
 def path_of(storage: Storage, table: TargetTable, log: TableLog | None) -> str:
-    """Where the incarnation stands, by what the log at the table's path says."""
+    """Path of the incarnation, according to the log at the table's path."""
     if log is not None and is_older(table, log):
         return storage.building_path(table.uuid, table.table, table.incarnation)
     return storage.table_path(table.table)
 
 
 class Buildings:
-    """The tables whose new incarnation this process builds, and what is removed of others."""
+    """Tables whose new incarnation this process builds; removes the buildings of others."""
 
     def __init__(self) -> None:
         self._lock = Lock()

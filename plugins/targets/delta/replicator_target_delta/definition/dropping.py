@@ -12,7 +12,7 @@ from replicator_target_delta.storage import DROP_MARK, Storage
 
 
 def drop_folder(storage: Storage, path: str, table: TargetTable) -> bool:
-    """Remove the folder at `path`: first its data, then its log, last the mark that says whose it was.
+    """Remove the folder at `path`: first its data, then its log, last the mark that names its owner.
 
     False: it is another's, or there is none. A crash in between leaves the mark: the next attempt continues.
 
@@ -41,7 +41,7 @@ def drop_folder(storage: Storage, path: str, table: TargetTable) -> bool:
 
 
 def _is_marked(storage: Storage, mark: str, table: TargetTable) -> bool:
-    """Whether an attempt to delete the table had begun; a mark that is not whole says nothing."""
+    """Return whether an attempt to delete the table had begun; a mark that is not whole does not count."""
     if storage.kind(mark) is pafs.FileType.NotFound:
         return False
     try:

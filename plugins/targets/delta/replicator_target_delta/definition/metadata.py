@@ -1,6 +1,6 @@
-"""What an ALTER_TABLE makes of a table's metadata. Pure.
+"""A table's metadata after an ALTER_TABLE. Pure.
 
-Columns are mapped by name: data files call a column the same for as long as it lives, whatever the table calls it. So a column
+Columns are mapped by name: data files call a column the same for as long as it lives, even if it is renamed in the table. So a column
 that is renamed keeps its values, and one that is dropped goes with the metadata alone. A new column gets a name that no file has,
 even if one of the same name was dropped before: in older files it is NULL.
 """
@@ -44,10 +44,10 @@ class Altered:
     """A table's metadata afterwards.
 
     Attributes:
-        actions: What the log needs.
+        actions: Actions to write into the log.
         metadata: The `metaData` among them.
         fields: The columns.
-        origin: By column: what it is called before; None: it is new.
+        origin: Column → its name before; None: it is new.
     """
 
     actions: Sequence[Action]
@@ -71,19 +71,19 @@ def widened(actual: NewTable, wanted: NewTable, steps: Steps) -> Sequence[str]:
 
 
 def altered(log: TableLog, actual: NewTable, wanted: NewTable, steps: Steps, *, keeps_files: bool) -> Altered:
-    """Make the one shape of a table the other.
+    """Change the table's metadata from one shape to the other.
 
-    Columns that are not ours, which a user has added, stay behind ours.
+    Columns that are not ours, which a user has added, stay after ours.
 
     Args:
         log: The table.
-        actual: What it was made as, or altered to.
-        wanted: What it is to be.
-        steps: From the one to the other. Types become wider ones only (`types.widens`).
+        actual: The shape in which it was made, or to which it was altered.
+        wanted: The shape that it is to have.
+        steps: Steps from the one to the other. Types become wider ones only (`types.widens`).
         keeps_files: Data files stay as they are, also those that have a column in the type that it had.
 
     Raises:
-        RefusedError: It has something that is not known here, or is not what it was made as.
+        RefusedError: It has something that is not known here, or has not the shape in which it was made.
     """
     _check(log)
     found: dict[str, Field] = {field["name"]: field for field in fields_of(log.metadata)}
@@ -123,7 +123,7 @@ def altered(log: TableLog, actual: NewTable, wanted: NewTable, steps: Steps, *, 
 
 
 def _check(log: TableLog) -> None:
-    """What may depend on a column, and is not one of those that are known here, keeps all of them as they are."""
+    """Refuse a table with anything unknown that may depend on a column."""
     if (unknown := obstacle(log)) is not None:
         raise RefusedError(f"the table has the {unknown}")
     if constraints := [name for name in log.properties if name.lower().startswith(CONSTRAINT)]:
@@ -181,7 +181,7 @@ def _clustering(log: TableLog) -> list[list[str]] | None:
 
 
 def _domain(log: TableLog, fields: Sequence[Field]) -> list[list[str]] | None:
-    """The same without columns that go: a user may have chosen others than the key."""
+    """The same without dropped columns: a user may have chosen others than the key."""
     there = {field["metadata"][PHYSICAL] for field in fields}
     columns = _clustering(log)
     return None if columns is None else [path for path in columns if path[0] in there]

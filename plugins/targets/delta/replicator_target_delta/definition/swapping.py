@@ -20,23 +20,23 @@ from replicator_target_delta.storage import Storage
 
 _FILES_AT_ONCE: Final = 16
 _OF_ITS_LOG: Final = frozenset({"baseRowId", "defaultRowCommitVersion"})
-"""Numbers of rows, where a table has them: each table gives out its own."""
+"""Numbers of rows, where a table has them: each table assigns its own."""
 
 
 def swap(
     held: HeldTable, storage: Storage, path: str, ledgers: Callable[[Look], Mapping[str, int]]
 ) -> Mapping[str, str]:
-    """Make the table at `path` what its building is; its properties afterwards.
+    """Make the table at `path` equal to its building; return its properties afterwards.
 
     Args:
         held: The building.
-        storage: Where both are.
+        storage: File system of both.
         path: The table's path.
-        ledgers: What is to be recorded in a version of the table; it refuses one that may not be followed.
+        ledgers: Returns the entries to record after a version of the table; it refuses one that may not be followed.
 
     Raises:
         EngineNeededError: The building has something that is not understood.
-        Exception: What `ledgers` raises; Delta's, if others have changed the table meanwhile.
+        Exception: Errors of `ledgers`; Delta's, if others have changed the table meanwhile.
     """
     files = _files(held)
     _share(files, storage, held.path, path)

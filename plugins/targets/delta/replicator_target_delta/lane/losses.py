@@ -1,9 +1,9 @@
-"""Finds out whether the files that the newest version of a table needs are there and whole, by one listing.
+"""Checks that the files that the newest version of a table needs are there and whole, by one listing.
 
-The lane has keys and deletion vectors in memory, and may continue for long where a reader finds nothing.
+The direct writer has keys and deletion vectors in memory, and may continue for long where a reader finds nothing.
 
 Where a checkpoint was removed that the log can do without, the file `_last_checkpoint` still names it, and some readers (delta-rs, DuckDB)
-refuse the table. The file is only a hint, so it is removed. Should somebody write a better one at this moment, and that one be
+refuse the table. The file is only a hint, so it is removed. Should another writer write a better one at this moment, and that one be
 removed, readers list the log until the next checkpoint.
 """
 
@@ -25,13 +25,13 @@ from replicator_target_delta.log.table import UUID, LostFilesError, checkpoints_
 from replicator_target_delta.storage import Storage
 
 LOOK_EVERY_S: Final = 9 * 60.0
-"""Between two listings of a table for an audit. A little less than an idle table is audited."""
+"""Seconds between two listings of a table for an audit: a little less than the interval at which an idle table is audited."""
 _HINT: Final = "_last_checkpoint"
 _log = get_logger("target.delta")
 
 
 class FileChecks:
-    """Checks now and then, for audits, that everything is there which readers of a table need.
+    """Checks now and then, for audits, that all files that readers of a table need are there.
 
     Args:
         clock: Monotonic seconds.
@@ -42,10 +42,10 @@ class FileChecks:
         self._checked: dict[TableId, float] = {}
 
     def check(self, storage: Storage, path: str, table: TargetTable, direct: SupportsCheck | None) -> None:
-        """Check log and files of the table at `path`, if that is due, and its hint. `direct`: what knows its files already.
+        """Check log and files of the table at `path`, if that is due, and its hint. `direct`: an object that knows its files already.
 
         Raises:
-            DamagedLogError, LostFilesError: Readers do not find what they need.
+            DamagedLogError, LostFilesError: Readers do not find files that they need.
         """
         now = self._clock()
         if now - self._checked.get(table.table, self._began) < LOOK_EVERY_S:
@@ -78,16 +78,16 @@ class SupportsCheck(Protocol):
     """Knows a table's files."""
 
     def check_files(self) -> None:
-        """As the function."""
+        """See the function `check_files`."""
 
 
 def check_files(storage: Storage, path: str, refresh: Callable[[], LogState] | None = None) -> None:
     """Check the files of the table at `path`; nothing, if its log is not understood without Spark.
 
     Args:
-        storage: Where the table is.
-        path: Its path.
-        refresh: Reads what is new in its log; None: all of it is read.
+        storage: File system of the target.
+        path: The table's path.
+        refresh: Reads the new commits of its log; None: all of it is read.
 
     Raises:
         LostFilesError: Some are not there, or are shorter than the log says.

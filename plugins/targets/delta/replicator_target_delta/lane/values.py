@@ -1,4 +1,4 @@
-"""Values as the table's data files hold them: what `types.py` says in Delta's types, in Arrow's."""
+"""Values as the table's data files hold them: `types.py`, in Arrow's types instead of Delta's."""
 
 from __future__ import annotations
 

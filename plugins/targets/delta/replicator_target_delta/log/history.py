@@ -1,12 +1,12 @@
-"""What commits of a table's log say: what our merges counted, and who else changed the data.
+"""Commits of a table's log: the counts of our merges, and changes of the data by others.
 
-A commit is ours if it records one of our ledgers. Delta writes a merge's counts into its own commit (`operationMetrics`); what Delta does
-not count is stored with them (`userMetadata`), so a crash after the commit loses neither. A commit of others counts if one of its files
+A commit is ours if it records one of our ledgers. Delta writes a merge's counts into its own commit (`operationMetrics`); further
+counts are stored with them (`userMetadata`), so a crash after the commit loses neither. A commit of others counts if one of its files
 changes data: OPTIMIZE, VACUUM and REORG do not. So does one that leaves other columns than those that we made (`mapping`). RESTORE
 changes the data and keeps our ledgers, so it is never ours.
 
 Commits are looked at once: `position` is the last version seen and the identity of its commit. Delta removes old commits from the log;
-versions that it removed before they were seen are named, because nobody can say any more who made them.
+versions that it removed before they were seen are named, because their authors are unknown.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Commit:
-    """One version: `ledgers` are the names of those that it records."""
+    """One version: `ledgers` are the names of the ledgers that it records."""
 
     version: int
     info: Mapping[str, Any]
@@ -72,7 +72,7 @@ class _Commit:
 
     @property
     def changes_columns(self) -> bool:
-        """Whether it leaves columns that are not those which Replicator made."""
+        """Return whether it leaves columns that are not those which Replicator made."""
         return self.metadata is not None and conflict(self.metadata) is not None
 
     @property
@@ -90,12 +90,12 @@ class _Commit:
         return noted
 
     def is_of(self, uuid: str) -> bool:
-        """Whether a replicator made it."""
+        """Return whether a replicator made it."""
         ours = any(name.startswith(f"{uuid}/") for name in self.ledgers)
         return ours and self.info.get("operation") not in _FOREIGN
 
     def counts(self) -> Merged:
-        """What a batch of ours counted."""
+        """The counts of a batch of ours."""
         metrics, own = self.info.get("operationMetrics") or {}, self._noted
         match self.info.get("operation"):
             case "MERGE":
@@ -113,26 +113,26 @@ class _Commit:
 
 
 def note(*, not_found: int = 0, removals: int | None = None) -> str:
-    """What a merge's commit must say besides Delta's counts, as its `userMetadata`.
+    """The `userMetadata` of a merge's commit: counts in addition to Delta's.
 
     Args:
         not_found: Rows that were expected and are not there.
-        removals: Of a table without a key: rows that were to be removed.
+        removals: Rows that were to be removed from a table without a key.
     """
     return json.dumps({_OURS: {"not_found": not_found} | ({} if removals is None else {"removals": removals})})
 
 
 def swap_note(incarnation: int) -> str:
-    """What the commit says that lets readers see an incarnation, as its `userMetadata`."""
+    """The `userMetadata` of the commit that lets readers see an incarnation."""
     return json.dumps({_OURS: {_SWAPPED: incarnation}})
 
 
 def audit(storage: Storage, path: str, table: TargetTable, since: str | None, *, is_building: bool = False) -> Audit:
-    """As `DeltaTarget.audit`. Costs a read of the last commit seen and of each one since.
+    """See `DeltaTarget.audit`. Costs a read of the last commit seen and of each one since.
 
     Args:
-        storage: Where the table is.
-        path: Its path, or that of its building.
+        storage: File system of the target.
+        path: The table's path, or that of its building.
         table: The table.
         since: The last position.
         is_building: Readers do not see the incarnation yet.
@@ -187,7 +187,7 @@ def _begin(storage: Storage, folder: str) -> _Position:
 
 
 def _elsewhere(storage: Storage, folder: str, table: TargetTable, position: _Position) -> _Position:
-    """Where to continue in another log: at the version that let readers see the incarnation, or at the newest if none tells."""
+    """The position to continue from in another log: the version that let readers see the incarnation, or the newest if none tells."""
     version = max(_versions(storage, folder), default=-1)
     while position.is_building and (commit := _read(storage, folder, version)) is not None:
         if commit.swapped == table.incarnation:
@@ -197,7 +197,7 @@ def _elsewhere(storage: Storage, folder: str, table: TargetTable, position: _Pos
 
 
 def _oldest_after(storage: Storage, folder: str, version: int) -> int:
-    """The oldest version behind another whose commit the log still has; the next one to come if it has none."""
+    """The oldest version after another whose commit the log still has; the next future one if it has none."""
     commits = [v for v in _versions(storage, folder, only_commits=True) if v > version]
     return min(commits) if commits else max([version, *_versions(storage, folder)]) + 1
 
@@ -214,7 +214,7 @@ def _named(first: int, last: int) -> str:
 
 
 def _versions(storage: Storage, folder: str, *, only_commits: bool = False) -> list[int]:
-    """Of commits and checkpoints."""
+    """Versions of commits and checkpoints."""
     matches = (_COMMIT.fullmatch(name) for name in storage.names(folder))
     return [int(match[1]) for match in matches if match and (match[2] == "json" or not only_commits)]
 

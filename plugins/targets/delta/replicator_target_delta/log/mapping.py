@@ -1,7 +1,7 @@
-"""Whether a table's columns are still those that Replicator made. Pure.
+"""Check that a table's columns are still those that Replicator made. Pure.
 
-What a column is called says little: a user can drop a column and add another one of its name, or exchange two names. So the property
-`replicator.columns` has two marks of each column of ours: one of what data files call it (its id and its physical name), one of its type
+A column's name says little: a user can drop a column and add another one of its name, or exchange two names. So the property
+`replicator.columns` has two marks of each column of ours: one of its identity in data files (id and physical name), one of its type
 and of all other settings but the harmless ones. Every commit of ours that makes or alters the table writes the property. Statements of
 others keep it, and RESTORE brings back the one that belongs to the columns which it brings back.
 """
@@ -39,7 +39,7 @@ def fields_of(metadata: Mapping[str, Any]) -> Sequence[Field]:
 
 
 def conflict(metadata: Mapping[str, Any]) -> str | None:
-    """What somebody else did to columns of ours, as a sentence; None: nothing that matters.
+    """A sentence about changes of our columns by others; None: there are none that matter.
 
     Columns that others added, the order of columns, comments, defaults and NOT NULL do not matter.
     """

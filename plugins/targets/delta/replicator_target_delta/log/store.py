@@ -1,6 +1,6 @@
 """Puts one version into a table's log, by Delta's own LogStore in Spark's JVM, without a transaction.
 
-The file of version v + 1 is a compare-and-swap: it is prepared from every commit up to v, and written only if nobody else has written it.
+The file of version v + 1 is a compare-and-swap: it is prepared from every commit up to v, and written only if no other writer has.
 Delta's `OptimisticTransaction` does the same at its end, after it has reconstructed the table's state, which costs seconds of processor
 time. `docs/adr/0023-ledger-commits-are-put.md` has the protocol: fields, features, what is never written.
 
@@ -75,7 +75,7 @@ _PROPERTIES: Final = frozenset(
     }
 )
 _ITS_OWN: Final = {"fs.replicator.checkpoints": "true"}
-"""With an option that means nothing to a file system, Delta keeps a `DeltaLog` of its own for the same path."""
+"""An option without meaning to a file system: it makes Delta keep a separate `DeltaLog` of the same path."""
 _CHOSEN_STORES: Final = ("spark.delta.logStore.class", "spark.delta.logStore.file.impl")
 _TAKEN: Final = "FileAlreadyExistsException"
 CONSTRAINT: Final = "delta.constraints."
@@ -84,7 +84,7 @@ _log = get_logger("target.delta")
 
 
 def obstacle(log: TableLog) -> str | None:
-    """Why no version may be put into the log, None if one may: what is not known here is left to Delta's transaction."""
+    """The reason for which no version may be put into the log, None if one may: unknown features are left to Delta's transaction."""
     reader, writer = log.protocol.get("minReaderVersion"), log.protocol.get("minWriterVersion")
     if not isinstance(reader, int) or not isinstance(writer, int) or reader > _READER_MAX or writer > _WRITER_MAX:
         return f"protocol {reader}, {writer}"
@@ -118,7 +118,7 @@ class LogStore:
         self._is_linked = "://" not in path and all(store is None for store in chosen)
 
     def put(self, version: int, lines: Sequence[str]) -> bool:
-        """Write the file of a version; False if there is one. After an error nobody knows: read the version.
+        """Write the file of a version; False if there is one. After an error the outcome is unknown: read the version.
 
         On this host's disk by link(2), elsewhere through Delta's LogStore.
         """
@@ -177,7 +177,7 @@ class LogStore:
         folder.getFileSystem(log.newDeltaHadoopConf()).mkdirs(folder)
 
     def checkpoint(self) -> None:
-        """Make a checkpoint of the newest version. The versions stand, whatever comes of it.
+        """Make a checkpoint of the newest version. The versions are valid even if it fails.
 
         It takes seconds, during which Delta holds the lock of the log that it works with: another one than that of `put`.
         """
@@ -193,7 +193,7 @@ class LogStore:
 
 @contextmanager
 def _locked(log: Any) -> Iterator[None]:
-    """Delta's transactions hold this lock while they write where a rename does not exclude another one."""
+    """Hold the lock that Delta's transactions hold while they write where a rename does not exclude another one."""
     lock = log.snapshotLock()
     lock.lock()
     try:
@@ -207,7 +207,7 @@ def _name(version: int) -> str:
 
 
 def create(store: LogStore, storage: Storage, path: str, actions: Sequence[Mapping[str, Any]], operation: str) -> bool:
-    """Write version 0; False if somebody else has. As `commit`."""
+    """Write version 0; False if another writer has. Otherwise as `commit`."""
     store.make_folder()
     return _commit(store, storage, path, -1, [_commit_info(-1, operation), *actions])
 
@@ -221,9 +221,9 @@ def commit(
     operation: str,
     **info: object,
 ) -> bool:
-    """Write the version behind `log`; False if somebody else has. `info`: what the commit says of itself besides.
+    """Write the version after `log`; False if another writer has. `info`: additional fields of `commitInfo`.
 
-    What stands in the log afterwards decides, not what the store says: an exception may come after the file was written, and a file
+    The content of the log afterwards decides, not the store's answer: an exception may come after the file was written, and a file
     system that only looks before it renames may replace it.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Reads a Delta log without Spark: whose the table is, and its ledgers.
+"""Reads a Delta log without Spark: the table's owner and its ledgers.
 
 Implements the public protocol (JSON commits, Parquet checkpoints). Used where Spark is not at hand (`check`, `drop`) and
 where a look at two small files is enough. Writing is the LogStore's alone, in Spark's JVM.
@@ -49,15 +49,15 @@ class TableLog:
     unknown: frozenset[str]
     """Kinds of actions since the last checkpoint that the protocol did not have when this was written."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """As the log has it."""
+    """The `metaData` action of the log."""
     domains: Mapping[str, str] = field(default_factory=dict)
     """The configuration of each metadata domain."""
 
 
 class DamagedLogError(Exception):
-    """There is a Delta log, and it cannot be understood. The message says which, and why.
+    """A Delta log exists, and cannot be understood. The message says which, and why.
 
-    `version` is that of a commit that cannot be read by anybody, for example one that was written in half.
+    `version` is that of an unreadable commit, for example one that was written in half.
     """
 
     def __init__(self, message: str, *, version: int | None = None) -> None:
@@ -81,7 +81,7 @@ class LostFilesError(Exception):
 def read_log(storage: Storage, path: str, *, below: int | None = None, is_thorough: bool = False) -> TableLog | None:
     """Read the newest version of the table at `path`, or the newest below another; None if no Delta table is there.
 
-    `is_thorough`: also what names data files is parsed.
+    `is_thorough`: actions that name data files are parsed, too.
 
     Raises:
         DamagedLogError: There is a log, and it cannot be understood.
@@ -95,7 +95,7 @@ def read_log(storage: Storage, path: str, *, below: int | None = None, is_thorou
 
 
 def readable_below(storage: Storage, path: str, error: DamagedLogError) -> tuple[TableLog | None, int]:
-    """The newest version below what nobody can read of a log, None if there is none; and the lowest version that nobody can read.
+    """The newest version below the unreadable part of a log, None if there is none; and the lowest unreadable version.
 
     Raises:
         DamagedLogError: The log has another damage.
@@ -158,7 +158,7 @@ class _Found:
     unknown: set[str] = field(default_factory=set)
 
     def add(self, actions: Iterable[Mapping[str, Any]]) -> None:
-        """Take what actions of an older version say and no newer one has said."""
+        """Take the facts from actions of an older version that no newer one has replaced."""
         for action in actions:
             self.metadata = self.metadata or action.get("metaData")
             self.protocol = self.protocol or action.get("protocol")

@@ -1,1 +1,1 @@
-"""What a table looks like in Delta: schemas come in, types, names, comments and properties go out."""
+"""Shapes of tables in Delta: schemas come in, types, names, comments and properties go out."""

@@ -32,7 +32,7 @@ def table_comment(comment: str | None) -> str | None:
 
 
 def comment_notices(schema: TableSchema) -> Sequence[Problem]:
-    """Comments that do not arrive as they are."""
+    """Notices of comments that do not arrive unchanged."""
     return [
         *cut_notices(schema, TABLE_COMMENT_MAX, COLUMN_COMMENT_MAX),
         *(

@@ -21,7 +21,7 @@ _TAKEN_PREFIX: Final = "__delta_internal_"
 
 
 def column_problems(schema: TableSchema) -> Sequence[Problem]:
-    """Columns that have a name of ours or of Delta's, or that differ only in case."""
+    """Problems of columns that have a name of ours or of Delta's, or that differ only in case."""
     return [
         *check_columns(schema),
         *(

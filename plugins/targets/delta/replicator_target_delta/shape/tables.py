@@ -1,4 +1,4 @@
-"""How a table is made: described in pure code, made through Delta's builder."""
+"""Creation of tables: described in pure code, made through Delta's builder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def listed_names(text: str) -> Sequence[str]:
-    """The columns that such a property lists."""
+    """Columns in a property of Delta (`listed`)."""
     return [quoted.replace("``", "`") if quoted else plain.strip() for quoted, plain in _LISTED.findall(text)]
 
 
@@ -47,10 +47,10 @@ class NewTable:
     """An empty table in the shape that it is to have.
 
     Attributes:
-        fields: Its columns, as Spark's JSON of a struct has them.
+        fields: Columns, in the form of Spark's JSON of a struct.
         cluster_by: Columns to cluster by.
-        properties: Its table properties.
-        comment: Its description.
+        properties: Table properties.
+        comment: Description.
     """
 
     fields: Sequence[Mapping[str, Any]]
@@ -76,7 +76,7 @@ class NewTable:
 
 
 def with_log_retention(new: NewTable, retention: timedelta) -> NewTable:
-    """The same table, whose log keeps versions for so long: with a commit per second it has 86,400 of them a day.
+    """The same table, whose log keeps versions for `retention`: with a commit per second it has 86,400 of them a day.
 
     Delta refuses a log that is kept for a shorter time than deleted files, which are kept for a week unless the table says otherwise.
     """
@@ -85,7 +85,7 @@ def with_log_retention(new: NewTable, retention: timedelta) -> NewTable:
 
 
 def new_table(table: TargetTable, schema: TableSchema, *, clustering: bool) -> NewTable:
-    """The table that `table` is to be.
+    """The table to create for `table`.
 
     Columns have the source's names (column mapping allows every character), those that are kept included. Only key columns are
     NOT NULL: a column of the source may lose that constraint at any time, and Delta could not drop it.

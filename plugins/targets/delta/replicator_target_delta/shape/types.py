@@ -50,7 +50,7 @@ def json_type(type_: pa.DataType) -> str | Mapping[str, Any]:
 
 
 def widens(before: pa.DataType, after: pa.DataType) -> bool:
-    """Whether Delta reads data files that have a column in the type `before` as if they had it in `after`.
+    """Return whether Delta reads data files that have a column in the type `before` as if they had it in `after`.
 
     Source: Delta's PROTOCOL.md, "Supported Type Changes". Decimals that are text in Delta stay the same text if their scale does.
     """
@@ -70,7 +70,7 @@ def clustering_columns(schema: TableSchema) -> tuple[str, ...]:
 
 
 def type_problems(schema: TableSchema) -> Sequence[Problem]:
-    """What is changed on the way, and what cannot be held."""
+    """Problems of types: those that change on the way, and those that Delta cannot hold."""
 
     def changes_of(column: Column) -> Sequence[str]:
         json_type(column.type)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_claim(held: HeldTable, storage: Storage) -> int:
-    """What our ledger in the table's log says now, as Delta keeps it.
+    """Verify our claim; return our ledger in the table's log, as Delta keeps it.
 
     Delta compares a statement's identifier with the log that it finds: one that was recreated has nothing to compare with.
 
@@ -62,8 +62,8 @@ def apply_batch(held: HeldTable, batch: Batch, uris: Sequence[str], storage: Sto
 def _merge(held: HeldTable, batch: Batch, merging: Merging) -> Any:
     """Run the merge; its counts, none if Delta skipped it.
 
-    As long as nothing is missing, the merge itself sees that. One that fails because a row is missing has committed nothing: what
-    is missing is counted, and the batch merged all the same.
+    As long as nothing is missing, the merge itself sees that. One that fails because a row is missing has committed nothing: the
+    missing rows are counted, and the batch is merged all the same.
     """
     if merging.checked is not None and not held.lacks_rows:
         try:
@@ -92,17 +92,17 @@ def _append(held: HeldTable, batch: Batch, changes: Any, before: int, storage: S
 
 
 def recorded(held: HeldTable, storage: Storage) -> int | None:
-    """What our ledger in the table's log says now; None if it has none."""
+    """Our ledger in the table's log now, as Delta keeps it; None if it has none."""
     log = read_log(storage, held.path)
     return log.transactions.get(held.table.ledger_name) if log else None
 
 
 def check_applied(held: HeldTable, last: int) -> None:
-    """After Delta skipped a write: who has written it?
+    """Verify, after Delta skipped a write, that it had been written before.
 
     Raises:
         FencedError: A newer epoch holds the table.
-        FatalError: Nobody did it: ledger and statement disagree.
+        FatalError: It was not: ledger and statement disagree.
     """
     table = held.table
     entry = Entry.of(Transaction(held.session, held.path).transactions.get(table.ledger_name))

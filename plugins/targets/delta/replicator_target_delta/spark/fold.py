@@ -1,4 +1,4 @@
-"""A batch that Spark folds, finds in the table and writes, for a commit of the table's lane (`lane.bulk`)."""
+"""A batch that Spark folds, finds in the table and writes, for a commit of the direct writer (`lane.bulk`)."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _DEAD: Final = "dead"
 
 
 class SparkBulk:
-    """As `lane.bulk.Bulk`.
+    """See `lane.bulk.Bulk`.
 
     Args:
         held: The table.
         batch: The batch.
-        changes: Its changes, as `read_changes` gives them.
-        source: They are folded to one per key; None: the rows are appended.
+        changes: Its changes, from `read_changes`.
+        source: Its changes, folded to one per key; None: the rows are appended.
     """
 
     def __init__(self, held: HeldTable, batch: Batch, changes: DataFrame, source: DataFrame | None) -> None:
@@ -51,11 +51,11 @@ class SparkBulk:
 
     @property
     def is_complete(self) -> bool:
-        """As `Bulk.is_complete`: what is marked as deleted, and columns that are kept, have the values of the target."""
+        """See `Bulk.is_complete`. Rows that are marked as deleted, and columns that are kept, have the values of the target."""
         return self._source is None or not (self._batch.has_absent or self._is_soft or self._batch.schema.kept)
 
     def write(self, version: int) -> Sequence[Action]:
-        """As `Bulk.write`: Delta writes the files, with its statistics and names of columns, and commits nothing."""
+        """See `Bulk.write`. Delta writes the files, with its statistics and names of columns, and commits nothing."""
         session, options = self._held.session, self._held.table.options
         table = self._table(version)
         if self._source is None:
@@ -75,7 +75,7 @@ class SparkBulk:
         return [json.loads(file.json())["add"] for file in written]
 
     def _completed(self, source: DataFrame, table: DataFrame) -> DataFrame:
-        """The rows that the batch leaves, with what only the table has of them: as a MERGE would (`merge.merge_statement`)."""
+        """The rows that the batch leaves, completed by values from the table, as a MERGE would (`merge.merge_statement`)."""
         schema, options, has_absent = self._batch.schema, self._held.table.options, self._batch.has_absent
         if has_absent and self._batch.has_key_changes:
             rows = merge.living_rows(table, schema, options)
@@ -114,7 +114,7 @@ class SparkBulk:
         return joined if kept else source.where(~lacks).select(*row(sent)).union(joined)
 
     def find(self, version: int, names: Mapping[str, int]) -> BulkHits:
-        """As `Bulk.find`: one join on the key alone."""
+        """See `Bulk.find`. One join on the key alone."""
         session, schema, source = self._held.session, self._batch.schema, self._source
         assert source is not None, "an append looks for nothing"
         at = [F.col(f"{_METADATA}.file_name").alias("name"), F.col(f"{_METADATA}.row_index").alias("row")]
@@ -143,7 +143,7 @@ class SparkBulk:
         )
 
     def _keys(self, table: DataFrame, *more: Column) -> DataFrame:
-        """Key columns as `t0`, `t1` …, whether the row is marked as deleted, and more."""
+        """Key columns as `t0`, `t1` …, the mark of a deleted row, and more."""
         keys = [F.col(quoted(name)).alias(f"t{i}") for i, name in enumerate(self._batch.schema.key)]
         dead = F.col(quoted(IS_DELETED)) if self._is_soft else F.lit(False)
         return table.select(*keys, dead.alias(_DEAD), *more)
@@ -154,7 +154,7 @@ class SparkBulk:
         return [F.col(f"t{i}") == F.col(name) for i, name in enumerate(names)]
 
     def expected(self) -> int:
-        """As `Bulk.expected`."""
+        """See `Bulk.expected`."""
         assert self._source is not None, "an append expects nothing"
         return self._source.where(EXPECTS).count()
 
@@ -166,7 +166,7 @@ class SparkBulk:
 
 @contextmanager
 def bulk_of(held: HeldTable, batch: Batch, uris: Sequence[str]) -> Iterator[SparkBulk]:
-    """Fold a batch; what is folded is kept in memory and on Spark's disks during the block.
+    """Fold a batch; the result is kept in memory and on Spark's disks during the block.
 
     Raises:
         EngineNeededError: It is not one that can be applied so.

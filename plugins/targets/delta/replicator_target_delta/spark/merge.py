@@ -1,4 +1,4 @@
-"""A batch as the merge that applies it: the folded rows, the statements, and what counts the rows that are missing."""
+"""A batch as the merge that applies it: the folded rows, the statements, and the count of missing rows."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Merging:
 
     Attributes:
         source: The folded batch.
-        statement: Merges it, whatever is missing.
-        checked: Merges it, or fails if a row is missing (`errors.is_missing`); None: nothing is expected, or the counts alone tell.
-        note: Counts what is missing, for the commit (`history.note`).
+        statement: SQL that merges it, even if rows are missing.
+        checked: SQL that fails if a row is missing (`errors.is_missing`); None: nothing is expected, or the counts alone tell.
+        note: Counts the missing rows, for the commit (`history.note`).
     """
 
     source: DataFrame

@@ -1,4 +1,4 @@
-"""What Spark is started with, so that it can write Delta tables and does so cheaply."""
+"""Settings of Spark by which it can write Delta tables, and does so cheaply."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def merge_statement(
     There is no guard on `_sequence_num`: the ledger alone decides what is applied, and a guard would hide mistakes.
 
     `is_checked`: it fails, and changes nothing, if the target lacks a row that the batch expects (`errors.is_missing`). Checked inside the
-    merge it needs no job of its own; what is missing is counted only when there is something to count.
+    merge it needs no job of its own; missing rows are counted only when there are any.
     """
     soft = options.deletes == "soft"
     on = " AND ".join(f"t.{quoted(name)} = s.{KEY}.{quoted(schema.fields[name])}" for name in schema.key)
@@ -61,7 +61,7 @@ def merge_statement(
 
 
 def count_missing(source: DataFrame, target: DataFrame, schema: TableSchema) -> int:
-    """How many rows the batch expects that the target lacks; reads the target's key.
+    """Count the rows that the batch expects and the target lacks; reads the target's key.
 
     Args:
         source: A folded batch of a table with a key.
@@ -76,7 +76,7 @@ def count_missing(source: DataFrame, target: DataFrame, schema: TableSchema) -> 
 
 
 def count_removals(balance: DataFrame) -> int:
-    """How many rows of a table without a key have to go (`reduce_multiset`)."""
+    """Count the rows that have to be removed from a table without a key (`reduce_multiset`)."""
     return int(balance.agg(F.coalesce(F.sum(REMOVES), F.lit(0))).collect()[0][0])
 
 
@@ -96,10 +96,10 @@ def multiset_merge_statement(path: str, schema: TableSchema, options: TableOptio
 
 
 def multiset_source(balance: DataFrame, target: DataFrame, schema: TableSchema) -> DataFrame:
-    """What a table without a key gains and loses.
+    """The rows that a table without a key gains and loses.
 
     Args:
-        balance: As `reduce_multiset` gives it.
+        balance: Result of `reduce_multiset`.
         target: The table's rows, under their field names, and `_sequence_num`.
         schema: The table's shape.
 
@@ -137,7 +137,7 @@ def target_rows(session: Any, path: str, schema: TableSchema, options: TableOpti
 
 
 def living_rows(rows: DataFrame, schema: TableSchema, options: TableOptions) -> DataFrame:
-    """The same of a version of the table."""
+    """The same rows of a version of the table."""
     if options.deletes == "soft":
         rows = rows.where(f"NOT {quoted(IS_DELETED)}")
     columns = [F.col(quoted(c.name)).alias(schema.fields[c.name]) for c in schema.columns]

@@ -1,6 +1,6 @@
 """Joins the small files of a clustered table, and leaves the others as they are.
 
-Delta's `OPTIMIZE` does something else there: it clusters again whatever is in no ZCube of at least 100 GB. So a few small
+Delta's `OPTIMIZE` does something else there: it clusters again all files that are in no ZCube of at least 100 GB. So a few small
 files make it rewrite the whole of most tables. And where all files are in one ZCube it does nothing, however small they
 are.
 """
@@ -18,7 +18,7 @@ def join_small_files(session: Any, path: str, small_file_size: int) -> int:
     """Join a portion of the files below `small_file_size`, the smallest first.
 
     Returns:
-        How many files were joined; 0: there are not two of them.
+        The number of files that were joined; 0: there are not two of them.
     """
 
     def small(snapshot: Any, scala: Scala) -> Sequence[Any]:

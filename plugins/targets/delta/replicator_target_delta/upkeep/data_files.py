@@ -30,12 +30,12 @@ def rewrite(session: Any, path: str, choose: Choose, *, at_least: int, operation
     Args:
         session: A SparkSession; its jobs run in this thread.
         path: The table's path.
-        choose: Which files.
-        at_least: Of fewer files nothing is done.
-        operation: What the table's history shows.
+        choose: Gives the files.
+        at_least: Smallest number of files to rewrite; of fewer nothing is done.
+        operation: The operation that the table's history shows.
 
     Returns:
-        How many files were rewritten.
+        The number of files that were rewritten.
     """
     scala = Scala(session)
     delta, java_session = scala.delta, session._jsparkSession  # noqa: SLF001 - no public API rewrites chosen files
@@ -71,7 +71,7 @@ def rewrite(session: Any, path: str, choose: Choose, *, at_least: int, operation
 
 
 def _portion(files: Sequence[Any], at_least: int) -> Sequence[Any]:
-    """The files to take now: as many as fit, but at least so many."""
+    """The files to take now: as many as fit, but at least `at_least`."""
     taken, size = 0, 0
     for file in files:
         size += file.size()

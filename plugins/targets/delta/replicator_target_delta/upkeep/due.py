@@ -1,4 +1,4 @@
-"""Upkeep of a table: what is due is decided from its log in pure code; whose turn it is; what does it."""
+"""Upkeep of a table: the decision what is due, from its log in pure code; the lock against merges; the statements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from replicator_target_delta.lane.log import LiveFile
 
 VACUUM_LEDGER: Final = "replicator/vacuum"
-"""Ledger name under which the table's log says when it was last vacuumed, in seconds since 1970."""
+"""Ledger name under which the table's log has the time of its last VACUUM, in seconds since 1970."""
 
 # After so many times that a merge has cut upkeep short, the merge waits once: without upkeep merges become slower and
 # slower.
@@ -33,7 +33,7 @@ _SUMMED: Final = ("size", "small", "numbered", "hidden")
 
 
 class UpkeepKind(StrEnum):
-    """What can be done, the most urgent first.
+    """Kinds of upkeep, the most urgent first.
 
     `COMPACT` is Delta's `OPTIMIZE`. Of a table without clustering it joins the files; a clustered one it clusters again, mostly
     as a whole. `JOIN` is for clustered tables, and touches no file but the small ones.
@@ -60,7 +60,7 @@ class Condition:
 
 
 def last_vacuum(storage: Storage, path: str, now: datetime) -> datetime:
-    """When the table was last vacuumed, as its log says; when it was created, if it never was."""
+    """Time of the table's last VACUUM, as its log says; that of its creation, if there was none."""
     log = read_log(storage, path)
     if log is None:
         return now
@@ -90,7 +90,7 @@ def due(condition: Condition, config: MaintenanceConfig, now: datetime) -> Upkee
 
 
 def carry_out(session: Any, upkeep: UpkeepKind, path: str, config: MaintenanceConfig) -> bool:
-    """Do it, by one commit at most; False if there was nothing to do."""
+    """Carry out upkeep, by one commit at most; False if there was nothing to do."""
     match upkeep:
         case UpkeepKind.PURGE:
             return purge(session, path) > 0
@@ -108,13 +108,13 @@ def carry_out(session: Any, upkeep: UpkeepKind, path: str, config: MaintenanceCo
 
 
 def vacuum_statement(path: str, retention: timedelta) -> str:
-    """A full VACUUM: files that killed merges left behind are in no log."""
+    """The statement of a full VACUUM: files that killed merges have left are in no log."""
     hours = retention / timedelta(hours=1)
     return f"VACUUM {path_of(path)} RETAIN {hours:g} HOURS"
 
 
 def takes_turn(upkeep: UpkeepKind, retention: timedelta) -> bool:
-    """Whether it must not run during a merge.
+    """Return whether it must not run during a merge.
 
     VACUUM commits nothing that a merge could conflict with, but with a short retention it would remove files that the
     merge has written and not committed yet.
@@ -158,7 +158,7 @@ def condition_of(session: Any, path: str, config: MaintenanceConfig, last_vacuum
 
 
 def condition_of_files(files: Collection[LiveFile], config: MaintenanceConfig, last_vacuum: datetime) -> Condition:
-    """The same of files that are known, without Spark."""
+    """The state of files that are known, without Spark."""
     cubes: dict[str, int] = {}
     for file in files:
         cube = (file.tags or {}).get("ZCUBE_ID")
@@ -178,9 +178,9 @@ def condition_of_files(files: Collection[LiveFile], config: MaintenanceConfig, l
 
 
 class Turns:
-    """Merges and upkeep of one table take turns, and upkeep gives way.
+    """Mutual exclusion of merges and upkeep of one table; upkeep yields.
 
-    It is cut short when a merge comes, unless that has happened `PATIENCE` times in a row.
+    Upkeep is cut short when a merge comes, unless that has happened `PATIENCE` times in a row.
     """
 
     def __init__(self) -> None:
@@ -193,13 +193,13 @@ class Turns:
 
     @property
     def is_cut(self) -> bool:
-        """Whether a merge has cancelled the upkeep that has the turn."""
+        """Return whether a merge has cancelled the upkeep that holds the table."""
         with self._guard:
             return self._is_cut
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A merge's turn."""
+        """Hold the table for a merge."""
         if not self._lock.acquire(blocking=False):
             cuts_short = self._cut_short()
             # Spark cancels what runs at this moment, not what the same work starts next: so it is told again.
@@ -214,7 +214,7 @@ class Turns:
 
     @contextmanager
     def upkeep(self, session: Any, tag: str) -> Iterator[bool]:
-        """Upkeep's turn; False if a merge has it. Jobs inside have `tag`."""
+        """Hold the table for upkeep; False if a merge holds it. Jobs inside have `tag`."""
         if not self._lock.acquire(blocking=False):
             yield False
             return
@@ -232,12 +232,12 @@ class Turns:
             self._lock.release()
 
     def done(self) -> None:
-        """Upkeep came to its end."""
+        """Record that upkeep came to its end."""
         with self._guard:
             self._times_cut = 0
 
     def _cut_short(self) -> bool:
-        """Cancel upkeep's jobs, unless upkeep does not have the turn or was cut short too often in a row; whether they were cancelled."""
+        """Cancel upkeep's jobs, unless it does not hold the table or was cut short too often in a row; return whether it did."""
         with self._guard:
             if self._session is None or self._times_cut >= PATIENCE:
                 return False
@@ -253,7 +253,7 @@ class Turns:
 
 
 def report(upkeep: UpkeepKind, condition: Condition, outcome: str) -> Mapping[str, Any]:
-    """What `maintain` says it did."""
+    """The report of `maintain`."""
     return {
         "upkeep": upkeep.value,
         "outcome": outcome,

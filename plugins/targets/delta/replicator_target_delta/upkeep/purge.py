@@ -21,7 +21,7 @@ def purge(session: Any, path: str) -> int:
     """Rewrite a portion of the files that have deletion vectors, those with the largest share of hidden rows first.
 
     Returns:
-        How many files were rewritten; 0: none has a deletion vector.
+        The number of files that were rewritten; 0: none has a deletion vector.
     """
     return datafiles.rewrite(
         session,

@@ -1,4 +1,4 @@
-"""Carries out upkeep of a table, in turn with what is written."""
+"""Carries out upkeep of a table, never at the same time as a conflicting merge."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(
     config: MaintenanceConfig,
     now: datetime,
 ) -> str:
-    """Do it, if it is its turn; what came of it, for logs and status."""
+    """Carry out upkeep, unless a merge holds the table; return the outcome, for logs and status."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -1,6 +1,6 @@
 """One version of a table, read by DuckDB's SQL.
 
-Which files there are, and which of their rows are deleted, the log says (`version`). Values are DuckDB's alone: it reads the files, and
+The log says which files there are, and which of their rows are deleted (`version`). Values are DuckDB's alone: it reads the files, and
 computes texts and checksums in bounded memory.
 """
 
@@ -43,7 +43,7 @@ _SOFT: Final = "deleted"
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A column: what the query calls it, how the files call it, its type in the source."""
+    """A column: its name in the query, its name in the files, its type in the source."""
 
     alias: str
     physical: str
@@ -52,7 +52,7 @@ class _Read:
 
 @dataclass(slots=True)
 class _Group:
-    """Data files that have the columns in the same types: what selects these, and the table of their deleted rows, if there are any."""
+    """Data files that have the columns in the same types: the expression that selects these, and the table of deleted rows, if any."""
 
     columns: str
     paths: list[str] = field(default_factory=list)
@@ -63,7 +63,7 @@ class _Group:
 def duckdb_state(
     storage: Storage, path: str, version: Version, table: TargetTable, schema: TableSchema, columns: Mapping[str, str]
 ) -> Iterator[TableState]:
-    """A version of the table at `path`, for as long as the context.
+    """Open a version of the table at `path`, for as long as the context.
 
     Raises:
         EngineNeededError: It is not understood here.
@@ -91,7 +91,7 @@ def _check_columns(
         found: The types of its columns, as Delta's log spells them.
         table: The table.
         schema: The shape of the source's rows.
-        columns: As in `open_state`.
+        columns: See `open_state`.
 
     Raises:
         TableError: `state_not_readable`.

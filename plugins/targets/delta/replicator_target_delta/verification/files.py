@@ -1,4 +1,4 @@
-"""Lets DuckDB read a target's files wherever they are, as the target itself reads them: through pyarrow, with its credentials."""
+"""Lets DuckDB read a target's files in any storage, as the target itself reads them: through pyarrow, with its credentials."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LakeFiles(AbstractFileSystem):  # type: ignore[misc]
 
     @classmethod
     def path_of(cls, path: str) -> str:
-        """What DuckDB is to call the file at a path of the storage."""
+        """DuckDB's name of the file at a path of the storage."""
         return f"{_SCHEME}{path}"
 
     def glob(self, path: str, **_: Any) -> list[str]:
@@ -32,7 +32,7 @@ class LakeFiles(AbstractFileSystem):  # type: ignore[misc]
         return [path]
 
     def size(self, path: str) -> int:
-        """In bytes."""
+        """Size in bytes."""
         return self._storage.size(path.removeprefix(_SCHEME))
 
     def modified(self, path: str) -> datetime:  # noqa: ARG002 - data files are never changed

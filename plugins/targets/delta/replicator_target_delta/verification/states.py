@@ -24,7 +24,7 @@ from replicator_target_delta.verification.version import number_at, read_version
 def open_state(
     storage: Storage, table: TargetTable, schema: TableSchema, columns: Mapping[str, str], at: int
 ) -> Iterator[TableState]:
-    """As `SupportsTargetVerification.open_state`."""
+    """See `SupportsTargetVerification.open_state`."""
     with ExitStack() as stack:
         with translated(str(table.table)):
             path = storage.table_path(table.table)

@@ -1,6 +1,6 @@
-"""An older version of a table, for readers: which data files it has, and which of their rows are deleted. Without Spark.
+"""An older version of a table, for readers: its data files, and their deleted rows. Without Spark.
 
-A reader of Delta needs to know less than a writer: what is not among the table's reader features does not concern it.
+A reader of Delta needs to know less than a writer: features that are not among the table's reader features do not concern it.
 
 Source: Delta's PROTOCOL.md.
 """
@@ -36,7 +36,7 @@ class Version:
     """A version of a table.
 
     Attributes:
-        files: By path and deletion vector, as the log identifies data files.
+        files: Data files, by path and deletion vector, as the log identifies them.
     """
 
     protocol: Mapping[str, Any] = field(default_factory=dict)
@@ -55,12 +55,12 @@ class Version:
 
     @property
     def physical(self) -> Mapping[str, str]:
-        """How the data files call each column."""
+        """Name of each column in data files."""
         is_mapped = self.properties.get(MAPPING_MODE, "none") != "none"
         return {f["name"]: f["metadata"][PHYSICAL] if is_mapped else f["name"] for f in self.fields}
 
     def vectors(self) -> Mapping[str, Descriptor | None]:
-        """By each file's path below the table's: what says which of its rows are deleted.
+        """Deletion vector of each file, by its path below the table's.
 
         Raises:
             EngineNeededError: The table has something that only Spark understands.
@@ -126,7 +126,7 @@ def number_at(storage: Storage, path: str, table: TargetTable, at: int) -> int:
 
 
 def read_version(storage: Storage, path: str, number: int) -> Version:
-    """What a version of the table at `path` was.
+    """Read a version of the table at `path`.
 
     Raises:
         EngineNeededError: The log does not have it any more, or it has a form that is not read here.
