@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from replicator.capture.asking import Refusals
 from replicator.capture.definitions.names import NamedSource
-from replicator.capture.definitions.renaming import Selection
+from replicator.capture.definitions.renaming import SelectionAnswer
 from replicator.capture.growth import LogGrowth
 from replicator.capture.marks import MarkBoard
 from replicator.capture.parts import Parts
@@ -84,8 +84,8 @@ class PeriodicWork:
     added: tuple[TableId, ...] = ()
     _announced: str | None = None
     _seeing: _Seeing | None = None
-    _selecting: Future[Selection] | None = None
-    _selected: Selection | None = None
+    _selecting: Future[SelectionAnswer] | None = None
+    _selected: SelectionAnswer | None = None
     """Waits for its mark."""
     _measuring: tuple[Future[LogStatus], bool] | None = None
     _growth: LogGrowth = field(default_factory=LogGrowth)
@@ -108,7 +108,7 @@ class PeriodicWork:
             self._clocks.swept = now
             self._sweep()
 
-    def take_mark(self, selection: Selection) -> None:
+    def take_mark(self, selection: SelectionAnswer) -> None:
         """The log has caught up with an answer about the configuration's patterns, and no transaction is open."""
         self._selected = None
         self.added = self._new(self.tracker.take_selected(selection))
@@ -203,13 +203,13 @@ class PeriodicWork:
             self.tables.adopt(table_life.failed(tracked.record, record.error))
 
 
-def _select(source: NamedSource, select: Callable[[], Sequence[TableId]], unnamed: Sequence[TableId]) -> Selection:
+def _select(source: NamedSource, select: Callable[[], Sequence[TableId]], unnamed: Sequence[TableId]) -> SelectionAnswer:
     """In the control thread: what the configuration selects by now."""
     seen: Visibility | None = None
     with suppress(TransientError):
         seen = source.visibility()
     selected = select()
     taken = source.existing([table for table in unnamed if table in selected])
-    return Selection(
+    return SelectionAnswer(
         selected=[table for table in selected if table not in unnamed or table in taken], taken=taken, seen=seen
     )

@@ -31,7 +31,7 @@ from replicator.capture.cures import Cures
 from replicator.capture.definitions.applying import Definitions
 from replicator.capture.definitions.comparison import Comparison, ComparisonMark
 from replicator.capture.definitions.names import NamedSource, SourceNames
-from replicator.capture.definitions.renaming import Renaming, Selection
+from replicator.capture.definitions.renaming import Renaming, SelectionAnswer
 from replicator.capture.definitions.seen import Alterations
 from replicator.capture.definitions.unlogged import Unlogged
 from replicator.capture.failures import Failures
@@ -270,7 +270,7 @@ class Capture:
         return call.result()
 
 
-Waiting = StartingMark | ComparisonMark | Selection | PositionMark | BarrierMark | AtMark
+Waiting = StartingMark | ComparisonMark | SelectionAnswer | PositionMark | BarrierMark | AtMark
 """What waits for a mark."""
 
 
@@ -430,7 +430,7 @@ class _Session:
         match due:
             case StartingMark() | ComparisonMark():
                 self._tracker.take_mark(due)
-            case Selection():
+            case SelectionAnswer():
                 self._periodic.take_mark(due)
             case PositionMark():
                 self._sealer.unsealed.positions.append(due.request)

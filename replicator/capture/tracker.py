@@ -15,8 +15,8 @@ from replicator.capture.definitions import altering
 from replicator.capture.definitions.applying import Applied, Definitions
 from replicator.capture.definitions.catalogue import UNEXPLAINED, CatalogChange, same_shape
 from replicator.capture.definitions.comparison import Comparison, ComparisonMark, Different
-from replicator.capture.definitions.outcome import Outcome, Outcomes, failed
-from replicator.capture.definitions.renaming import Renaming, Selection
+from replicator.capture.definitions.outcome import TableOutcome, TableOutcomes, failed
+from replicator.capture.definitions.renaming import Renaming, SelectionAnswer
 from replicator.capture.definitions.unlogged import Unlogged, undecoded
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.snapshots.beginning import Beginnings
@@ -135,7 +135,7 @@ class CatalogTracker:
         # The log was opened with the shape before: behind one opened with this, nothing looks like a change of it again.
         is_reshaped = has_begun and not same_shape(tracked.schema, found.schema)
         self.needs_reopening = self.needs_reopening or table in self._missed or is_reshaped
-        shaped = self._shaped(tracked, found) if has_begun else Outcome()
+        shaped = self._shaped(tracked, found) if has_begun else TableOutcome()
         self._apply([(table, replace(shaped, recreates=False, accepts=found.identity))])
         if not shaped.continues:
             return
@@ -152,17 +152,19 @@ class CatalogTracker:
         if tracked.record.stage is Stage.SNAPSHOT:
             self.snapshots.begin(tracked)
 
-    def _shaped(self, tracked: TrackedTable, found: TableDescription) -> Outcome:
+    def _shaped(self, tracked: TrackedTable, found: TableDescription) -> TableOutcome:
         """Judge the shape in which a snapshot finds a table whose incarnation has begun; `recreates` begins another one."""
         is_asked_for = tracked.table in self.definitions.to_recreate or tracked.record.is_recreated
         self.definitions.to_recreate.discard(tracked.table)
         return (
-            Outcome(recreates=True) if is_asked_for else altering.before_snapshot(tracked.record, found, self.settings)
+            TableOutcome(recreates=True)
+            if is_asked_for
+            else altering.before_snapshot(tracked.record, found, self.settings)
         )
 
     def _suspend(self, table: TableId) -> None:
         """Write nothing of the table until its next snapshot begins, also after a restart; that begins when something else asks."""
-        self.definitions.apply([(table, Outcome(needs_snapshot=True))])
+        self.definitions.apply([(table, TableOutcome(needs_snapshot=True))])
 
     def _wait_again(self, table: TableId) -> None:
         """What the catalogue said of the table is out of date: its snapshot waits until it was asked once more, also after a restart."""
@@ -199,10 +201,10 @@ class CatalogTracker:
 
     def _outcomes_of(
         self, tracked: TrackedTable, change: CatalogChange, found: TableDescription | None, moved: TableId | None
-    ) -> Outcomes:
+    ) -> TableOutcomes:
         """Judge a table that differs from what was accepted of it."""
         if change is CatalogChange.ASK_AGAIN:
-            return [(tracked.table, Outcome(is_suspicious=True))]
+            return [(tracked.table, TableOutcome(is_suspicious=True))]
         if change is CatalogChange.DROPPED or found is None:
             return self._not_found(tracked, moved)
         if not self._follows_constraints(tracked, found):
@@ -225,7 +227,7 @@ class CatalogTracker:
         self._apply([(tracked.table, outcome)])
         return outcome.continues
 
-    def _not_found(self, tracked: TrackedTable, moved: TableId | None) -> Outcomes:
+    def _not_found(self, tracked: TrackedTable, moved: TableId | None) -> TableOutcomes:
         """Judge a table of which everything is delivered, and that the source has not, but perhaps under another name (`moved`)."""
         if moved is not None:
             outcomes = self.renaming.by_catalogue(tracked.record, moved)
@@ -234,7 +236,9 @@ class CatalogTracker:
             return [(table, replace(one, reopens=continues)) for table, one in outcomes]
         return [] if table_life.is_dropped(tracked.record) else self._dropped(tracked)
 
-    def _dropped(self, tracked: TrackedTable, event: DDLEvent | None = None, number: int | None = None) -> Outcomes:
+    def _dropped(
+        self, tracked: TrackedTable, event: DDLEvent | None = None, number: int | None = None
+    ) -> TableOutcomes:
         record = tracked.record
         return [
             (record.table, altering.dropped(record, event, number, self.settings)),
@@ -283,7 +287,7 @@ class CatalogTracker:
         """Repeat those of these complete snapshots that were outdated before."""
         self._apply(self.unlogged.repeated(tables))
 
-    def take_selected(self, selection: Selection) -> Sequence[TableId]:
+    def take_selected(self, selection: SelectionAnswer) -> Sequence[TableId]:
         """Take in which tables the configuration selects, once the log has caught up; return those to track, by their tracked names."""
         self._apply(self.renaming.taken(selection))
         return self.renaming.wanted(selection)
@@ -306,12 +310,12 @@ class CatalogTracker:
 
     # --- what becomes of tables ---------------------------------------------------------------------------------------
 
-    def _apply(self, outcomes: Outcomes) -> None:
+    def _apply(self, outcomes: TableOutcomes) -> None:
         """Carry out outcomes, and have the snapshots begin that follow from them."""
         if starting := self._carry_out(outcomes).starting:
             self.start(starting)
 
-    def _carry_out(self, outcomes: Outcomes) -> Applied:
+    def _carry_out(self, outcomes: TableOutcomes) -> Applied:
         applied = self.definitions.apply(outcomes)
         for table in applied.outdated:
             # Answers of the catalogue that are on their way do not know its name, or its constraints.

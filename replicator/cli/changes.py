@@ -13,7 +13,7 @@ from replicator.model.difference import difference
 from replicator.model.errors import with_names
 from replicator.service.history.changes import Happened
 from replicator.service.history.document import HistoryDocument, Outcome
-from replicator.service.plan.ddl import Plan, PlannedTable
+from replicator.service.plan.ddl import PlannedTable, StatementPlan
 from replicator.service.plan.ddl_document import PlanDocument
 from replicator.service.plan.rehearsal import Rehearsed
 from replicator.service.status.snapshots import counted
@@ -51,7 +51,7 @@ def history_json(document: HistoryDocument) -> None:
     click.echo(document.model_dump_json(indent=2))
 
 
-def plan(found: Plan) -> None:
+def plan(found: StatementPlan) -> None:
     """Print for each table what a statement would do, by which policy, and what it would cost."""
     console = terminal()
     for table in found.tables:

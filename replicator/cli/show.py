@@ -30,7 +30,7 @@ from replicator.model.terminal import cleaned, continued, in_one_line
 from replicator.model.verdict import Result
 from replicator.service.status import refused as refused_status
 from replicator.service.status import snapshots
-from replicator.service.status.snapshots import Pace, counted
+from replicator.service.status.snapshots import SnapshotPace, counted
 from replicator.state.records import Role
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def status(document: ReplicatorStatus) -> None:
         console.print(line, soft_wrap=True)
 
 
-def render(one: ReplicatorStatus, paces: Mapping[str, Pace]) -> Group:
+def render(one: ReplicatorStatus, paces: Mapping[str, SnapshotPace]) -> Group:
     """Render a status document for a part of the terminal, with bars where snapshots run."""
     return Group(_head(one), _tables(one, paces), *(_one_line(line) for line in remarks(one)))
 
@@ -257,7 +257,7 @@ def _verified(one: ReplicatorStatus) -> str:
     )
 
 
-def _tables(one: ReplicatorStatus, paces: Mapping[str, Pace] | None = None) -> Table:
+def _tables(one: ReplicatorStatus, paces: Mapping[str, SnapshotPace] | None = None) -> Table:
     """Return the table of tables, with bars of snapshots only if `paces`, which are current, are given."""
     table = Listing("table", "state", "snapshot", "changes applied", "freshness", box=None, pad_edge=False)
     for row in one.tables:
@@ -271,7 +271,7 @@ def _tables(one: ReplicatorStatus, paces: Mapping[str, Pace] | None = None) -> T
     return table
 
 
-def _snapshot(row: TableStatus, paces: Mapping[str, Pace] | None) -> RenderableType:
+def _snapshot(row: TableStatus, paces: Mapping[str, SnapshotPace] | None) -> RenderableType:
     line = Text(snapshots.text(row))
     if paces is None or row.snapshot is None or row.state is not TableState.SNAPSHOT:
         return line

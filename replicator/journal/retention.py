@@ -48,7 +48,7 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RetentionPlan:
     """Segments to drop, in order, and tables that lose changes which they have not applied."""
 
     segments: Sequence[Segment] = ()
@@ -66,7 +66,7 @@ class Swept:
 
 def plan_retention(
     segments: Sequence[Segment], needs: Needs, *, now: datetime, keep_s: float, total: int, bytes_max: int
-) -> Plan:
+) -> RetentionPlan:
     """Choose the segments to drop; pure.
 
     1. Segments that no table needs and that are older than `keep_s`.
@@ -97,7 +97,7 @@ def plan_retention(
                 chosen[segment.id] = segment
                 total -= _bytes(segment)
                 given_up |= needed[segment.id]
-    return Plan(segments=tuple(chosen.values()), given_up=given_up)
+    return RetentionPlan(segments=tuple(chosen.values()), given_up=given_up)
 
 
 class Retention:

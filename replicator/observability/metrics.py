@@ -9,7 +9,7 @@ from typing import Final
 PREFIX: Final = "replicator_"
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """Prometheus type of a metric."""
 
     GAUGE = "gauge"
@@ -22,30 +22,30 @@ class Metric:
     """A metric; `name` without the prefix, and as a counter without `_total`."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ("replicator",)
 
     @property
     def full_name(self) -> str:
         """Name as Prometheus stores it; of a histogram without `_bucket`, `_sum` and `_count`."""
-        return f"{PREFIX}{self.name}{'_total' if self.kind is Kind.COUNTER else ''}"
+        return f"{PREFIX}{self.name}{'_total' if self.kind is MetricKind.COUNTER else ''}"
 
 
 def _gauge(name: str, text: str, *labels: str) -> Metric:
-    return Metric(name=name, kind=Kind.GAUGE, help=text, labels=("replicator", *labels))
+    return Metric(name=name, kind=MetricKind.GAUGE, help=text, labels=("replicator", *labels))
 
 
 def _counter(name: str, text: str, *labels: str) -> Metric:
-    return Metric(name=name, kind=Kind.COUNTER, help=text, labels=("replicator", *labels))
+    return Metric(name=name, kind=MetricKind.COUNTER, help=text, labels=("replicator", *labels))
 
 
 def _histogram(name: str, text: str) -> Metric:
-    return Metric(name=name, kind=Kind.HISTOGRAM, help=text)
+    return Metric(name=name, kind=MetricKind.HISTOGRAM, help=text)
 
 
 METRICS: Final = (
-    Metric(name="build_info", kind=Kind.GAUGE, help="1; its label is the version that wrote the metrics.", labels=("version",)),
+    Metric(name="build_info", kind=MetricKind.GAUGE, help="1; its label is the version that wrote the metrics.", labels=("version",)),
     _gauge("state", "1 for the state of the replicator, 0 for the other states.", "state"),
     _gauge("worker_alive", "1 if a worker runs the replicator, otherwise 0."),
     _gauge("lease_epoch", "Epoch of the worker; grows with every take-over. Absent without a worker."),

@@ -39,7 +39,7 @@ from replicator.plugins.source import Visibility
 from replicator.plugins.target import TargetTable
 
 ROWS_SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("hash", pa.string(), nullable=False)])
-"""Columns of `TableState.rows`: 32 lower-case hex digits each."""
+"""Columns of `VerifiedState.rows`: 32 lower-case hex digits each."""
 IDS_MAX: Final = 100_000
 """Maximum number of ids in a statement."""
 
@@ -98,7 +98,7 @@ class KeyRange:
     of them is in another.
 
     Attributes:
-        columns: The source's names of the first columns of the key, some of `TableState.range_key`: a bound has as many values.
+        columns: The source's names of the first columns of the key, some of `VerifiedState.range_key`: a bound has as many values.
         after: None: from the beginning.
         upto: None: to the end.
     """
@@ -108,7 +108,7 @@ class KeyRange:
     upto: Bound | None = None
 
 
-class TableState(ABC):
+class VerifiedState(ABC):
     """One state of a table: every answer is from the same state. Used from one thread."""
 
     @property
@@ -149,7 +149,7 @@ class TableState(ABC):
         """
 
 
-class SourceState(TableState):
+class SourceState(VerifiedState):
     """A state of a source's table."""
 
     @property
@@ -208,7 +208,7 @@ class SupportsTargetVerification(ABC):
     @abstractmethod
     def open_state(
         self, table: TargetTable, schema: TableSchema, *, columns: Mapping[str, str], at: int
-    ) -> AbstractContextManager[TableState]:
+    ) -> AbstractContextManager[VerifiedState]:
         """Begin to read the state of a table whose ledger had reached `at`, and nothing beyond it; released at the end of the context.
 
         Once it is open, later batches and other changes do not change its answers. The ledger was at `at` or below, and the next

@@ -25,7 +25,7 @@ from replicator.runtime.supervisor import RunOutcome
 from replicator.state import holder_id
 from replicator.state.records import Desired, ErrorRecord, Lease, ReplicatorRecord
 from replicator.state.store import StateStore
-from replicator.state.workers import Refusal, Scene
+from replicator.state.workers import Scene, WorkerRefusal
 
 CAPACITY: Final = 100
 _ANNOUNCE_S: Final = 2.0
@@ -78,7 +78,7 @@ class _Checked:
 
     config: str
     at: float
-    refusal: Refusal | None
+    refusal: WorkerRefusal | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -172,7 +172,7 @@ class _Server:
         now, known = time.monotonic(), self._checked.get(record.name)
         if known is None or known.config != record.config or now - known.at >= _RECHECK_S:
             error = self.refuses(record)
-            refusal = None if error is None else Refusal(code=error.code, message=in_full(error).message)
+            refusal = None if error is None else WorkerRefusal(code=error.code, message=in_full(error).message)
             if refusal is not None and (known is None or known.refusal != refusal):
                 _log.warning("replicator_refused", replicator=record.name, code=refusal.code, error=str(error))
             if refusal != (known.refusal if known else None):

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from replicator.model.counts import BATCH_ROWS_BOUNDS, BATCH_SECONDS_BOUNDS, BEYOND, CounterName, Counts
 from replicator.model.errors import ConfigError
 from replicator.model.status import ReplicatorState, ReplicatorStatus, TableState, TableStatus
-from replicator.observability.metrics import BY_NAME, METRICS, PREFIX, Kind
+from replicator.observability.metrics import BY_NAME, METRICS, PREFIX, MetricKind
 from replicator.service.configuring.stored_settings import stored_settings
 from replicator.service.status.assemble import status
 from replicator.state import table_life
@@ -115,11 +115,11 @@ def families(all_observed: Sequence[Observed]) -> Sequence[Family]:
     histograms: dict[str, HistogramMetricFamily] = {}
     for metric in METRICS:
         match metric.kind:
-            case Kind.GAUGE:
+            case MetricKind.GAUGE:
                 made[metric.name] = GaugeMetricFamily(PREFIX + metric.name, metric.help, labels=metric.labels)
-            case Kind.COUNTER:
+            case MetricKind.COUNTER:
                 made[metric.name] = CounterMetricFamily(PREFIX + metric.name, metric.help, labels=metric.labels)
-            case Kind.HISTOGRAM:
+            case MetricKind.HISTOGRAM:
                 histograms[metric.name] = HistogramMetricFamily(PREFIX + metric.name, metric.help, labels=metric.labels)
     made["build_info"].add_metric((importlib.metadata.version("replicator"),), 1.0)
     are_many = sum(len(one.document.tables) for one in all_observed) > TABLES_MAX

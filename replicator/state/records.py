@@ -182,7 +182,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyRange:
+class SnapshotRange:
     """A range of keys that a snapshot reads: above `after` (None: from the beginning) up to `upto` (None: to the end).
 
     `after` is the cursor and moves.
@@ -208,7 +208,7 @@ class SnapshotProgress:
 
     kind: SnapshotKind = SnapshotKind.FIRST
     start_number: int | None = None
-    ranges: tuple[KeyRange, ...] = (KeyRange(),)
+    ranges: tuple[SnapshotRange, ...] = (SnapshotRange(),)
     keys: tuple[tuple[str, ...], ...] = ()
     rows: int = 0
     estimated_rows: int | None = None

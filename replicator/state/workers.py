@@ -17,7 +17,7 @@ _FORGET: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class WorkerRefusal:
     """Reason why a worker cannot run a replicator."""
 
     code: str
@@ -34,7 +34,7 @@ class WorkerRecord:
     version: str
     started_at: datetime
     seen_at: datetime
-    refusals: Mapping[str, Refusal]
+    refusals: Mapping[str, WorkerRefusal]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Workers:
         self._database = database
 
     def announce(
-        self, holder: str, *, capacity: int, is_draining: bool, version: str, refusals: Mapping[str, Refusal]
+        self, holder: str, *, capacity: int, is_draining: bool, version: str, refusals: Mapping[str, WorkerRefusal]
     ) -> None:
         """Record that a worker is there, and its capacity; delete workers that did not report for an hour."""
         with self._database.write() as connection:
@@ -106,5 +106,5 @@ def _read(row: Row[Any]) -> WorkerRecord:
         version=row.version,
         started_at=row.started_at,
         seen_at=row.seen_at,
-        refusals={name: Refusal(code=code, message=message) for name, (code, message) in row.refusals.items()},
+        refusals={name: WorkerRefusal(code=code, message=message) for name, (code, message) in row.refusals.items()},
     )

@@ -34,7 +34,7 @@ from replicator.state.records import AppliedRecord, TableRecord, TargetCopy
 from replicator.state.store import StateStore
 from replicator.verify.barriers import Barriers, NotVerifiedError
 from replicator.verify.rounds import AGAIN_SOON, CHANGES_TOO_MUCH, AgainError, Compared, Round, Sides
-from replicator.verify.scope import Chosen, OfIds, Scope, TableJournal, Whole
+from replicator.verify.scope import Chosen, OfIds, TableJournal, VerifyScope, Whole
 from replicator.verify.verdicts import DIFFERENCES_MAX, Counts, Verdict
 from replicator.verify.walk import AGAIN, KEPT_CHANGING, ROUNDS_MAX, Visit, Walk, Walked, given_up
 
@@ -79,7 +79,7 @@ class Judge:
     can_compare: Callable[[TableRecord, AppliedRecord | None], bool] = _is_whole
 
     def verify(
-        self, table: TableId, scope: Scope | Collection[str] | None = None, visit: Visit | None = None
+        self, table: TableId, scope: VerifyScope | Collection[str] | None = None, visit: Visit | None = None
     ) -> Verdict:
         """Compare a table, or some rows of it.
 
@@ -91,7 +91,7 @@ class Judge:
         Raises:
             ReplicatorError: Source, target or state store cannot be asked.
         """
-        if not isinstance(scope, Scope):
+        if not isinstance(scope, VerifyScope):
             scope = Whole() if scope is None else OfIds(frozenset(scope))
         try:
             return self._verify(table, scope, visit or Visit())
@@ -110,7 +110,7 @@ class Judge:
             reason, action = ours.message, ours.action
         return Verdict(table=table, result=Result.NOT_VERIFIED, scope=scope.extent, reason=reason, action=action)
 
-    def _verify(self, table: TableId, scope: Scope, visit: Visit) -> Verdict:
+    def _verify(self, table: TableId, scope: VerifyScope, visit: Visit) -> Verdict:
         compared: Compared | None = None
         found, again, chosen, larger = list[Round](), None, Chosen(), None
         why = NotVerifiedError(KEPT_CHANGING, AGAIN_SOON)

@@ -19,7 +19,7 @@ from replicator.state.verification.records import (
 )
 from replicator.verify.judge import Judge
 from replicator.verify.repair import Repair
-from replicator.verify.scope import Scope
+from replicator.verify.scope import VerifyScope
 from replicator.verify.verdicts import Counts, Extent, Verdict
 from replicator.verify.walk import Visit
 
@@ -51,7 +51,7 @@ class Proofs:
     is_scheduled: bool = False
     noted: Callable[[VerificationRecord], None] = lambda _: None
 
-    def verify(self, table: TableId, scope: Scope | None = None) -> Verdict:
+    def verify(self, table: TableId, scope: VerifyScope | None = None) -> Verdict:
         """Compare a table, or some of its rows; with `repair` repair what differs, too.
 
         Raises:
@@ -72,7 +72,7 @@ class Proofs:
         self.note(repaired, before)
         return repaired
 
-    def compare(self, table: TableId, before: Before, scope: Scope | None = None) -> Verdict:
+    def compare(self, table: TableId, before: Before, scope: VerifyScope | None = None) -> Verdict:
         """Compare a table, or some of its rows, and record each range as soon as it is compared; the caller records the whole."""
 
         def noted(one: RangeRecord, begun_at: datetime, counts: Counts) -> None:

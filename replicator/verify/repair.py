@@ -16,7 +16,7 @@ from replicator.state import table_life
 from replicator.state.records import RequestKind, TableRecord, TargetCopy
 from replicator.verify.barriers import NotVerifiedError
 from replicator.verify.judge import Judge
-from replicator.verify.scope import Chosen, Scope, TableJournal
+from replicator.verify.scope import Chosen, TableJournal, VerifyScope
 from replicator.verify.verdicts import Counts, Extent, Verdict
 
 _KEYS_AT_ONCE: Final = 10_000
@@ -25,7 +25,7 @@ _TIMES_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Touched(Scope):
+class _Touched(VerifyScope):
     """Rows with these ids, and all that were changed after a position: the row of a key may have another key by now."""
 
     ids: frozenset[str]
@@ -33,7 +33,7 @@ class _Touched(Scope):
     extent = Extent.KEYS
 
     def choose(self, table: TableJournal) -> Chosen:
-        """See `Scope.choose`."""
+        """See `VerifyScope.choose`."""
         changed = table.changed_behind(self.position)
         return Chosen() if changed is None else Chosen(extent=Extent.KEYS, among=Ids(self.ids | changed))
 

@@ -35,12 +35,12 @@ from replicator.plugins.verification import (
     SourceState,
     SupportsSourceVerification,
     SupportsTargetVerification,
-    TableState,
+    VerifiedState,
     order_of,
 )
 from replicator.state.records import TableRecord
 from replicator.verify.barriers import Barrier, Barriers, NotVerifiedError
-from replicator.verify.comparing import Found, compare_rows, differing
+from replicator.verify.comparing import FoundDifferences, compare_rows, differing
 from replicator.verify.moving import Moving
 from replicator.verify.verdicts import DIFFERENCES_MAX, Counts, Difference, Kind, in_order, shown
 
@@ -164,7 +164,7 @@ class Sides:
         return self.source.open_state(compared.schema, compared.names)
 
     @contextmanager
-    def _target_state(self, compared: Compared, barrier: Barrier) -> Iterator[TableState]:
+    def _target_state(self, compared: Compared, barrier: Barrier) -> Iterator[VerifiedState]:
         if not isinstance(self.target, SupportsTargetVerification):
             raise NotVerifiedError(f"targets of the type {self.target.type_name} cannot be verified")
         record = compared.record
@@ -198,7 +198,7 @@ class States:
         compared: Compared,
         barrier: Barrier,
         ours: SourceState,
-        theirs: Callable[[], TableState],
+        theirs: Callable[[], VerifiedState],
         worker: _Worker,
     ) -> None:
         self._sides = sides
@@ -262,7 +262,9 @@ class States:
             raise AgainError("the journal does not keep changes as long as the comparison takes", CHANGES_TOO_MUCH)
         return found
 
-    def _note(self, one: Round, rows: Sequence[Found], within: KeyRange | None, *, described: int, keys: int) -> None:
+    def _note(
+        self, one: Round, rows: Sequence[FoundDifferences], within: KeyRange | None, *, described: int, keys: int
+    ) -> None:
         """Add rows that differ to the round, with a description while there is room for it."""
         if not rows:
             return
@@ -286,7 +288,7 @@ class States:
 
     def _describe(
         self,
-        found: Found,
+        found: FoundDifferences,
         source: Mapping[str, Mapping[str, str | None]],
         target: Mapping[str, Mapping[str, str | None]],
     ) -> Difference:
@@ -327,7 +329,7 @@ class _Worker:
         self._pool.submit(self._stack.close).result()
         self._pool.shutdown()
 
-    def enter(self, make: Callable[[], Any]) -> Callable[[], TableState]:
+    def enter(self, make: Callable[[], Any]) -> Callable[[], VerifiedState]:
         """Open a context in the thread; return a call that waits for what it yields."""
         future = self._pool.submit(lambda: self._stack.enter_context(make()))
         return future.result
@@ -348,7 +350,9 @@ def _cursors(schema: TableSchema, rows: Sequence[Mapping[str, str | None]]) -> S
     return [()] if len(rows) == 1 else [cursor for row in rows for cursor in _cursors(schema, [row])]
 
 
-def _checksums(state: TableState, digits: int, among: Among | None, within: KeyRange | None) -> Mapping[str, Checksum]:
+def _checksums(
+    state: VerifiedState, digits: int, among: Among | None, within: KeyRange | None
+) -> Mapping[str, Checksum]:
     """Return a side's checksums by group; nothing is read for an empty set of ids."""
     return {} if isinstance(among, Ids) and not among.ids else state.checksums(digits, among, within)
 

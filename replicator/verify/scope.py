@@ -116,7 +116,7 @@ class TableJournal:
         return not following or following[0].sealed_at >= moment
 
 
-class Scope(ABC):
+class VerifyScope(ABC):
     """Rule that chooses the rows of any table that are compared."""
 
     extent: Extent
@@ -139,31 +139,31 @@ class Scope(ABC):
         return Result.EQUAL
 
 
-class Whole(Scope):
+class Whole(VerifyScope):
     """All rows."""
 
     extent = Extent.TABLE
 
     def choose(self, table: TableJournal) -> Chosen:
-        """See `Scope.choose`."""
+        """See `VerifyScope.choose`."""
         del table
         return Chosen()
 
 
 @dataclass(frozen=True, slots=True)
-class Sample(Scope):
+class Sample(VerifyScope):
     """A percentage of the rows, above 0 and up to 100: those with the lowest ids, the same ones each time."""
 
     percent: Decimal
     extent = Extent.SAMPLE
 
     def choose(self, table: TableJournal) -> Chosen:
-        """See `Scope.choose`."""
+        """See `VerifyScope.choose`."""
         del table
         return self._of(self.percent)
 
     def without_rows(self, chosen: Chosen) -> Chosen | Result:
-        """See `Scope.without_rows`. A table of few rows may have none in the sample: then a larger one is compared."""
+        """See `VerifyScope.without_rows`. A table of few rows may have none in the sample: then a larger one is compared."""
         if chosen.among is None:
             return Result.EQUAL
         return self._of(min(Decimal(str(chosen.sample)) * _LARGER, Decimal(PERCENT_MAX)))
@@ -176,33 +176,33 @@ class Sample(Scope):
 
 
 @dataclass(frozen=True, slots=True)
-class OfIds(Scope):
+class OfIds(VerifyScope):
     """The rows that have these ids."""
 
     ids: frozenset[str]
     extent = Extent.KEYS
 
     def choose(self, table: TableJournal) -> Chosen:
-        """See `Scope.choose`."""
+        """See `VerifyScope.choose`."""
         del table
         return Chosen(extent=Extent.KEYS, among=Ids(self.ids))
 
 
 @dataclass(frozen=True, slots=True)
-class Keys(Scope):
+class Keys(VerifyScope):
     """The rows that have these keys, each as JSON."""
 
     keys: Sequence[str]
     extent = Extent.KEYS
 
     def choose(self, table: TableJournal) -> Chosen:
-        """See `Scope.choose`."""
+        """See `VerifyScope.choose`."""
         schema = table.record.schema
         assert schema is not None, "only tables with a shape are compared"
         return Chosen(extent=Extent.KEYS, among=Ids(ids_of(self.keys, schema)))
 
     def without_rows(self, chosen: Chosen) -> Chosen | Result:
-        """See `Scope.without_rows`. A key without a row may be misspelt."""
+        """See `VerifyScope.without_rows`. A key without a row may be misspelt."""
         del chosen
         raise NotVerifiedError(
             "neither source nor target has a row with such a key", "Write each key exactly as the table holds it."
@@ -210,17 +210,17 @@ class Keys(Scope):
 
 
 @dataclass(frozen=True, slots=True)
-class Since(Scope):
+class Since(VerifyScope):
     """The rows that were changed since some time; whole tables where all rows were."""
 
     moment: datetime
     extent = Extent.SINCE
 
     def choose(self, table: TableJournal) -> Chosen:
-        """See `Scope.choose`."""
+        """See `VerifyScope.choose`."""
         ids = table.changed_since(self.moment)
         return Chosen() if ids is None else Chosen(extent=Extent.SINCE, among=Ids(ids))
 
     def without_rows(self, chosen: Chosen) -> Chosen | Result:
-        """See `Scope.without_rows`. Rows that were changed and are on neither side were deleted on both."""
+        """See `VerifyScope.without_rows`. Rows that were changed and are on neither side were deleted on both."""
         return Result.EQUAL if chosen.keys else Result.NOTHING_COMPARED

@@ -26,10 +26,10 @@ _PAUSE_S: Final = 1.0
 _log = get_logger(__name__)
 
 
-class Connection(Protocol):
+class AcceptedConnection(Protocol):
     """A connection as this module sees it."""
 
-    seat: Seat | None
+    seat: ConnectionSeat | None
 
     @property
     def is_waiting(self) -> bool:
@@ -39,14 +39,14 @@ class Connection(Protocol):
         """Close it at once."""
 
 
-class Seat:
+class ConnectionSeat:
     """The seat of one connection. `connection`: None during the handshake of TLS."""
 
     __slots__ = ("address", "connection", "socket", "task")
 
     def __init__(self, address: str, sock: socket.socket) -> None:
         self.address, self.socket = address, sock
-        self.connection: Connection | None = None
+        self.connection: AcceptedConnection | None = None
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -67,13 +67,13 @@ class Seats:
 
     def __init__(self, *, per_address: int, most: int = CONNECTIONS_MAX) -> None:
         self._per_address, self._most = per_address, most
-        self._by_address: dict[str, dict[Seat, None]] = {}
+        self._by_address: dict[str, dict[ConnectionSeat, None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def take(self, seat: Seat) -> bool:
+    def take(self, seat: ConnectionSeat) -> bool:
         """Give the seat, closing another connection if needed; return False if every other one is being answered."""
         mine = self._by_address.get(seat.address, {})
         if len(mine) >= self._per_address and not self._make_room(mine):
@@ -87,7 +87,7 @@ class Seats:
         self._count += 1
         return True
 
-    def leave(self, seat: Seat) -> None:
+    def leave(self, seat: ConnectionSeat) -> None:
         """Remove it. May be called twice."""
         mine = self._by_address.get(seat.address)
         if mine is None or seat not in mine:
@@ -97,7 +97,7 @@ class Seats:
         if not mine:
             del self._by_address[seat.address]
 
-    def _make_room(self, crowd: dict[Seat, None]) -> bool:
+    def _make_room(self, crowd: dict[ConnectionSeat, None]) -> bool:
         oldest = next((one for one in crowd if one.is_waiting), None)
         if oldest is None:
             return False
@@ -121,7 +121,7 @@ class Door:
     """Accepts connections from a socket until `close`. Takes the position of asyncio's server in uvicorn."""
 
     def __init__(
-        self, listener: socket.socket, make: Callable[[], Connection], seats: Seats, tls: ssl.SSLContext | None
+        self, listener: socket.socket, make: Callable[[], AcceptedConnection], seats: Seats, tls: ssl.SSLContext | None
     ) -> None:
         self._listener, self._make, self._seats, self._tls = listener, make, seats, tls
         self._loop = asyncio.get_running_loop()
@@ -159,7 +159,7 @@ class Door:
                 self._loop.call_later(_PAUSE_S, self.open)
                 return
             sock.setblocking(False)
-            seat = Seat(origin(str(peer[0])), sock)
+            seat = ConnectionSeat(origin(str(peer[0])), sock)
             if not self._seats.take(seat):
                 sock.close()
                 continue
@@ -167,7 +167,7 @@ class Door:
             self._tasks.add(seat.task)
             seat.task.add_done_callback(partial(self._begun, seat))
 
-    async def _begin(self, seat: Seat) -> None:
+    async def _begin(self, seat: ConnectionSeat) -> None:
         timeout = None if self._tls is None else HANDSHAKE_S
         connection = self._make()
         connection.seat = seat
@@ -182,7 +182,7 @@ class Door:
             # An SSLError and a TimeoutError are OSErrors. Any client can cause them as often as it likes.
             _log.debug("handshake_failed", error=type(error).__name__)
 
-    def _begun(self, seat: Seat, task: asyncio.Task[None]) -> None:
+    def _begun(self, seat: ConnectionSeat, task: asyncio.Task[None]) -> None:
         """Check whether there is a connection now. A task that was cancelled at once has not run at all."""
         self._tasks.discard(task)
         if seat.connection is None:

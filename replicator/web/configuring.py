@@ -18,7 +18,7 @@ from replicator.model.errors import RequestError
 from replicator.observability import get_logger
 from replicator.runtime.process import python
 from replicator.service.configuring.document import ConfiguredDocument, Findings, ValidationDocument
-from replicator.service.configuring.process import Asked, Deed, Outcome
+from replicator.service.configuring.process import Asked, ConfiguringOutcome, Deed
 from replicator.web.access import Access
 from replicator.web.demands import JSON_TYPE, YAML_TYPE, demanding, demands
 from replicator.web.problems import MEDIA_TYPE as PROBLEM_TYPE
@@ -50,7 +50,7 @@ class Configurations:
         self._access = access
         self._free = asyncio.Semaphore(AT_ONCE)
 
-    async def ask(self, asked: Asked) -> Outcome:
+    async def ask(self, asked: Asked) -> ConfiguringOutcome:
         """Return the outcome of a configuration.
 
         Raises:
@@ -66,7 +66,7 @@ class Configurations:
             self._free.release()
             self._access.recent.forget()
 
-    async def _in_process(self, asked: Asked) -> Outcome:
+    async def _in_process(self, asked: Asked) -> ConfiguringOutcome:
         home = self._access.home
         process = await asyncio.create_subprocess_exec(
             *python("replicator.service.configuring.process"),
@@ -92,7 +92,7 @@ class Configurations:
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
         try:
-            return Outcome.model_validate_json(said)
+            return ConfiguringOutcome.model_validate_json(said)
         except ValidationError:
             _log.error("configuration_unanswered", status=process.returncode)
             raise internal_error() from None
@@ -139,7 +139,7 @@ async def _asked(request: Request, deed: Deed, name: str = "") -> Asked:
     return Asked(deed=deed, text=text, is_json=media_type == JSON_TYPE, name=name)
 
 
-def _answer(outcome: Outcome) -> Response:
+def _answer(outcome: ConfiguringOutcome) -> Response:
     if outcome.refused is not None:
         document = ConfigurationProblem(
             **dict(problem(outcome.refused.error())),

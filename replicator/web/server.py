@@ -13,7 +13,7 @@ from h11 import SEND_BODY
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from replicator.service.access.listening import Listening
-from replicator.web.accepting import CONNECTIONS_MAX, Door, Seat, Seats
+from replicator.web.accepting import CONNECTIONS_MAX, ConnectionSeat, Door, Seats
 from replicator.web.sparing import Sparing
 
 _INCOMPLETE_BYTES_MAX: Final = 64 << 10
@@ -31,7 +31,7 @@ class BoundedProtocol(H11Protocol):
     """A connection that waits for its client for a limited time only; uvicorn bounds no more than the pause between requests."""
 
     seats: Seats
-    seat: Seat | None = None
+    seat: ConnectionSeat | None = None
     _deadline: asyncio.TimerHandle | None = None
     _look: asyncio.TimerHandle | None = None
     _unread = 0
@@ -142,14 +142,14 @@ def server_config(app: Any, listening: Listening) -> uvicorn.Config:
     """Return uvicorn's configuration. It believes no header about the origin of a request."""
     per_address = CONNECTIONS_MAX if listening.is_behind_proxy else listening.connections_per_client
 
-    class Connection(BoundedProtocol):
+    class ServedConnection(BoundedProtocol):
         seats = Seats(per_address=per_address)
 
     # Input that is no HTTP, or a wish for another protocol, is a line of the log each time.
     logging.getLogger("uvicorn.error").addFilter(_SPARING)
     return uvicorn.Config(
         app,
-        http=Connection,
+        http=ServedConnection,
         ws="none",
         loop="asyncio",
         lifespan="off",

@@ -11,7 +11,7 @@ import pyarrow as pa
 from replicator.model.schema import TableSchema
 from replicator.plugins.kit import canonical
 from replicator.plugins.kit.keyranges import holds, sort_key
-from replicator.plugins.verification import Below, Checksum, Ids, KeyRange, SourceState, TableState
+from replicator.plugins.verification import Below, Checksum, Ids, KeyRange, SourceState, VerifiedState
 
 _BOUNDS_MAX: Final = 6
 
@@ -38,13 +38,13 @@ def checksums_of(pairs: Sequence[tuple[str, str]], digits: int) -> dict[str, Che
     return {group: Checksum(n, high % 2**64, low % 2**64) for group, (n, high, low) in sums.items()}
 
 
-def assert_rows(state: TableState, rows: pa.RecordBatch, schema: TableSchema) -> None:
+def assert_rows(state: VerifiedState, rows: pa.RecordBatch, schema: TableSchema) -> None:
     """Check by one question that the state has these rows and no others."""
     found = state.rows([""]).to_pylist()
     assert sorted((row["id"], row["hash"]) for row in found) == expected(rows, schema)
 
 
-def assert_state(state: TableState, rows: pa.RecordBatch, schema: TableSchema) -> None:
+def assert_state(state: VerifiedState, rows: pa.RecordBatch, schema: TableSchema) -> None:
     """Check every question that a state can be asked."""
     assert_rows(state, rows, schema)
     pairs = expected(rows, schema)
@@ -62,7 +62,7 @@ def assert_state(state: TableState, rows: pa.RecordBatch, schema: TableSchema) -
     assert state.rows([]).num_rows == 0
 
 
-def assert_ranges(state: TableState, rows: pa.RecordBatch, schema: TableSchema, *, columns: int) -> None:
+def assert_ranges(state: VerifiedState, rows: pa.RecordBatch, schema: TableSchema, *, columns: int) -> None:
     """Check that a state has these rows in ranges of this many columns of the key: those that Python has there, and no row twice."""
     assert tuple(state.range_key) == tuple(schema.key[:columns])
     keys = _keys(rows, schema)
@@ -79,7 +79,7 @@ def assert_ranges(state: TableState, rows: pa.RecordBatch, schema: TableSchema, 
 
 
 def assert_range(
-    state: TableState, within: KeyRange, keys: Sequence[Sequence[str | None]], pairs: Sequence[tuple[str, str]]
+    state: VerifiedState, within: KeyRange, keys: Sequence[Sequence[str | None]], pairs: Sequence[tuple[str, str]]
 ) -> int:
     """Check a state's answers about a range; return its number of rows."""
     inside = [pair for pair, key in zip(pairs, keys, strict=True) if holds(within, key)]

@@ -30,7 +30,6 @@ EXCEPTIONS = {
     ),
     "replicator/capture/pump.py:_Session": (13, "puts the parts of one open log together"),
     "replicator/capture/sealing.py:Sealer": (14, "source, journal and control of one seal; to be split"),
-    "replicator/capture/tracker.py:CatalogTracker": (20, "snapshots that are to begin, and the catalogue; to be split"),
     "replicator/journal/table_file.py:TableFile": (19, "buffers, statistics and the upload of one file; to be split"),
     "replicator/journal/writer.py:JournalWriter": (24, "numbers, open files and the commit; to be split"),
     "replicator/plugins/kit/relational.py:RelationalConfig": (13, "settings"),
@@ -100,8 +99,8 @@ def test_a_class_is_one_idea() -> None:
 @pytest.mark.parametrize("base", [d for d in DISTRIBUTIONS if d.name != "replicator_testbed"], ids=lambda d: d.name)
 def test_a_class_name_has_one_meaning(base: Path) -> None:
     """Those that begin with an underscore have it in their module."""
-    places: dict[str, list[str]] = defaultdict(list)
+    modules: dict[str, list[str]] = defaultdict(list)
     for name, node in classes(base):
         if not node.name.startswith("_"):
-            places[node.name].append(name)
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+            modules[node.name].append(name)
+    assert {name: found for name, found in modules.items() if len(found) > 1} == {}

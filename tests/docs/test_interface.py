@@ -1,7 +1,7 @@
 """Nothing that users, programs and dashboards rely on is lost by accident: the pages of `docs/` have what `interface.txt` lists.
 
-The pages are held to the code by their own tests. A line leaves the list together with a line of the changelog that says what takes its
-place; new lines are added by `python -m tests.docs.test_interface`, from the root.
+The pages are held to the code by their own tests. A line leaves the list together with a line of the changelog that says what replaces
+it; new lines are added by `python -m tests.docs.test_interface`, from the root.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from replicator.capture.definitions.constraints import (
     with_known_nullability,
     with_nullability,
 )
-from replicator.capture.definitions.outcome import Entry, Failure, Note, Outcome, failed
+from replicator.capture.definitions.outcome import Failure, JournalEntry, Note, TableOutcome, failed
 from replicator.capture.definitions.policies import (
     Altered,
     Effect,
@@ -50,7 +50,7 @@ _READ_AGAIN: Final = "Only a new snapshot in place tells what the rows have."
 # --- what the log says ------------------------------------------------------------------------------------------------
 
 
-def altered_by_log(record: TableRecord, event: DDLEvent, number: int, settings: CaptureSettings) -> Outcome:
+def altered_by_log(record: TableRecord, event: DDLEvent, number: int, settings: CaptureSettings) -> TableOutcome:
     """Judge an ALTER_TABLE of the log."""
     schema = _schema_of(record)
     effect = effect_of(schema, event)
@@ -63,39 +63,39 @@ def altered_by_log(record: TableRecord, event: DDLEvent, number: int, settings: 
     return noted
 
 
-def truncated_by_log(record: TableRecord, event: DDLEvent, number: int, settings: CaptureSettings) -> Outcome:
+def truncated_by_log(record: TableRecord, event: DDLEvent, number: int, settings: CaptureSettings) -> TableOutcome:
     """Judge a TRUNCATE of the log. Where the policy allows it, the journal says so."""
     policy = settings.ddl(record.table).truncate_table
-    return Outcome(
+    return TableOutcome(
         notes=(Note(event=event, decision=Decision(policy), changes=(Change.TRUNCATE_TABLE,), number=number),),
-        entries=(Entry(event, number),) if policy == "apply" else (),
+        entries=(JournalEntry(event, number),) if policy == "apply" else (),
         record=replace(record, identity=truncated(record.identity, event.transaction_id)),
         is_suspicious=True,
         failure=Failure(truncated_by_policy(record.table), Change.TRUNCATE_TABLE) if policy == "stop" else None,
     )
 
 
-def replaced(record: TableRecord, event: DDLEvent, number: int) -> Outcome:
+def replaced(record: TableRecord, event: DDLEvent, number: int) -> TableOutcome:
     """Judge a CREATE_TABLE of the log: another table took the name, or rows came or went which the log does not name."""
-    return Outcome(
+    return TableOutcome(
         notes=(Note(event=event, decision=Decision.SNAPSHOT, reason=_READ_AGAIN, number=number),),
         record=replace(record, identity=None),
         needs_snapshot=True,
     )
 
 
-def reshaped(record: TableRecord, schema: TableSchema | None) -> Outcome:
+def reshaped(record: TableRecord, schema: TableSchema | None) -> TableOutcome:
     """Judge rows of another shape whose origin the log does not tell: another key is looked up, other columns fail the table."""
     known = _schema_of(record)
     if schema is not None and same_shape(known, schema):
         respelled = table_life.respelled(record, schema)
-        return Outcome(record=respelled if respelled != record else None)
+        return TableOutcome(record=respelled if respelled != record else None)
     if schema is None or not same_columns(known, schema):
         return unknown(record, columns_changed(known, schema), after=schema)
-    return Outcome(needs_snapshot=True)
+    return TableOutcome(needs_snapshot=True)
 
 
-def unknown(record: TableRecord, error: TableError, *, after: TableSchema | None = None) -> Outcome:
+def unknown(record: TableRecord, error: TableError, *, after: TableSchema | None = None) -> TableOutcome:
     """Stop a table of which nobody knows what became of it."""
     event = DDLEvent(
         operation=DDLOperation.ALTER_TABLE,
@@ -107,7 +107,7 @@ def unknown(record: TableRecord, error: TableError, *, after: TableSchema | None
     return failed(error, note)
 
 
-def _other_columns(record: TableRecord, event: DDLEvent, number: int, settings: CaptureSettings) -> Outcome:
+def _other_columns(record: TableRecord, event: DDLEvent, number: int, settings: CaptureSettings) -> TableOutcome:
     """The table has other columns, or another key, from this number on."""
     schema = _schema_of(record)
     event = with_known_nullability(event, schema)
@@ -124,7 +124,7 @@ def _other_columns(record: TableRecord, event: DDLEvent, number: int, settings: 
     if altered.has_other_key_type and record.stage is Stage.SNAPSHOT and altered.schema.key:
         # How far it was read is known by the old key.
         altered = replace(altered, fill=None, decision=Decision.SNAPSHOT)
-    outcome = _followed(record, altered, replace(event, before=event.before or schema), number)
+    outcome = _carried_over(record, altered, replace(event, before=event.before or schema), number)
     if outcome.continues and not outcome.needs_snapshot:
         # It may have another identity, which chunks and comparisons are to know soon.
         return replace(outcome, reads_again=True, is_suspicious=True)
@@ -133,7 +133,7 @@ def _other_columns(record: TableRecord, event: DDLEvent, number: int, settings: 
 
 def _same_columns(
     record: TableRecord, event: DDLEvent, number: int, settings: CaptureSettings, *, are_other_rows: bool
-) -> Outcome:
+) -> TableOutcome:
     """The columns are as they were; the rows may have other values, or be others. What the source did not understand stops the table."""
     if event.shown is not None:
         error = not_understood(record.table, event.shown)
@@ -156,17 +156,17 @@ def _same_columns(
     notes = (note,) if is_told else ()
     if stop is not None:
         return failed(stop, *notes)
-    return Outcome(notes=notes, needs_snapshot=decision is Decision.SNAPSHOT)
+    return TableOutcome(notes=notes, needs_snapshot=decision is Decision.SNAPSHOT)
 
 
 # --- what the catalogue says ------------------------------------------------------------------------------------------
 
 
-def altered_in_catalogue(record: TableRecord, found: TableDescription, settings: CaptureSettings) -> Outcome:
+def altered_in_catalogue(record: TableRecord, found: TableDescription, settings: CaptureSettings) -> TableOutcome:
     """Judge other columns, or another key, that the catalogue shows and the log does not explain."""
     if is_other_object(record, found.identity):
         # Its snapshot sees what becomes of its shape.
-        return Outcome(needs_snapshot=True, reopens=True)
+        return TableOutcome(needs_snapshot=True, reopens=True)
     identity = record.identity
     altered = _compared(record, found, settings)
     change = judge(altered.tracked, identity, found, truncates_since=0)
@@ -175,26 +175,26 @@ def altered_in_catalogue(record: TableRecord, found: TableDescription, settings:
     is_storage_known = change in (CatalogChange.NONE, CatalogChange.EXPLAINED) and not is_truncated
     if not is_storage_known:
         altered = _with_snapshot(altered, _READ_AGAIN)
-    outcome = _followed(record, altered, _told(record, found), None).reopening()
+    outcome = _carried_over(record, altered, _told(record, found), None).reopening()
     if not outcome.continues or outcome.needs_snapshot:
         return outcome
     if not is_storage_known:
         return replace(outcome, needs_snapshot=True)
-    followed = table_life.accepted(outcome.record or record, found.identity)
-    return replace(outcome, record=followed, accepts=found.identity, reads_again=True)
+    altered_record = table_life.accepted(outcome.record or record, found.identity)
+    return replace(outcome, record=altered_record, accepts=found.identity, reads_again=True)
 
 
-def before_snapshot(record: TableRecord, found: TableDescription, settings: CaptureSettings) -> Outcome:
+def before_snapshot(record: TableRecord, found: TableDescription, settings: CaptureSettings) -> TableOutcome:
     """Judge the shape in which a snapshot that begins finds its table: it follows in place, is recreated (`recreates`), or stops."""
     if same_shape(_schema_of(record), found.schema):
-        return Outcome()
+        return TableOutcome()
     is_other = is_other_object(record, found.identity)
     altered = _compared(record, found, settings, is_accepted=record.is_accepted, is_other=is_other)
     if is_asked_for_as_it_is(record, found) or (is_other and altered.error is not None):
         # Somebody asked for the table as it is now; or it is another table than the one whose policies these are.
         altered = replace(altered, decision=Decision.REBUILD, error=None)
     altered = _with_snapshot(altered, "Found when a new snapshot of the table began.")
-    return replace(_followed(record, altered, _told(record, found), None), needs_snapshot=False)
+    return replace(_carried_over(record, altered, _told(record, found), None), needs_snapshot=False)
 
 
 def is_asked_for_as_it_is(record: TableRecord, found: TableDescription) -> bool:
@@ -203,7 +203,7 @@ def is_asked_for_as_it_is(record: TableRecord, found: TableDescription) -> bool:
     return has_failed and not same_shape(_schema_of(record), found.schema)
 
 
-def unexplained_in_catalogue(record: TableRecord, change: CatalogChange, settings: CaptureSettings) -> Outcome:
+def unexplained_in_catalogue(record: TableRecord, change: CatalogChange, settings: CaptureSettings) -> TableOutcome:
     """Judge a sign in the catalogue that the table may have other rows than the log tells of.
 
     Raises:
@@ -215,17 +215,17 @@ def unexplained_in_catalogue(record: TableRecord, change: CatalogChange, setting
     operation = DDLOperation.CREATE_TABLE if is_other else DDLOperation.ALTER_TABLE
     event = DDLEvent(operation=operation, table=record.table)
     reason = f"{_READ_AGAIN} In the catalogue, {UNEXPLAINED[change]}."
-    return Outcome(notes=(Note(event=event, decision=Decision.SNAPSHOT, reason=reason),), needs_snapshot=True)
+    return TableOutcome(notes=(Note(event=event, decision=Decision.SNAPSHOT, reason=reason),), needs_snapshot=True)
 
 
-def explained_in_catalogue(record: TableRecord, found: TableDescription) -> Outcome:
+def explained_in_catalogue(record: TableRecord, found: TableDescription) -> TableOutcome:
     """Accept what the catalogue shows: the log explains it."""
-    return Outcome(record=table_life.accepted(record, found.identity), accepts=found.identity)
+    return TableOutcome(record=table_life.accepted(record, found.identity), accepts=found.identity)
 
 
 def other_constraints(
     record: TableRecord, found: TableDescription, settings: CaptureSettings, *, is_recreated: bool
-) -> Outcome:
+) -> TableOutcome:
     """Judge columns that may be NULL, or have defaults, otherwise than before. Nothing of it changes rows, so no snapshot is needed.
 
     What is found is durable with the entry of the history that tells it, so a restart finds it no second time.
@@ -237,10 +237,10 @@ def other_constraints(
         is_recreated: The next snapshot begins a new incarnation, which takes the table as it is now.
     """
     if record.identity is None or not table_life.has_begun(record):
-        return Outcome()
+        return TableOutcome()
     other = compare_constraints(_schema_of(record), record.identity, found)
     if other is None:
-        return Outcome()
+        return TableOutcome()
     # A snapshot after a failure, and a new incarnation, take it as it is now.
     is_accepted = record.is_accepted or table_life.has_failed(record) or record.is_recreated or is_recreated
     altered = decide(
@@ -261,9 +261,9 @@ def other_constraints(
     note = Note(event=event, decision=altered.decision, changes=altered.changes, reason=reason)
     if altered.error is not None:
         return failed(altered.error, note)
-    return Outcome(
+    return TableOutcome(
         notes=(note,),
-        entries=(Entry(altered.event(event)),) if other.before != other.after else (),
+        entries=(JournalEntry(altered.event(event)),) if other.before != other.after else (),
         record=table_life.constrained(record, altered.tracked, found.identity),
         is_outdated=True,
     )
@@ -272,7 +272,7 @@ def other_constraints(
 # --- both -------------------------------------------------------------------------------------------------------------
 
 
-def dropped(record: TableRecord, event: DDLEvent | None, number: int | None, settings: CaptureSettings) -> Outcome:
+def dropped(record: TableRecord, event: DDLEvent | None, number: int | None, settings: CaptureSettings) -> TableOutcome:
     """Judge a table that does not exist any more. Where the policy, or somebody, says so, the journal says it, too."""
     is_accepted = record.is_accepted and record.stopped_at is Change.DROP_TABLE
     policy = "apply" if is_accepted else settings.ddl(record.table).drop_table
@@ -284,7 +284,7 @@ def dropped(record: TableRecord, event: DDLEvent | None, number: int | None, set
         notes = (Note(event=event, decision=Decision(policy), changes=changes, reason=reason, number=number),)
         if policy == "apply":
             outcome = failed(missing(record.table), *notes)
-            return replace(outcome, entries=(Entry(event, number),), recreates=True)
+            return replace(outcome, entries=(JournalEntry(event, number),), recreates=True)
     if policy == "stop" and table_life.has_begun(record):
         return failed(dropped_by_policy(record.table), *notes, stopped_at=Change.DROP_TABLE)
     return failed(missing(record.table), *notes)
@@ -328,7 +328,7 @@ def _told(record: TableRecord, found: TableDescription) -> DDLEvent:
     return DDLEvent(operation=DDLOperation.ALTER_TABLE, table=record.table, before=before, schema=found.schema)
 
 
-def _followed(record: TableRecord, altered: Altered, told: DDLEvent, number: int | None) -> Outcome:
+def _carried_over(record: TableRecord, altered: Altered, told: DDLEvent, number: int | None) -> TableOutcome:
     """Make an outcome of what was decided. A table that is rebuilt, or stops, keeps its shape until then."""
     reason = altered.error.message if altered.error is not None else altered.reason
     if reason is None and altered.decision is Decision.SNAPSHOT:
@@ -345,10 +345,10 @@ def _followed(record: TableRecord, altered: Altered, told: DDLEvent, number: int
     if altered.error is not None:
         return failed(altered.error, note)
     if altered.decision is Decision.REBUILD:
-        return Outcome(notes=(note,), recreates=True, needs_snapshot=True)
-    return Outcome(
+        return TableOutcome(notes=(note,), recreates=True, needs_snapshot=True)
+    return TableOutcome(
         notes=(note,),
-        entries=(Entry(altered.event(told), number),),
+        entries=(JournalEntry(altered.event(told), number),),
         record=table_life.altered(record, altered.tracked, altered.ignored),
         needs_snapshot=altered.decision is Decision.SNAPSHOT,
     )
@@ -363,7 +363,7 @@ def _as_found(record: TableRecord, found: TableDescription) -> TableSchema:
 
 
 def _with_snapshot(altered: Altered, reason: str) -> Altered:
-    """Return the same alteration, followed by a snapshot in place."""
+    """Return the same alteration, altered_record by a snapshot in place."""
     if altered.decision in (Decision.STOP, Decision.REBUILD):
         return altered
     # What is ignored stays so.

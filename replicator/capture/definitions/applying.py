@@ -1,4 +1,4 @@
-"""Carries out what the judges of this package return: the only place where a table's definition changes."""
+"""Carries out what the judges of this package return: nothing else changes the definition of a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from replicator.capture.definitions.names import SourceNames
-from replicator.capture.definitions.outcome import Outcome
+from replicator.capture.definitions.outcome import TableOutcome
 from replicator.capture.definitions.seen import Alterations
 from replicator.capture.snapshots.driver import SnapshotRunner
 from replicator.capture.tables import TrackedTable, TrackedTables
@@ -57,7 +57,7 @@ class Definitions:
     decoded: set[TableId]
     to_recreate: set[TableId] = field(default_factory=set)
 
-    def apply(self, outcomes: Iterable[tuple[TableId, Outcome]]) -> Applied:
+    def apply(self, outcomes: Iterable[tuple[TableId, TableOutcome]]) -> Applied:
         """Carry out outcomes, one after the other."""
         starting: list[TableId] = []
         outdated: set[TableId] = set()
@@ -82,7 +82,7 @@ class Definitions:
             if tracked is not None and not tracked.is_captured:
                 self.tables.put(self._uncaptured(tracked.record))
 
-    def _apply(self, tracked: TrackedTable, outcome: Outcome) -> None:
+    def _apply(self, tracked: TrackedTable, outcome: TableOutcome) -> None:
         self._write(tracked, outcome)
         self._note(tracked, outcome)
         table = tracked.table
@@ -97,7 +97,7 @@ class Definitions:
         elif outcome.reads_again and table_life.is_reading(tracked.record):
             self.snapshots.begin(tracked)
 
-    def _write(self, tracked: TrackedTable, outcome: Outcome) -> None:
+    def _write(self, tracked: TrackedTable, outcome: TableOutcome) -> None:
         """What becomes durable with the next commit."""
         for note in outcome.notes:
             self.tables.note(
@@ -108,7 +108,7 @@ class Definitions:
         if outcome.record is not None:
             self._put(tracked, outcome.record)
 
-    def _note(self, tracked: TrackedTable, outcome: Outcome) -> None:
+    def _note(self, tracked: TrackedTable, outcome: TableOutcome) -> None:
         """What is known of the table in this process alone."""
         table = tracked.table
         if outcome.accepts is not None:

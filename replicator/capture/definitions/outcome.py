@@ -33,7 +33,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """An event for the journal, with its number; None takes the next one."""
 
     event: DDLEvent
@@ -49,7 +49,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class TableOutcome:
     """What becomes of one table. Its parts are carried out in the order in which they stand here.
 
     Attributes:
@@ -70,7 +70,7 @@ class Outcome:
     """
 
     notes: tuple[Note, ...] = ()
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[JournalEntry, ...] = ()
     record: TableRecord | None = None
     accepts: TableIdentity | None = None
     altered_by: str | None = None
@@ -89,15 +89,15 @@ class Outcome:
         """Whether the table is replicated on."""
         return self.failure is None
 
-    def reopening(self) -> Outcome:
+    def reopening(self) -> TableOutcome:
         """The same; unless the table stops, the log is opened again."""
         return replace(self, reopens=self.continues)
 
 
-Outcomes = Sequence[tuple[TableId, Outcome]]
+TableOutcomes = Sequence[tuple[TableId, TableOutcome]]
 """Of several tables, in the order in which they are carried out."""
 
 
-def failed(error: TableError, *notes: Note, stopped_at: Change | None = None) -> Outcome:
+def failed(error: TableError, *notes: Note, stopped_at: Change | None = None) -> TableOutcome:
     """Return the outcome of a table that stops."""
-    return Outcome(notes=notes, failure=Failure(error, stopped_at))
+    return TableOutcome(notes=notes, failure=Failure(error, stopped_at))

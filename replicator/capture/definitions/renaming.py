@@ -16,7 +16,7 @@ from typing import Final
 
 from replicator.capture.definitions.catalogue import renamed, renamed_by_policy
 from replicator.capture.definitions.names import SourceNames
-from replicator.capture.definitions.outcome import Note, Outcome, Outcomes, failed
+from replicator.capture.definitions.outcome import Note, TableOutcome, TableOutcomes, failed
 from replicator.capture.definitions.seen import Alterations
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.tables import TrackedTables
@@ -59,7 +59,7 @@ def fate_of(record: TableRecord, new: TableId, tables: TrackedTables, settings: 
 
 
 def why_lost(policies: DDLConfig, *, selects: bool, follows_name: bool) -> str | None:
-    """Return why a table is not followed to its new name, in a sentence; None if it is.
+    """Return why a table does not continue under its new name, in a sentence; None if it is.
 
     Args:
         policies: Of the table.
@@ -81,7 +81,7 @@ def is_unknown(record: TableRecord) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class SelectionAnswer:
     """What the source was asked about the configuration's patterns. It waits for a mark: the log may bring the names that it saw.
 
     Attributes:
@@ -112,7 +112,7 @@ class Renaming:
     settings: CaptureSettings
     alterations: Alterations
 
-    def by_log(self, record: TableRecord, event: DDLEvent, number: int) -> Outcomes | None:
+    def by_log(self, record: TableRecord, event: DDLEvent, number: int) -> TableOutcomes | None:
         """Judge an event of the log, also about a table that is not captured now; None if it is not about names."""
         if event.operation is DDLOperation.RENAME_TABLE:
             return self._renamed(record, event, number)
@@ -120,7 +120,7 @@ class Renaming:
             return self.rebound(record, event, number)
         return None
 
-    def by_catalogue(self, record: TableRecord, new: TableId) -> Outcomes:
+    def by_catalogue(self, record: TableRecord, new: TableId) -> TableOutcomes:
         """Judge a table that the catalogue shows under another name, and the log does not: nothing was written into it since."""
         fate = self._fate(record, new)
         if fate is not Fate.CONTINUES and table_life.is_dropped(record):
@@ -129,7 +129,7 @@ class Renaming:
         return self._renamed(record, event, None)
 
     def continues_as(self, record: TableRecord, new: TableId) -> bool:
-        """Return whether the table is followed to this name."""
+        """Return whether the table continues under this name."""
         return self._fate(record, new) is Fate.CONTINUES
 
     def unnamed(self) -> Sequence[TableId]:
@@ -137,7 +137,7 @@ class Renaming:
         tracked = self.tables.all(*table_life.REPLICATED)
         return [f.table for f in tracked if self.names.source(f.table) != f.table or table_life.is_dropped(f.record)]
 
-    def taken(self, selection: Selection) -> Outcomes:
+    def taken(self, selection: SelectionAnswer) -> TableOutcomes:
         """Judge tables whose names exist in the source, and not for them: others have the names. The log has caught up with the answer."""
         return [
             outcome
@@ -149,17 +149,17 @@ class Renaming:
             )
         ]
 
-    def wanted(self, selection: Selection) -> Sequence[TableId]:
+    def wanted(self, selection: SelectionAnswer) -> Sequence[TableId]:
         """Return the tables that are to be tracked, under the names by which they are now."""
         return [table for table in map(self.names.tracked, selection.selected) if table is not None]
 
-    def released(self, record: TableRecord) -> Outcome:
+    def released(self, record: TableRecord) -> TableOutcome:
         """The table is not in the source any more: a table that gets the name which it had last is a new one."""
-        return Outcome(
+        return TableOutcome(
             is_undecoded=self.names.source(record.table) != record.table, source_name=record.table, is_outdated=True
         )
 
-    def rebound(self, record: TableRecord, event: DDLEvent, number: int | None) -> Outcomes:
+    def rebound(self, record: TableRecord, event: DDLEvent, number: int | None) -> TableOutcomes:
         """Another table has the name: from here on the tracked one is that."""
         released = replace(self.released(record), altered_by=event.transaction_id)
         is_waiting = table_life.waits(record)
@@ -170,14 +170,14 @@ class Renaming:
     def _fate(self, record: TableRecord, new: TableId) -> Fate:
         return fate_of(record, new, self.tables, self.settings)
 
-    def _renamed(self, record: TableRecord, event: DDLEvent, number: int | None) -> Outcomes:
+    def _renamed(self, record: TableRecord, event: DDLEvent, number: int | None) -> TableOutcomes:
         table, new = record.table, event.new_table
         if new is None:
             return [(table, failed(renamed(table, None)))]
         fate = self._fate(record, new)
         follows = fate is Fate.CONTINUES
         selects = follows or (fate is Fate.STOPPED and self.settings.selects(new))
-        named = Outcome(
+        named = TableOutcome(
             is_undecoded=not follows or number is None, source_name=new if selects else table, is_outdated=True
         )
         found = [*(self._make_way(record, new) if follows else ()), (table, named)]
@@ -188,12 +188,14 @@ class Renaming:
             found.append((table, _read_again(event, number, "It exists again, under this name.")))
         return found
 
-    def _judged(self, fate: Fate, record: TableRecord, event: DDLEvent, new: TableId, number: int | None) -> Outcomes:
+    def _judged(
+        self, fate: Fate, record: TableRecord, event: DDLEvent, new: TableId, number: int | None
+    ) -> TableOutcomes:
         table, cause = record.table, self._cause(record.table, new, fate)
         note = Note(event=event, decision=_DECISIONS[fate], changes=(Change.RENAME_TABLE,), reason=cause, number=number)
         match fate:
             case Fate.CONTINUES:
-                outcome = Outcome(notes=(note,), is_suspicious=table_life.is_captured(record))
+                outcome = TableOutcome(notes=(note,), is_suspicious=table_life.is_captured(record))
             case Fate.STOPPED:
                 outcome = failed(renamed_by_policy(table, new), note)
             case _:
@@ -203,7 +205,7 @@ class Renaming:
         return [(table, outcome), *(self.rebound(taken.record, event, number) if taken is not None else ())]
 
     def _cause(self, table: TableId, new: TableId, fate: Fate) -> str | None:
-        """Return why the table is not followed; None if it is, or stops."""
+        """Return why the table does not continue; None if it does, or stops."""
         if fate is Fate.TAKEN:
             return "Another replicated table has that name."
         if fate is not Fate.LOST:
@@ -213,23 +215,23 @@ class Renaming:
             settings.ddl(table), selects=settings.selects(new), follows_name=settings.rename_starts_new_table(table)
         )
 
-    def _make_way(self, record: TableRecord, new: TableId) -> Outcomes:
+    def _make_way(self, record: TableRecord, new: TableId) -> TableOutcomes:
         """No two tracked tables are the same one of the source."""
-        found: list[tuple[TableId, Outcome]] = []
+        found: list[tuple[TableId, TableOutcome]] = []
         other = self.tables.get(new)
         if other is not None and other.table != record.table and table_life.is_replicated(other.record):
-            found.append((new, Outcome(record=table_life.removed(other.record))))
+            found.append((new, TableOutcome(record=table_life.removed(other.record))))
         before = self.names.tracked(new)
         stale = None if before in (None, new, record.table) else self.tables.get(before)
         if stale is not None:
-            freed = Outcome(is_undecoded=True, source_name=stale.table, is_outdated=True)
+            freed = TableOutcome(is_undecoded=True, source_name=stale.table, is_outdated=True)
             found.append((stale.table, replace(freed, needs_snapshot=stale.is_captured)))
         return found
 
 
-def _read_again(event: DDLEvent, number: int | None, reason: str) -> Outcome:
+def _read_again(event: DDLEvent, number: int | None, reason: str) -> TableOutcome:
     note = Note(event=event, decision=Decision.SNAPSHOT, changes=(Change.RENAME_TABLE,), reason=reason, number=number)
-    return Outcome(notes=(note,), needs_snapshot=True)
+    return TableOutcome(notes=(note,), needs_snapshot=True)
 
 
 _DECISIONS = {

@@ -21,7 +21,7 @@ from replicator.plugins.source import Chunk, SourceChunks, Visibility
 
 
 @dataclass(eq=False, slots=True)
-class Job:
+class ChunkJob:
     """One piece of a snapshot being read, chunk after chunk. `is_cancelled`: what still comes of it is of no use."""
 
     reading: Reading
@@ -32,7 +32,7 @@ class Job:
 class ChunkRead:
     """A chunk was read and its mark is being written."""
 
-    job: Job
+    job: ChunkJob
     reading: Reading
     chunk: Chunk
     mark: Future[str]
@@ -43,7 +43,7 @@ class ChunkRead:
 class WholeVisible:
     """A read of a table without a key has begun: what it sees is known."""
 
-    job: Job
+    job: ChunkJob
     visibility: Visibility
 
 
@@ -51,7 +51,7 @@ class WholeVisible:
 class TableRead:
     """A table without a key was read; its rows are in the spool."""
 
-    job: Job
+    job: ChunkJob
     rows: Spool
     identity: TableIdentity | None
     mark: Future[str]
@@ -61,7 +61,7 @@ class TableRead:
 class JobEnded:
     """Nothing more comes of the job. `error` is why it ended early."""
 
-    job: Job
+    job: ChunkJob
     error: Exception | None = None
 
 
@@ -73,7 +73,7 @@ class _Shared:
     """Guarded by `changed`."""
 
     changed: threading.Condition = field(default_factory=threading.Condition)
-    job: Job | None = None
+    job: ChunkJob | None = None
     free: int = 0
     results: deque[Result] = field(default_factory=deque)
     is_closed: bool = False
@@ -94,14 +94,14 @@ class ChunkReader:
         self._thread = threading.Thread(target=self._run, name="chunks", daemon=True)
         self._thread.start()
 
-    def start(self, job: Job) -> None:
+    def start(self, job: ChunkJob) -> None:
         """Read this; the job before must have ended."""
         with self._shared.changed:
             assert self._shared.job is None, "one job at a time"
             self._shared.job = job
             self._shared.changed.notify_all()
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: ChunkJob) -> None:
         """What comes of the job is of no use any more; `JobEnded` still comes."""
         with self._shared.changed:
             job.is_cancelled = True
@@ -142,12 +142,12 @@ class ChunkReader:
                 self._shared.job = None
                 self._shared.results.append(JobEnded(job=job, error=error))
 
-    def _next_job(self) -> Job | None:
+    def _next_job(self) -> ChunkJob | None:
         with self._shared.changed:
             self._shared.changed.wait_for(lambda: self._shared.is_closed or self._shared.job is not None)
             return None if self._shared.is_closed else self._shared.job
 
-    def _read_chunks(self, job: Job) -> None:
+    def _read_chunks(self, job: ChunkJob) -> None:
         reading, is_last = job.reading, False
         while not is_last and self._reserve(job):
             at = reading
@@ -187,10 +187,10 @@ class ChunkReader:
             nothing = self._source.read_chunk(replace(request, keys=()))
             return replace(nothing, is_cut=len(reading.keys) > 1)
 
-    def _read_whole(self, job: Job) -> None:
+    def _read_whole(self, job: ChunkJob) -> None:
         self._patiently(job, lambda: self._spool_whole(job))
 
-    def _spool_whole(self, job: Job) -> bool:
+    def _spool_whole(self, job: ChunkJob) -> bool:
         schema = job.reading.schema
         rows = Spool(self._settings.spool, pa.schema(list(schema.row_type)))
         try:
@@ -210,7 +210,7 @@ class ChunkReader:
         self._put(TableRead(job=job, rows=rows, identity=identity, mark=self._write_mark()))
         return True
 
-    def _patiently(self, job: Job, read: Callable[[], Any]) -> Any:
+    def _patiently(self, job: ChunkJob, read: Callable[[], Any]) -> Any:
         """Read again after a passing error, with longer and longer waits; None if the job is cancelled meanwhile."""
         wait_s = self._settings.chunk_backoff_s
         for attempt in range(self._settings.chunk_retries + 1):
@@ -224,7 +224,7 @@ class ChunkReader:
             wait_s = min(2 * wait_s, self._settings.chunk_backoff_max_s)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _reserve(self, job: Job) -> bool:
+    def _reserve(self, job: ChunkJob) -> bool:
         with self._shared.changed:
             self._shared.changed.wait_for(lambda: self._shared.is_closed or job.is_cancelled or self._shared.free > 0)
             if self._shared.is_closed or job.is_cancelled:
@@ -232,7 +232,7 @@ class ChunkReader:
             self._shared.free -= 1
             return True
 
-    def _is_useless(self, job: Job) -> bool:
+    def _is_useless(self, job: ChunkJob) -> bool:
         with self._shared.changed:
             return job.is_cancelled or self._shared.is_closed
 

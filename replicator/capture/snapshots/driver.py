@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from replicator.capture.marks import MarkBoard
 from replicator.capture.settings import CaptureSettings
-from replicator.capture.snapshots.chunks import ChunkRead, ChunkReader, Job, JobEnded, TableRead, WholeVisible
+from replicator.capture.snapshots.chunks import ChunkJob, ChunkRead, ChunkReader, JobEnded, TableRead, WholeVisible
 from replicator.capture.snapshots.progress import (
     Reading,
     ReadingKind,
@@ -52,7 +52,7 @@ from replicator.capture.snapshots.running import (
 )
 from replicator.capture.snapshots.spool import Spool
 from replicator.capture.tables import TrackedTable, TrackedTables, renumbered
-from replicator.capture.window import Bools, Move, Read, Verdict, Window, snapshot_changes
+from replicator.capture.window import Bools, Move, Read, RowVerdict, Window, snapshot_changes
 from replicator.model.errors import SchemaConflictError, TableError, TransientError
 from replicator.model.events import TRANSACTION_ID, change_schema
 from replicator.model.isolation import of_table, table_error
@@ -91,7 +91,7 @@ class SnapshotRunner:
     suspicious: set[TableId] = field(default_factory=set)
     _completed: list[TableId] = field(default_factory=list)
     _running: dict[TableId, Running] = field(default_factory=dict)
-    _job: Job | None = None
+    _job: ChunkJob | None = None
 
     # --- what the loop tells ------------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class SnapshotRunner:
             self.window.unwatch(running.table)
             self.window.watch(schema)
             log = Spool(self.settings.spool, change_schema(schema))
-        self._job = Job(reading)
+        self._job = ChunkJob(reading)
         self._advance(running, Scheduled(job=self._job, log=log))
         self.window.begin_reading()
         self.reader.start(self._job)
@@ -345,16 +345,16 @@ class SnapshotRunner:
             self._lose(running)
 
     def _drop_lost(self) -> None:
-        lost: dict[TableId, Verdict] = {}
+        lost: dict[TableId, RowVerdict] = {}
         for read in self.window.reads:
-            if read.verdict is not Verdict.GOOD and lost.get(read.schema.table) is not Verdict.START_OVER:
+            if read.verdict is not RowVerdict.GOOD and lost.get(read.schema.table) is not RowVerdict.START_OVER:
                 lost[read.schema.table] = read.verdict
         for table, verdict in lost.items():
             running = self._running[table]
             if running.step is RunningStep.FAILED:
                 continue
             with of_table(table, "discarding a chunk of it"):
-                if verdict is Verdict.START_OVER:
+                if verdict is RowVerdict.START_OVER:
                     self.tables.put_progress(running.tracked, start_over(self.tables.progress(running.tracked)))
                 self._lose(running)
 

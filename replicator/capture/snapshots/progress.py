@@ -11,7 +11,7 @@ from replicator.capture.window import Move
 from replicator.model.events import SnapshotKind
 from replicator.model.schema import TableSchema
 from replicator.plugins.source import ChunkRequest, Cursor
-from replicator.state.records import KeyRange, SnapshotProgress
+from replicator.state.records import SnapshotProgress, SnapshotRange
 
 _KEYS_LENGTH_MAX: Final = 1 << 18
 """Of the keys that one statement names: servers limit its length, MariaDB to 16 MiB by default."""
@@ -140,12 +140,12 @@ def start_over(progress: SnapshotProgress) -> SnapshotProgress:
     if progress.kind is SnapshotKind.KEYS:
         return progress
     if not any(part.upto for part in progress.ranges):
-        return replace(progress, ranges=(KeyRange(),), keys=())
+        return replace(progress, ranges=(SnapshotRange(),), keys=())
     starts = [None, *(part.upto for part in progress.ranges[:-1])]
     return replace(
         progress,
         ranges=tuple(
-            KeyRange(after=start, upto=part.upto) for start, part in zip(starts, progress.ranges, strict=True)
+            SnapshotRange(after=start, upto=part.upto) for start, part in zip(starts, progress.ranges, strict=True)
         ),
         keys=(),
     )

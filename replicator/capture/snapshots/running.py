@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from replicator.capture.snapshots.chunks import ChunkRead, Job, TableRead
+from replicator.capture.snapshots.chunks import ChunkJob, ChunkRead, TableRead
 from replicator.capture.snapshots.spool import Spool
 from replicator.capture.tables import TrackedTable
 from replicator.capture.window import Read
@@ -55,7 +55,7 @@ class Running:
 
     tracked: TrackedTable
     step: RunningStep = RunningStep.DUE
-    job: Job | None = None
+    job: ChunkJob | None = None
     at_mark: tuple[AtMark, ...] = ()
     log: Spool | None = None
     whole: Read | None = None
@@ -83,7 +83,7 @@ class Running:
 class Scheduled:
     """The reader was given a job. `log`: only of a table without a key."""
 
-    job: Job
+    job: ChunkJob
     log: Spool | None = None
 
 

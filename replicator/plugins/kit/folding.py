@@ -38,7 +38,7 @@ _OWN = {SEQUENCE_NUM: "sequence_num", IS_DELETED: "is_deleted", SOURCE_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RowChange:
     """One change. Values are by column name.
 
     Attributes:
@@ -64,7 +64,7 @@ class Change:
         return (new if old is None else old), new
 
 
-class Outcome(StrEnum):
+class RowFate(StrEnum):
     """Final state of the row of one key after a batch."""
 
     WRITTEN = "written"
@@ -84,7 +84,7 @@ class FoldedRow:
     """
 
     key: Key
-    outcome: Outcome
+    outcome: RowFate
     values: Mapping[str, Any]
     origin: Key | None
     expects_row: bool
@@ -137,7 +137,7 @@ def stored_columns(schema: TableSchema, options: TableOptions) -> Sequence[str]:
     return [*(column.name for column in schema.held), *own_columns(options)]
 
 
-def read_changes(batch: Batch) -> Iterator[Change]:
+def read_changes(batch: Batch) -> Iterator[RowChange]:
     """Yield the batch's changes in order, without those that were applied before."""
     names = {field: name for name, field in batch.schema.fields.items()}
     for file in batch.files:
@@ -149,7 +149,7 @@ def read_changes(batch: Batch) -> Iterator[Change]:
                         yield _change(found, names)
 
 
-def fold(schema: TableSchema, changes: Iterable[Change]) -> Sequence[FoldedRow]:
+def fold(schema: TableSchema, changes: Iterable[RowChange]) -> Sequence[FoldedRow]:
     """Return the last state of each key that the changes touch; a changed key is deleted under the old one, written under the new one."""
     rows: dict[Key, FoldedRow] = {}
     for change in changes:
@@ -160,24 +160,24 @@ def fold(schema: TableSchema, changes: Iterable[Change]) -> Sequence[FoldedRow]:
         if was is None:
             was = FoldedRow(
                 key=old,
-                outcome=Outcome.WRITTEN,
+                outcome=RowFate.WRITTEN,
                 values={},
                 origin=old,
                 expects_row=is_expected,
                 sequence_num=number,
                 source_timestamp=time,
             )
-        values, origin = (was.values, was.origin) if was.outcome is Outcome.WRITTEN else ({}, None)
+        values, origin = (was.values, was.origin) if was.outcome is RowFate.WRITTEN else ({}, None)
         if new is None or change.row is None:
-            outcome = Outcome.MOVED if was.outcome is Outcome.MOVED else Outcome.DELETED
+            outcome = RowFate.MOVED if was.outcome is RowFate.MOVED else RowFate.DELETED
             rows[old] = replace(was, outcome=outcome, sequence_num=number, source_timestamp=time)
             continue
         if new != old:
-            rows[old] = replace(was, outcome=Outcome.MOVED, values={}, origin=None)
+            rows[old] = replace(was, outcome=RowFate.MOVED, values={}, origin=None)
         there = was if new == old else rows.get(new)
         rows[new] = FoldedRow(
             key=new,
-            outcome=Outcome.WRITTEN,
+            outcome=RowFate.WRITTEN,
             values={**values, **change.row},
             origin=origin,
             expects_row=there is not None and there.expects_row,
@@ -214,7 +214,7 @@ def merge_rows(
 
 
 def fold_multiset(
-    schema: TableSchema, changes: Iterable[Change]
+    schema: TableSchema, changes: Iterable[RowChange]
 ) -> tuple[Sequence[StoredRow], Sequence[tuple[Mapping[str, Any], int]]]:
     """Return, for a table without a key, the rows to add, and the rows to remove, each with the number of rows equal to it.
 
@@ -242,9 +242,9 @@ def fold_multiset(
 
 def _after(schema: TableSchema, row: FoldedRow, stored: Mapping[Key, StoredRow], *, is_soft: bool) -> StoredRow | None:
     """Return the row of a key after a batch; None if there is none."""
-    if row.outcome is Outcome.MOVED or (row.outcome is Outcome.DELETED and not is_soft):
+    if row.outcome is RowFate.MOVED or (row.outcome is RowFate.DELETED and not is_soft):
         return None
-    is_deleted = row.outcome is Outcome.DELETED
+    is_deleted = row.outcome is RowFate.DELETED
     origin = None if row.origin is None else stored.get(row.origin)
     if is_deleted and not row.values and origin is None:
         return None
@@ -265,9 +265,9 @@ def _text(row: Mapping[str, Any]) -> str:
     return repr(sorted(row.items()))
 
 
-def _change(found: Mapping[str, Any], names: Mapping[str, str]) -> Change:
+def _change(found: Mapping[str, Any], names: Mapping[str, str]) -> RowChange:
     absent, before, row = set(found[ABSENT] or ()), found[BEFORE], found[ROW]
-    return Change(
+    return RowChange(
         sequence_num=found[SEQUENCE_NUM],
         operation=DMLOperation(found[OPERATION]),
         is_snapshot=found[IS_SNAPSHOT],

@@ -41,7 +41,7 @@ class TransactionalConfig(ConfigModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LedgerEntry:
     """A table's entry in the ledger.
 
     Attributes:
@@ -67,7 +67,7 @@ class Entry:
         return json.dumps(asdict(self))
 
     @classmethod
-    def of(cls, text: str) -> Entry:
+    def of(cls, text: str) -> LedgerEntry:
         """Read a text that `to_text` wrote."""
         found = json.loads(text)
         return cls(**{**found, "merged": Merged(**found["merged"])})
@@ -77,7 +77,7 @@ class Entry:
 class HeldEntry(Held):
     """A table that this process has claimed, and its entry."""
 
-    entry: Entry
+    entry: LedgerEntry
 
 
 _ANOTHERS: Final = "another replicator's"
@@ -177,7 +177,7 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
                     shape = _ANOTHERS
                 if (found.uuid, found.incarnation) == (table.uuid, table.incarnation):
                     merged = found.merged
-            entry = Entry(
+            entry = LedgerEntry(
                 uuid=table.uuid,
                 incarnation=table.incarnation,
                 epoch=table.epoch,
@@ -277,7 +277,7 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
 
     # -- what a target uses -------------------------------------------------------------------------------------------
 
-    def entry(self, transaction: TransactionT, table: TableId) -> Entry | None:
+    def entry(self, transaction: TransactionT, table: TableId) -> LedgerEntry | None:
         """Read the table's entry.
 
         Raises:
@@ -285,7 +285,7 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
         """
         text = self.read_entry(transaction, table)
         try:
-            return None if text is None else Entry.of(text)
+            return None if text is None else LedgerEntry.of(text)
         except (KeyError, TypeError, ValueError) as error:
             raise self.damaged(
                 table, "cannot be read", "Drop the table and its row in the ledger, then recreate it"
@@ -320,7 +320,7 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
                 self.write_entry(transaction, table.table, None)
         self.let_go(table.table)
 
-    def _checked_entry(self, transaction: TransactionT, table: TableId, uuid: str) -> Entry | None:
+    def _checked_entry(self, transaction: TransactionT, table: TableId, uuid: str) -> LedgerEntry | None:
         """Return the entry; refuse a table that this replicator did not create."""
         entry = self.entry(transaction, table)
         owner = entry.uuid if entry is not None and entry.shape is not None else None

@@ -13,7 +13,7 @@ from typing import Final
 
 from replicator.config import AlertsConfig
 from replicator.model.alerts import AlertEvent, AlertMessage, AlertNotice
-from replicator.service.alerts.conditions import Condition, Seen
+from replicator.service.alerts.conditions import Condition, SeenConditions
 from replicator.service.alerts.quiet import is_quiet
 from replicator.state.alert_records import AlertKey, AlertRecord
 
@@ -36,7 +36,7 @@ class Advanced:
         return not self.changed and not self.ended
 
 
-def advance(known: Iterable[AlertRecord], seen: Seen, config: AlertsConfig, now: datetime) -> Advanced:
+def advance(known: Iterable[AlertRecord], seen: SeenConditions, config: AlertsConfig, now: datetime) -> Advanced:
     """Compute the new state of alerts from the conditions seen now."""
     before = {record.key: record for record in known}
     changed: list[AlertRecord] = []

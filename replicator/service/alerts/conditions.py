@@ -38,7 +38,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SeenConditions:
     """Conditions that are wrong now, and the kinds that could not be checked: alerts of these stay as they were."""
 
     conditions: Mapping[AlertKey, Condition]
@@ -53,7 +53,7 @@ class JournalRoom:
     disk: tuple[int, int] | None
 
 
-def look(document: ReplicatorStatus, config: AlertsConfig, room: JournalRoom) -> Seen:
+def look(document: ReplicatorStatus, config: AlertsConfig, room: JournalRoom) -> SeenConditions:
     """Return what is wrong with a replicator."""
     found = [
         *(_of_breach(document, breach) for breach in breaches(document) if _counts(document, breach)),
@@ -67,7 +67,7 @@ def look(document: ReplicatorStatus, config: AlertsConfig, room: JournalRoom) ->
         unknown.add(AlertKind.NO_HEARTBEAT)
     if not is_reporting and document.source.headroom is None:
         unknown.add(AlertKind.SOURCE_LOG_HEADROOM)
-    return Seen(conditions={condition.key: condition for condition in found}, unknown=frozenset(unknown))
+    return SeenConditions(conditions={condition.key: condition for condition in found}, unknown=frozenset(unknown))
 
 
 def _counts(document: ReplicatorStatus, breach: Breach) -> bool:

@@ -32,7 +32,7 @@ from replicator.service.status.assemble import status
 from replicator.state.alert_records import WaitingMessage
 from replicator.state.records import Desired, ReplicatorRecord
 from replicator.state.store import StateStore
-from replicator.state.watches import Job
+from replicator.state.watches import WatchJob
 
 TTL_S: Final = 60.0
 """Time for which a process keeps the job without a sign of life: longer than a delivery takes, so that no other begins it meanwhile."""
@@ -84,7 +84,7 @@ class AlertWatcher:
         self._pool.shutdown()
         for record in self._store.replicators():
             with suppress(ConfigError):  # it was deleted meanwhile
-                self._store.watches.release(record.name, Job.ALERTS, self._holder)
+                self._store.watches.release(record.name, WatchJob.ALERTS, self._holder)
 
     def _look(self, record: ReplicatorRecord) -> None:
         """Look at one replicator; an error with it does not affect the others."""
@@ -102,7 +102,7 @@ class AlertWatcher:
             return
         config = alert_settings(record)
         self._unreadable.discard((record.name, record.config))
-        if not config.channels or not self._store.watches.hold(record.name, Job.ALERTS, self._holder, TTL_S):
+        if not config.channels or not self._store.watches.hold(record.name, WatchJob.ALERTS, self._holder, TTL_S):
             return
         self._advance(record, config)
         known = self._store.alerts.read(record.name)
@@ -169,7 +169,7 @@ class AlertWatcher:
         try:
             # After a while another process may have the job, and may have delivered this.
             known = self._store.alerts.read(name).messages
-            if message not in known or not self._store.watches.hold(name, Job.ALERTS, self._holder, TTL_S):
+            if message not in known or not self._store.watches.hold(name, WatchJob.ALERTS, self._holder, TTL_S):
                 return
             error = self._deliver(channel, message.message, f"{message.message.uuid}-{message.id}", self._store.now())
             crash_point("alerts.delivered")

@@ -45,7 +45,7 @@ class Asked(BaseModel):
     must_be_new: bool = False
 
 
-class Outcome(BaseModel):
+class ConfiguringOutcome(BaseModel):
     """The answer line: one of these."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -66,28 +66,28 @@ def main() -> int:
     return 0
 
 
-def answer(asked: Asked, home: Home, registry: Registry) -> Outcome:
+def answer(asked: Asked, home: Home, registry: Registry) -> ConfiguringOutcome:
     """Do what is asked. Never raises."""
     try:
         return _done(asked, home, registry)
     except ReplicatorError as error:
-        return Outcome(refused=Refusal.of(error, has_lines=not asked.is_json))
+        return ConfiguringOutcome(refused=Refusal.of(error, has_lines=not asked.is_json))
     except Exception:  # noqa: BLE001 - a bug is answered; its traceback is in the log
         _log.exception("configuration_failed", deed=asked.deed.value)
         bug = ReplicatorError("The server failed at this configuration.", code="internal_error")
-        return Outcome(refused=Refusal.of(bug, has_lines=False))
+        return ConfiguringOutcome(refused=Refusal.of(bug, has_lines=False))
 
 
-def _done(asked: Asked, home: Home, registry: Registry) -> Outcome:
+def _done(asked: Asked, home: Home, registry: Registry) -> ConfiguringOutcome:
     text = configuring.yaml_of_json(asked.text) if asked.is_json else asked.text
     home.ensure()
     store = StateStore(home.state_url)
     how: dict[str, Any] = {"has_lines": not asked.is_json}
     try:
         if asked.deed is Deed.VALIDATE:
-            return Outcome(validated=configuring.validate(store, home, registry, text, **how))
+            return ConfiguringOutcome(validated=configuring.validate(store, home, registry, text, **how))
         how["must_be_new"] = asked.must_be_new
-        return Outcome(configured=configuring.configure(store, home, registry, asked.name, text, **how))
+        return ConfiguringOutcome(configured=configuring.configure(store, home, registry, asked.name, text, **how))
     finally:
         store.close()
 

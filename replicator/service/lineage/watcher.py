@@ -26,7 +26,7 @@ from replicator.service.lineage.sinks import LineageQueue
 from replicator.state import table_life
 from replicator.state.records import AppliedRecord, ReplicatorRecord, TableRecord
 from replicator.state.store import StateStore
-from replicator.state.watches import Job
+from replicator.state.watches import WatchJob
 
 TTL_S = 60.0
 _log = get_logger(__name__)
@@ -77,7 +77,7 @@ class LineageWatcher:
         for name, queue in self._queues.items():
             queue.close()
             with suppress(ConfigError):  # it was deleted meanwhile
-                self._store.watches.release(name, Job.LINEAGE, self._holder)
+                self._store.watches.release(name, WatchJob.LINEAGE, self._holder)
 
     def _watch(self, record: ReplicatorRecord) -> None:
         loaded = assembly.load(record, self._registry, without=("alerts",))
@@ -96,7 +96,7 @@ class LineageWatcher:
                 code="lineage_not_supported",
                 action="Remove `lineage:`, or use plugins that do.",
             )
-        if not self._store.watches.hold(record.name, Job.LINEAGE, self._holder, TTL_S):
+        if not self._store.watches.hold(record.name, WatchJob.LINEAGE, self._holder, TTL_S):
             return
         queue = self._queue(record.name, loaded)
         tables = {str(one.table): one for one in self._store.tables(record.name) if table_life.is_replicated(one)}
@@ -115,7 +115,7 @@ class LineageWatcher:
                 {(CounterName.LINEAGE_EVENTS, (what,)): number for what, number in counts.items()}
             )
             said = after.model_dump(mode="json")
-            if not self._store.watches.remember(record.name, Job.LINEAGE, self._holder, said, counted):
+            if not self._store.watches.remember(record.name, WatchJob.LINEAGE, self._holder, said, counted):
                 return
         _put(queue, due, tables, loaded, source, target, now)
 
@@ -130,7 +130,7 @@ class LineageWatcher:
 
     def _cursor(self, name: str) -> LineageCursor:
         try:
-            return LineageCursor.model_validate(self._store.watches.record(name, Job.LINEAGE))
+            return LineageCursor.model_validate(self._store.watches.record(name, WatchJob.LINEAGE))
         except ValidationError as error:
             _log.warning("lineage_begun_again", replicator=name, faults=error.error_count())
             return LineageCursor()

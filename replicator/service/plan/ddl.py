@@ -64,7 +64,7 @@ class PlannedTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class StatementPlan:
     """Effect of a statement; empty: it would concern no table."""
 
     name: str
@@ -79,7 +79,7 @@ class Plan:
 
 def plan_statement(
     loaded: LoadedConfig, registry: Registry, statement: str, *, uuid: str = "", stored: Sequence[TableRecord] = ()
-) -> Plan:
+) -> StatementPlan:
     """Compute the effect of a statement on the target.
 
     Args:
@@ -102,10 +102,10 @@ def plan_statement(
         if planned.rehearsed is not None and planned.rehearsed.tracked is not None:
             shapes[event.table] = _Shape(schema=planned.rehearsed.tracked, ignored=planned.rehearsed.ignored)
         tables.append(planned)
-    return Plan(name=loaded.config.name, statement=statement, tables=tables)
+    return StatementPlan(name=loaded.config.name, statement=statement, tables=tables)
 
 
-def document(plan: Plan) -> PlanDocument:
+def document(plan: StatementPlan) -> PlanDocument:
     """Return the document that `plan --ddl --json` prints."""
     return PlanDocument(
         version=PLAN_VERSION,

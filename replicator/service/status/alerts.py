@@ -8,7 +8,7 @@ from replicator.model.status import AlertsStatus, ChannelStatus, OpenAlertStatus
 from replicator.state.alert_records import ChannelRecord
 from replicator.state.records import ReplicatorRecord
 from replicator.state.store import StateStore
-from replicator.state.watches import Job
+from replicator.state.watches import WatchJob
 
 
 def of_replicator(store: StateStore, record: ReplicatorRecord) -> AlertsStatus | None:
@@ -23,7 +23,7 @@ def of_replicator(store: StateStore, record: ReplicatorRecord) -> AlertsStatus |
     found = store.alerts.read(record.name)
     waiting = Counter(message.channel for message in found.messages)
     return AlertsStatus(
-        watcher=store.watches.holder(record.name, Job.ALERTS),
+        watcher=store.watches.holder(record.name, WatchJob.ALERTS),
         open=tuple(
             OpenAlertStatus(
                 kind=alert.kind,

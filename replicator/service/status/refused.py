@@ -10,7 +10,7 @@ from replicator.model.reports import RefusedReport, digest
 from replicator.model.status import RefusedStatus
 from replicator.state.records import Lease, ReplicatorRecord, Reported, Reports
 from replicator.state.store import StateStore
-from replicator.state.watches import Job
+from replicator.state.watches import WatchJob
 
 WORDS: Final[Mapping[str, str]] = {
     "reload": "the worker continues with the configuration that it had",
@@ -42,4 +42,4 @@ def _holds(store: StateStore, name: str, one: Reported[RefusedReport], lease: Le
     """Return whether a refusal still holds: a worker's as long as it runs; a watching process's until one can do the job."""
     if one.report.of == "reload":
         return lease is not None and one.report.stamp is not None and one.report.stamp[0] == lease.epoch
-    return store.watches.holder(name, Job(one.report.of)) is None
+    return store.watches.holder(name, WatchJob(one.report.of)) is None

@@ -27,7 +27,7 @@ _RUNNING: Final[Mapping[RunningStep, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class SnapshotPace:
     """Pace of a snapshot. `rows_per_s` reach the target, or are read before the first ones do. `left_s` None: unknown."""
 
     rows_per_s: float
@@ -60,7 +60,7 @@ def text(row: TableStatus) -> str:
     return f"in the target: {held}, captured: {_captured(progress)}"
 
 
-def pace_in_words(pace: Pace) -> str:
+def pace_in_words(pace: SnapshotPace) -> str:
     """Return a phrase such as `12,300 rows/s, 2 min left`."""
     left = "" if pace.left_s is None else f", {duration(pace.left_s)} left"
     return f"{pace.rows_per_s:,.0f} rows/s{left}"
@@ -85,7 +85,7 @@ class Meter:
 
     _seen: dict[str, deque[tuple[float, int, int]]] = field(default_factory=dict)
 
-    def observe(self, document: ReplicatorStatus, at: float) -> Mapping[str, Pace]:
+    def observe(self, document: ReplicatorStatus, at: float) -> Mapping[str, SnapshotPace]:
         """Return the pace of each table whose snapshot runs, by name; `at` in seconds."""
         running = {
             row.table: row.snapshot for row in document.tables if row.snapshot and row.state is TableState.SNAPSHOT
@@ -94,7 +94,9 @@ class Meter:
         found = {table: self._of_table(self._seen[table], progress, at) for table, progress in running.items()}
         return {table: pace for table, pace in found.items() if pace is not None}
 
-    def _of_table(self, seen: deque[tuple[float, int, int]], progress: SnapshotStatus, at: float) -> Pace | None:
+    def _of_table(
+        self, seen: deque[tuple[float, int, int]], progress: SnapshotStatus, at: float
+    ) -> SnapshotPace | None:
         if seen and (progress.rows < seen[-1][1] or progress.rows_in_target < seen[-1][2]):
             seen.clear()  # another snapshot has begun
         seen.append((at, progress.rows, progress.rows_in_target))
@@ -108,7 +110,7 @@ class Meter:
         left = None if expected is None or not applied else (expected - progress.rows_in_target) / applied
         if not progress.is_complete and not read:
             left = None  # an estimate that does not move promises nothing
-        return Pace(rows_per_s=applied or read, left_s=None if left is None else max(0.0, left))
+        return SnapshotPace(rows_per_s=applied or read, left_s=None if left is None else max(0.0, left))
 
 
 @dataclass(slots=True)
@@ -117,7 +119,7 @@ class News:
 
     _told: dict[str, float] = field(default_factory=dict)
 
-    def lines(self, document: ReplicatorStatus, paces: Mapping[str, Pace], at: float) -> Iterator[str]:
+    def lines(self, document: ReplicatorStatus, paces: Mapping[str, SnapshotPace], at: float) -> Iterator[str]:
         """Yield a line for each table whose snapshot has progressed, or is in the target as a whole."""
         for row in document.tables:
             if row.snapshot is not None and row.state is TableState.SNAPSHOT:

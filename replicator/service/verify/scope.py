@@ -14,7 +14,7 @@ from replicator.model.errors import ConfigError
 from replicator.model.schema import TableId
 from replicator.state.store import StateStore
 from replicator.state.verification.records import RangeRecord
-from replicator.verify import Keys, Pace, Sample, Scope, Since, Visit, Whole, ids_of
+from replicator.verify import Keys, Pace, Sample, Since, VerifyScope, Visit, Whole, ids_of
 from replicator.verify.barriers import Barriers
 
 _PERCENT: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,20})?")
@@ -91,7 +91,7 @@ class AskedScope:
 
         return Visit(keeps=keeps, pace=pace)
 
-    def scope(self, store: StateStore, name: str, tables: Sequence[TableId], keep: timedelta) -> Scope:
+    def scope(self, store: StateStore, name: str, tables: Sequence[TableId], keep: timedelta) -> VerifyScope:
         """Return the scope, for these tables of a replicator that keeps its journal for the time `keep`.
 
         Raises:

@@ -30,7 +30,7 @@ from replicator.service.history import changes as history
 from replicator.service.history.document import HistoryDocument
 from replicator.service.logs import LogsDocument, log_page
 from replicator.service.status import assemble as use_cases
-from replicator.service.status.snapshots import Meter, Pace, pace_in_words
+from replicator.service.status.snapshots import Meter, SnapshotPace, pace_in_words
 from replicator.service.status.snapshots import text as snapshot_in_words
 from replicator.web.access import Access
 from replicator.web.dashboard import words
@@ -211,7 +211,7 @@ class _Seen:
 
         return _STATUSES.validate_json(self._access.recent.get("pages", make).body)
 
-    def replicator(self, name: str) -> tuple[ReplicatorStatus, Mapping[str, Pace]]:
+    def replicator(self, name: str) -> tuple[ReplicatorStatus, Mapping[str, SnapshotPace]]:
         """Return a replicator, and the pace of its running snapshots."""
         one = use_cases.status(self._access.store, find(self._access.store, name))
         with self._lock:

@@ -24,7 +24,7 @@ _OPEN: Final = ("tables",)
 _BOOLEANS: Final = {"true": True, "false": False}
 
 
-class Kind(StrEnum):
+class PluginKind(StrEnum):
     """Form element of a setting."""
 
     TEXT = "text"
@@ -38,7 +38,7 @@ class Input:
     """A setting. `path` is its name in the configuration and in the form. `default` as YAML would have it; empty: not set."""
 
     path: str
-    kind: Kind
+    kind: PluginKind
     label: str
     description: str
     is_required: bool
@@ -188,13 +188,13 @@ def _has_field(one: Field) -> bool:
 
 def _input(path: str, one: Field, values: Mapping[str, str], findings: Mapping[str, Sequence[Finding]]) -> Input:
     shape = one.shape
-    kind, choices = Kind.TEXT, tuple(map(str, shape.choices))
+    kind, choices = PluginKind.TEXT, tuple(map(str, shape.choices))
     if shape.is_secret:
-        kind = Kind.SECRET
+        kind = PluginKind.SECRET
     elif shape.items is not None:
-        kind = Kind.LINES
+        kind = PluginKind.LINES
     elif choices or shape.scalar is bool:
-        kind, choices = Kind.CHOICE, choices or tuple(_BOOLEANS)
+        kind, choices = PluginKind.CHOICE, choices or tuple(_BOOLEANS)
     return Input(
         path=path,
         kind=kind,
@@ -261,8 +261,8 @@ __all__ = [
     "KINDS",
     "Group",
     "Input",
-    "Kind",
     "Models",
+    "PluginKind",
     "document",
     "form",
     "input_path",

@@ -21,7 +21,7 @@ State = Mapping[tuple[Any, ...], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class MemoryChange:
     """A row's change in the log. `row` is whole; `absent` names the columns that a reader of the log does not get."""
 
     oid: int
@@ -73,7 +73,7 @@ class LogTransaction:
 
     id: str
     committed_at: datetime
-    entries: tuple[Change | SchemaChange, ...]
+    entries: tuple[MemoryChange | SchemaChange, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ def cast(value: Any, before: pa.DataType, after: pa.DataType) -> Any:
     return value if before == after else pa.scalar(value, before).cast(after).as_py()
 
 
-def replay(table: TableId, content: list[Row], entry: Change | SchemaChange) -> TableSchema | None:
+def replay(table: TableId, content: list[Row], entry: MemoryChange | SchemaChange) -> TableSchema | None:
     """Apply one entry of the log to a table's content, in place; return the schema afterwards, None if the entry concerns another table."""
     if isinstance(entry, SchemaChange):
         event = next((e for e in entry.events if e.table == table), None)

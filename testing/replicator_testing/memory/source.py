@@ -59,7 +59,7 @@ from replicator.plugins.source import (
 from replicator.plugins.verification import SourceState, SupportsSourceVerification
 from replicator_testing.memory.database import MemoryDatabase, Slot, Snapshot
 from replicator_testing.memory.faults import Faults
-from replicator_testing.memory.log import Change, LogMark, LogTransaction, Row
+from replicator_testing.memory.log import LogMark, LogTransaction, MemoryChange, Row
 from replicator_testing.memory.statements import rehearse
 from replicator_testing.memory.transaction import Table
 from replicator_testing.memory.verification import MemorySourceState, RowsState
@@ -359,7 +359,7 @@ class MemoryLogReader(LogReader):
                     return
                 entry = record.entries[self._entry]
                 self._entry += 1
-                if isinstance(entry, Change):
+                if isinstance(entry, MemoryChange):
                     pull.add_change(record, entry, self._position)
                 elif events := [
                     e for oid, e in zip(entry.oids, entry.events, strict=True) if pull.is_published(oid, self._position)
@@ -400,7 +400,7 @@ class _Pull:
         since = self.slot.published.get(oid)
         return since is not None and since <= position
 
-    def add_change(self, record: LogTransaction, change: Change, position: int) -> None:
+    def add_change(self, record: LogTransaction, change: MemoryChange, position: int) -> None:
         if not self.is_published(change.oid, position):
             return
         schema = change.schema
@@ -434,7 +434,7 @@ class _Pull:
         if any(
             self.is_published(oid, position)
             for entry in record.entries
-            for oid in ((entry.oid,) if isinstance(entry, Change) else entry.oids)
+            for oid in ((entry.oid,) if isinstance(entry, MemoryChange) else entry.oids)
         ):
             self.transactions.append({"id": record.id, "end_ordinal": self.events, "committed_at": record.committed_at})
 

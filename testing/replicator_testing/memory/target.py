@@ -17,10 +17,10 @@ from replicator.model.events import DMLOperation
 from replicator.model.merged import Merged
 from replicator.model.reports import EngineReport
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.kit.folding import Change, Key, read_changes
+from replicator.plugins.kit.folding import Key, RowChange, read_changes
 from replicator.plugins.kit.ledger import Held, LedgerTarget, fenced, last_applied, not_ours
 from replicator.plugins.target import EMPTY_LEDGER, Audit, Batch, Ledger, TargetContext, TargetTable
-from replicator.plugins.verification import SupportsTargetVerification, TableState
+from replicator.plugins.verification import SupportsTargetVerification, VerifiedState
 from replicator_testing.memory.faults import Faults
 from replicator_testing.memory.log import State, altered_row, state_of
 from replicator_testing.memory.verification import RowsState
@@ -257,7 +257,7 @@ class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held], SupportsTargetVerific
     @contextmanager
     def open_state(
         self, table: TargetTable, schema: TableSchema, *, columns: Mapping[str, str], at: int
-    ) -> Iterator[TableState]:
+    ) -> Iterator[VerifiedState]:
         self.faults.hit("open_state", table.table)
         with self.warehouse.lock:
             stored = self.warehouse.tables[table.table]
@@ -366,7 +366,7 @@ def _remove(stored: StoredTable, table: TargetTable, below: int | None) -> None:
         stored.rows = [row for row in stored.rows if not goes(row)]
 
 
-def _check_append(held: StoredTable, table: TargetTable, batch: Batch, rows: Sequence[Change]) -> None:
+def _check_append(held: StoredTable, table: TargetTable, batch: Batch, rows: Sequence[RowChange]) -> None:
     if not batch.is_append:
         return
     columns = len(batch.schema.columns)
@@ -409,7 +409,7 @@ class Kept:
 class Counting:
     """Counts what a batch finds and leaves, key by key."""
 
-    def __init__(self, held: StoredTable, table: TargetTable, batch: Batch, rows: Sequence[Change]) -> None:
+    def __init__(self, held: StoredTable, table: TargetTable, batch: Batch, rows: Sequence[RowChange]) -> None:
         self._batch, self._table = batch, table
         self._before = self._keys(held)
         self._alive_before = self._keys(held, alive=True)
@@ -445,7 +445,7 @@ class Counting:
         names = self._batch.schema.key
         return {tuple(row.values[n] for n in names) if names else row.sequence_num for row in rows}
 
-    def _touches(self, change: Change) -> list[tuple[Any, bool]]:
+    def _touches(self, change: RowChange) -> list[tuple[Any, bool]]:
         """Return the keys that a change concerns, in order, and whether it expects a row there."""
         if not self._batch.schema.key:
             return []
@@ -454,7 +454,7 @@ class Counting:
         return [(old, is_expected)] if new in (None, old) else [(old, True), (new, False)]
 
 
-def _apply_row(held: StoredTable, table: TargetTable, batch: Batch, change: Change) -> bool:
+def _apply_row(held: StoredTable, table: TargetTable, batch: Batch, change: RowChange) -> bool:
     """Apply one change; False if a row of a table without a key was to be deleted and did not exist."""
     if not batch.schema.key:
         return _apply_keyless(held, table, batch.schema, change)
@@ -479,7 +479,7 @@ def _take(held: StoredTable, names: Sequence[str], key: Key) -> StoredRow | None
     return None
 
 
-def _apply_keyless(held: StoredTable, table: TargetTable, schema: TableSchema, change: Change) -> bool:
+def _apply_keyless(held: StoredTable, table: TargetTable, schema: TableSchema, change: RowChange) -> bool:
     def identity(stored: StoredRow) -> Mapping[str, Any]:
         return {name: stored.values[name] for name in schema.fields}
 

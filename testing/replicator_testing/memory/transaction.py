@@ -13,9 +13,9 @@ from replicator.model.events import DDLEvent, DDLOperation, DMLOperation
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
 from replicator_testing.memory.log import (
-    Change,
     Key,
     LogTransaction,
+    MemoryChange,
     Row,
     SchemaChange,
 )
@@ -66,7 +66,7 @@ class MemoryTransaction:
         self.is_committed = False
         self._is_over = False
         self._database = database
-        self._entries: list[Change | SchemaChange] = []
+        self._entries: list[MemoryChange | SchemaChange] = []
 
     @property
     def id(self) -> str:
@@ -272,5 +272,7 @@ class MemoryTransaction:
         absent: frozenset[str] = frozenset(),
     ) -> None:
         self._entries.append(
-            Change(oid=held.oid, schema=self._schema(held), operation=operation, before=before, row=row, absent=absent)
+            MemoryChange(
+                oid=held.oid, schema=self._schema(held), operation=operation, before=before, row=row, absent=absent
+            )
         )

@@ -21,7 +21,7 @@ from replicator.plugins.verification import (
     Checksum,
     KeyRange,
     SourceState,
-    TableState,
+    VerifiedState,
     order_of,
 )
 
@@ -36,7 +36,7 @@ class _Row:
 
 
 @dataclass(frozen=True, slots=True)
-class RowsState(TableState):
+class RowsState(VerifiedState):
     """State of a table from rows in memory."""
 
     held: Sequence[_Row]

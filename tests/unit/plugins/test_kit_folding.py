@@ -12,9 +12,9 @@ import pytest
 from replicator.model.errors import KeyMissingError
 from replicator.model.merged import Merged
 from replicator.plugins.kit.folding import (
+    RowFate,
     FoldedRow,
     Key,
-    Outcome,
     StoredRow,
     fold,
     fold_multiset,
@@ -99,11 +99,11 @@ def test_the_first_change_of_a_key_says_whether_a_row_is_expected(tmp_path: Path
     )
     assert {key: row.expects_row for key, row in rows.items()} == {1: False, 2: True, 3: False, 4: False, 5: True}
     assert {key: row.outcome for key, row in rows.items()} == {
-        1: Outcome.DELETED,
-        2: Outcome.MOVED,
-        3: Outcome.DELETED,
-        4: Outcome.WRITTEN,
-        5: Outcome.WRITTEN,
+        1: RowFate.DELETED,
+        2: RowFate.MOVED,
+        3: RowFate.DELETED,
+        4: RowFate.WRITTEN,
+        5: RowFate.WRITTEN,
     }
     assert rows[5].sequence_num == 8
 

@@ -16,7 +16,7 @@ from replicator_source_mysql.clienttext import DEFAULT_CHARSET, charset_name, de
 from replicator_source_mysql.flavors import Flavor
 
 
-class Kind(IntEnum):
+class EventKind(IntEnum):
     """Type codes of the events that are told apart here; those of rows are in `binlog.events`."""
 
     QUERY = 2
@@ -52,10 +52,26 @@ class Kind(IntEnum):
 
 
 IGNORED: Final = frozenset(
-    {Kind.STOP, Kind.INTVAR, Kind.APPEND_BLOCK, Kind.DELETE_FILE, Kind.RAND, Kind.USER_VAR, Kind.FORMAT_DESCRIPTION,
-     Kind.BEGIN_LOAD_QUERY, Kind.IGNORABLE, Kind.ROWS_QUERY, Kind.PREVIOUS_GTIDS, Kind.TRANSACTION_CONTEXT,
-     Kind.VIEW_CHANGE, Kind.ANNOTATE_ROWS, Kind.BINLOG_CHECKPOINT, Kind.GTID_LIST, Kind.START_ENCRYPTION}
-)  # fmt: skip
+    {
+        EventKind.STOP,
+        EventKind.INTVAR,
+        EventKind.APPEND_BLOCK,
+        EventKind.DELETE_FILE,
+        EventKind.RAND,
+        EventKind.USER_VAR,
+        EventKind.FORMAT_DESCRIPTION,
+        EventKind.BEGIN_LOAD_QUERY,
+        EventKind.IGNORABLE,
+        EventKind.ROWS_QUERY,
+        EventKind.PREVIOUS_GTIDS,
+        EventKind.TRANSACTION_CONTEXT,
+        EventKind.VIEW_CHANGE,
+        EventKind.ANNOTATE_ROWS,
+        EventKind.BINLOG_CHECKPOINT,
+        EventKind.GTID_LIST,
+        EventKind.START_ENCRYPTION,
+    }
+)
 """Types that are known, and without meaning for us. One that is neither here nor handled stops the reader."""
 
 FLAG_ARTIFICIAL: Final = 0x20

@@ -19,7 +19,7 @@ from replicator.model.events import IS_DELETED
 from replicator.model.schema import TableSchema
 from replicator.plugins.kit.columns import conflict
 from replicator.plugins.target import TargetTable
-from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, KeyRange, TableState, order_of
+from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, KeyRange, VerifiedState, order_of
 from replicator_target_bigquery import canonical_sql as sql
 from replicator_target_bigquery import ledger
 from replicator_target_bigquery.alteration import Plan
@@ -68,7 +68,7 @@ def open_state(
     schema: TableSchema,
     columns: Mapping[str, str],
     at: int,
-) -> Iterator[TableState]:
+) -> Iterator[VerifiedState]:
     """See `SupportsTargetVerification.open_state`."""
     json_as = config.table(table.table).json_as or "string"
     reads = {}
@@ -93,7 +93,7 @@ def open_state(
     yield BigQueryState(services.jobs, config.budget.maximum_bytes_billed, source, reads, schema.key, table)
 
 
-class BigQueryState(TableState):
+class BigQueryState(VerifiedState):
     """Answers by queries, which read only the columns that they need.
 
     It has no `range_key`: BigQuery bills the bytes of all columns that a query names, for each range again, unless the table happens to be
@@ -128,7 +128,7 @@ class BigQueryState(TableState):
     def checksums(
         self, digits: int, among: Among | None = None, within: KeyRange | None = None
     ) -> Mapping[str, Checksum]:
-        """See `TableState.checksums`; one query."""
+        """See `VerifiedState.checksums`; one query."""
         assert within is None, _NO_RANGES
         group = f"SUBSTR(id, 1, {digits})" if digits else "''"
         hashes = f"SELECT {group} AS g, {self._hash} AS h FROM ({self._texts()})"
@@ -147,7 +147,7 @@ class BigQueryState(TableState):
         return sums
 
     def rows(self, groups: Collection[str], within: KeyRange | None = None) -> pa.Table:
-        """See `TableState.rows`; one query."""
+        """See `VerifiedState.rows`; one query."""
         assert within is None, _NO_RANGES
         if not groups:
             return ROWS_SCHEMA.empty_table()
@@ -162,7 +162,7 @@ class BigQueryState(TableState):
         return pa.table([ids, hashes], schema=ROWS_SCHEMA)
 
     def texts(self, ids: Collection[str], within: KeyRange | None = None) -> Mapping[str, Mapping[str, str | None]]:
-        """See `TableState.texts`; one query."""
+        """See `VerifiedState.texts`; one query."""
         assert within is None, _NO_RANGES
         values = [self._of_key(name) if name in self._key else _of_row(c) for name, c in self._columns.items()]
         statement = f"SELECT id, {', '.join(values)} FROM ({self._texts()}) WHERE {_is_in('id', 'ids')}"

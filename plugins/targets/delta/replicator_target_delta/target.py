@@ -27,7 +27,7 @@ from replicator.plugins.target import (
     TargetContext,
     TargetTable,
 )
-from replicator.plugins.verification import SupportsTargetVerification, TableState
+from replicator.plugins.verification import SupportsTargetVerification, VerifiedState
 from replicator_target_delta.check import existing_problems, folder_problems, occupied, path_problems
 from replicator_target_delta.config import DIRECT_ROWS, LOG_RETENTION_MIN, DeltaLakeConfig
 from replicator_target_delta.definition import building
@@ -138,7 +138,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
 
     def open_state(
         self, table: TargetTable, schema: TableSchema, *, columns: Mapping[str, str], at: int
-    ) -> AbstractContextManager[TableState]:
+    ) -> AbstractContextManager[VerifiedState]:
         """Read the newest version that had the ledger there, or below."""
         from replicator_target_delta.verification.states import open_state  # loads DuckDB
 

@@ -11,10 +11,10 @@ import duckdb
 import pyarrow as pa
 
 from replicator.plugins.kit.duckdb import canonical as sql
-from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, KeyRange, TableState
+from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, KeyRange, VerifiedState
 
 
-class DuckDBState(TableState):
+class DuckDBState(VerifiedState):
     """State of a table on a connection to DuckDB that only this state uses.
 
     Args:

@@ -48,7 +48,7 @@ class FileHits(Generic[File]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found(Generic[File]):
+class FoundRows(Generic[File]):
     """The target's row at each of `Folded.keys`.
 
     Attributes:
@@ -64,7 +64,9 @@ class Found(Generic[File]):
     is_deleted: Bools
 
 
-def found_at(folded: Folded, hits: Sequence[FileHits[File]], options: TableOptions, read: Read[File]) -> Found[File]:
+def found_at(
+    folded: Folded, hits: Sequence[FileHits[File]], options: TableOptions, read: Read[File]
+) -> FoundRows[File]:
     """Locate the target's rows at the keys of a batch.
 
     Args:
@@ -86,10 +88,10 @@ def found_at(folded: Folded, hits: Sequence[FileHits[File]], options: TableOptio
     files, is_deleted = [one.file for one in hits], np.zeros(len(count), bool)
     if options.deletes == "soft":
         is_deleted = _marks(files, file, row, read)
-    return Found(files=files, file=file, row=row, is_deleted=is_deleted)
+    return FoundRows(files=files, file=file, row=row, is_deleted=is_deleted)
 
 
-def merged(folded: Folded, found: Found[File], *, expects_rows: bool) -> Merged:
+def merged(folded: Folded, found: FoundRows[File], *, expects_rows: bool) -> Merged:
     """Count the changes of a batch. `expects_rows`: expected rows that do not exist are counted (`Batch.expects_rows`)."""
     is_there, is_kept = found.file >= 0, folded.is_written
     # A row that is only marked as deleted is written again where it is, and nowhere else.
@@ -103,7 +105,7 @@ def merged(folded: Folded, found: Found[File], *, expects_rows: bool) -> Merged:
     )
 
 
-def complete(folded: Folded, found: Found[File], read: Read[File]) -> tuple[pa.Table, pa.Array]:
+def complete(folded: Folded, found: FoundRows[File], read: Read[File]) -> tuple[pa.Table, pa.Array]:
     """Return the rows of a batch with the values that only the target has, those of its rows before the batch; and their keys.
 
     Raises:

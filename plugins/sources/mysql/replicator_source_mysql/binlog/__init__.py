@@ -9,17 +9,17 @@ from replicator_source_mysql.binlog.compressed import InnerEvent, transaction_pa
 from replicator_source_mysql.binlog.events import table_id
 from replicator_source_mysql.binlog.rows import DecodedRows, RowDecoder
 from replicator_source_mysql.binlog.tablemap import MapColumn, TableMap, TableMaps, named_table, parse_table_map
-from replicator_source_mysql.binlog.types import ColumnSpec, Kind, declared_spec, logged_spec
+from replicator_source_mysql.binlog.types import ColumnSpec, TypeKind, declared_spec, logged_spec
 
 __all__ = [
     "ColumnSpec",
     "DecodedRows",
     "InnerEvent",
-    "Kind",
     "MapColumn",
     "RowDecoder",
     "TableMap",
     "TableMaps",
+    "TypeKind",
     "declared_spec",
     "logged_spec",
     "named_table",

@@ -10,7 +10,7 @@ _PACKED_SIZES: Final = {252: 2, 253: 3, 254: 8}
 _PACKED_NULL: Final = 251
 
 
-class Reader:
+class EventReader:
     """Reads one event's fields one after another; CorruptStreamError where they run over its end. `what` names the event in messages."""
 
     def __init__(self, data: bytes | memoryview, what: str) -> None:

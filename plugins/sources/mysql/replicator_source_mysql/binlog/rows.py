@@ -19,7 +19,7 @@ from replicator_source_mysql.binlog.columns import column_decoder, width
 from replicator_source_mysql.binlog.events import PARTIAL_UPDATE, RowsEvent, corrupt
 from replicator_source_mysql.binlog.images import Layout, Slices, walk
 from replicator_source_mysql.binlog.tablemap import TableMap
-from replicator_source_mysql.binlog.types import ColumnSpec, Kind, Unrepresentable, ambiguous_key
+from replicator_source_mysql.binlog.types import ColumnSpec, TypeKind, Unrepresentable, ambiguous_key
 
 _HEADER_SIZE: Final = 8
 _PACKED_ONE_BYTE_MAX: Final = 250
@@ -266,7 +266,7 @@ class RowDecoder:
                 table=self._table,
                 action="Run `replicator snapshot NAME TABLE`; if it fails again, exclude the table and report its CREATE TABLE.",
             ) from (None if isinstance(error, ValueError) else error)
-        if unheld and index in self._keys and self._kinds_of[index] in {Kind.TEXT, Kind.ENUM, Kind.SET}:
+        if unheld and index in self._keys and self._kinds_of[index] in {TypeKind.TEXT, TypeKind.ENUM, TypeKind.SET}:
             raise ambiguous_key(column.name, unheld, len(array), table=self._table)
         if unheld and (index in self._keys or self._unrepresentable == "fail"):
             raise UnsupportedTypeError(

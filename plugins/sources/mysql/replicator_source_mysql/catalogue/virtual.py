@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final
 
-from replicator_source_mysql.binlog import ColumnSpec, Kind
+from replicator_source_mysql.binlog import ColumnSpec, TypeKind
 from replicator_source_mysql.flavors import Flavor
 
 
@@ -66,15 +66,15 @@ _FUNCTIONS: Final[Mapping[str, tuple[Sequence[Collection[_Type]], _Type]]] = {
     "json_value": (({_Type.JSON}, {_Type.LITERAL}), _Type.TEXT),
 }
 _CHOICES: Final = frozenset({"coalesce", "ifnull", "nullif"})
-_RESULTS: Final[Mapping[_Type, frozenset[Kind]]] = {
-    _Type.INTEGER: frozenset({Kind.INTEGER}),
-    _Type.TEXT: frozenset({Kind.TEXT}),
-    _Type.LITERAL: frozenset({Kind.TEXT}),
-    _Type.JSON: frozenset({Kind.JSON, Kind.TEXT}),
-    _Type.DATE: frozenset({Kind.DATE}),
+_RESULTS: Final[Mapping[_Type, frozenset[TypeKind]]] = {
+    _Type.INTEGER: frozenset({TypeKind.INTEGER}),
+    _Type.TEXT: frozenset({TypeKind.TEXT}),
+    _Type.LITERAL: frozenset({TypeKind.TEXT}),
+    _Type.JSON: frozenset({TypeKind.JSON, TypeKind.TEXT}),
+    _Type.DATE: frozenset({TypeKind.DATE}),
     # The reader makes NULL of a zero or partial date too, or fails the table by the column that was cast.
-    _Type.CAST: frozenset({Kind.DATE}),
-    _Type.NULL: frozenset({Kind.INTEGER, Kind.TEXT}),
+    _Type.CAST: frozenset({TypeKind.DATE}),
+    _Type.NULL: frozenset({TypeKind.INTEGER, TypeKind.TEXT}),
 }
 
 
@@ -90,7 +90,7 @@ def is_same_for_all(
         flavor: The server's flavor.
     """
     column_type, spec = columns[column]
-    if spec is None or (spec.kind is Kind.TEXT and column_type.lower().startswith("char")):
+    if spec is None or (spec.kind is TypeKind.TEXT and column_type.lower().startswith("char")):
         return False
     try:
         parser = _Parser(expression, {n: _type_of(t, s, flavor) for n, (t, s) in columns.items()}, flavor)
@@ -107,17 +107,17 @@ def is_same_for_all(
 def _type_of(column_type: str, spec: ColumnSpec | None, flavor: Flavor) -> _Type:
     if spec is None:
         return _Type.OTHER
-    if spec.kind is Kind.TEXT:
+    if spec.kind is TypeKind.TEXT:
         if column_type.lower().startswith("varchar") and spec.charset != "binary":
             return _Type.TEXT
         # A JSON that is text is a LONGTEXT.
         return _Type.JSON if flavor.json_is_text and column_type.lower() == "longtext" else _Type.OTHER
     plain = {
-        Kind.INTEGER: _Type.INTEGER,
-        Kind.ENUM: _Type.LABEL,
-        Kind.JSON: _Type.JSON,
-        Kind.DATE: _Type.DATE,
-        Kind.DATETIME: _Type.DATETIME,
+        TypeKind.INTEGER: _Type.INTEGER,
+        TypeKind.ENUM: _Type.LABEL,
+        TypeKind.JSON: _Type.JSON,
+        TypeKind.DATE: _Type.DATE,
+        TypeKind.DATETIME: _Type.DATETIME,
     }
     return plain.get(spec.kind, _Type.OTHER)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replicator_source_mysql.coordinates.lineage import other_history
-from replicator_source_mysql.events import FLAG_ARTIFICIAL, Kind
+from replicator_source_mysql.events import FLAG_ARTIFICIAL, EventKind
 from replicator_source_mysql.positions.file_position import WRAP, LogPosition, file_number
 from replicator_source_mysql.positions.marks import LogEnd
 
@@ -38,9 +38,9 @@ class ReadPosition:
 
     def move(self, kind: int, size: int, end: int, flags: int, *, in_transaction: bool) -> None:
         """Count an event: its header has 32 bits for the byte, and MariaDB leaves it 0 within transactions."""
-        if flags & FLAG_ARTIFICIAL or kind in (Kind.ROTATE, Kind.HEARTBEAT_V2):
+        if flags & FLAG_ARTIFICIAL or kind in (EventKind.ROTATE, EventKind.HEARTBEAT_V2):
             return
-        if kind == Kind.HEARTBEAT or end:
+        if kind == EventKind.HEARTBEAT or end:
             pos = (self.pos & ~(WRAP - 1)) | end
             if pos < self.pos and self.pos - pos > WRAP // 2:
                 pos += WRAP

@@ -33,7 +33,7 @@ from replicator_source_mysql.coordinates.watermark import (
     verify_round_trip,
     write_watermark,
 )
-from replicator_source_mysql.events import FLAG_ARTIFICIAL, Begin, Event, Kind, mysql_begin, tagged_begin
+from replicator_source_mysql.events import FLAG_ARTIFICIAL, Begin, Event, EventKind, mysql_begin, tagged_begin
 from replicator_source_mysql.positions.file_position import (
     FIRST_BYTE,
     FilePosition,
@@ -49,7 +49,7 @@ _BOUNDARY: Final = frozenset(
     {"Rotate", "Stop", "Anonymous_Gtid", "View_change", "Gtid", "Gtid_tagged", "Format_desc", "Previous_gtids"}
 )
 # What names no position of its own, or is no event of the file.
-_UNPLACED: Final = frozenset({Kind.ROTATE, Kind.HEARTBEAT, Kind.HEARTBEAT_V2})
+_UNPLACED: Final = frozenset({EventKind.ROTATE, EventKind.HEARTBEAT, EventKind.HEARTBEAT_V2})
 # How often a moment without a commit of a change of the table is looked for; each try is a small transaction.
 _SNAPSHOT_TRIES: Final = 500
 _PACKET: Final = "max_allowed_packet"
@@ -158,7 +158,7 @@ class FileProgress(Progress):
     @override
     def begin(self, event: Event) -> Begin:
         # GTIDs may be switched on and off as one likes: they are not looked at.
-        begin = tagged_begin(event.body) if event.kind == Kind.GTID_TAGGED else mysql_begin(event.body)
+        begin = tagged_begin(event.body) if event.kind == EventKind.GTID_TAGGED else mysql_begin(event.body)
         return replace(begin, gtid=f"{self.cursor.file}:{self.cursor.pos}")
 
     @override

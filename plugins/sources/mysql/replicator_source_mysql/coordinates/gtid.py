@@ -31,7 +31,7 @@ from replicator_source_mysql.coordinates.lineage import (
     shortened,
 )
 from replicator_source_mysql.coordinates.progress import GtidProgress
-from replicator_source_mysql.events import Begin, Event, Kind, mysql_begin, tagged_begin
+from replicator_source_mysql.events import Begin, Event, EventKind, mysql_begin, tagged_begin
 from replicator_source_mysql.positions.file_position import FIRST_BYTE
 from replicator_source_mysql.positions.gtid_sets import GtidSet
 from replicator_source_mysql.positions.position import Executed, Position
@@ -132,9 +132,9 @@ class GtidSetProgress(GtidProgress[GtidSet]):
 
     @override
     def begin(self, event: Event) -> Begin:
-        if event.kind == Kind.GTID:
+        if event.kind == EventKind.GTID:
             return mysql_begin(event.body)
-        if event.kind == Kind.GTID_TAGGED:
+        if event.kind == EventKind.GTID_TAGGED:
             return tagged_begin(event.body)
         raise gtids_are_off("The log has a transaction without a GTID.")
 

@@ -32,7 +32,7 @@ from replicator_source_mysql.coordinates.base import Coordinates, DumpRequest, R
 from replicator_source_mysql.coordinates.lineage import has_file, missing_transactions, other_history
 from replicator_source_mysql.coordinates.progress import GtidProgress
 from replicator_source_mysql.coordinates.xids import prepared_xids
-from replicator_source_mysql.events import Begin, Event, Kind, mariadb_begin
+from replicator_source_mysql.events import Begin, Event, EventKind, mariadb_begin
 from replicator_source_mysql.positions.file_position import FIRST_BYTE, LogPosition, file_number
 from replicator_source_mysql.positions.gtid_sets import GtidPosition
 from replicator_source_mysql.positions.marks import LogEnd, log_end
@@ -147,7 +147,7 @@ class MariadbProgress(GtidProgress[GtidPosition]):
 
     @override
     def begin(self, event: Event) -> Begin:
-        if event.kind == Kind.MARIADB_GTID:
+        if event.kind == EventKind.MARIADB_GTID:
             return mariadb_begin(event.body, event.server_id)
         raise gtids_are_off("The log has a transaction without a GTID.")
 

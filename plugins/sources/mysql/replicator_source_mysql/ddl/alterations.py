@@ -38,7 +38,7 @@ from replicator_source_mysql.sql.clauses import (
     DropKey,
     Rename,
 )
-from replicator_source_mysql.sql.definitions import STRICT, Definition
+from replicator_source_mysql.sql.definitions import STRICT, ColumnDefinition
 from replicator_source_mysql.sql.keys import KeyPart
 
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
@@ -293,7 +293,7 @@ class _Building:
                 raise _UnclearError
             self.columns.insert(self.columns.index(found) + 1, column)
 
-    def _mind_unique(self, definition: Definition) -> None:
+    def _mind_unique(self, definition: ColumnDefinition) -> None:
         # Of a table that has none it may be the key.
         if definition.is_unique and not self.before.key:
             self.is_filled = False
@@ -321,7 +321,7 @@ def _skeleton(name: str) -> str:
     return _NOT_ASCII.sub("?", name.lower())
 
 
-def _spec(definition: Definition, flavor: Flavor) -> ColumnSpec:
+def _spec(definition: ColumnDefinition, flavor: Flavor) -> ColumnSpec:
     spec = declared_spec(definition.type, definition.charset, flavor)
     if spec is None:
         raise _UnclearError

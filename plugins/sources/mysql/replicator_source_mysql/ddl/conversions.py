@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from replicator.model.schema import Column
-from replicator_source_mysql.binlog import ColumnSpec, Kind, declared_spec
+from replicator_source_mysql.binlog import ColumnSpec, TypeKind, declared_spec
 from replicator_source_mysql.flavors import Flavor
-from replicator_source_mysql.sql.definitions import STRICT, Definition
+from replicator_source_mysql.sql.definitions import STRICT, ColumnDefinition
 
 PAD_CHAR_TO_FULL_LENGTH: Final = 1 << 31
 
-_TEXTS: Final = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET})
+_TEXTS: Final = frozenset({TypeKind.TEXT, TypeKind.ENUM, TypeKind.SET})
 # Character sets, if one is named, in which a letter that is there is no other one afterwards.
 _ONE_TO_ONE: Final = frozenset(
     {None, "ascii", "latin1", "utf8", "utf8mb3", "utf8mb4", "ucs2", "utf16", "utf16le", "utf32"}
@@ -32,24 +32,26 @@ _CAPACITY: Final = {size + kind: capacity for size, capacity in _LONG.items() fo
 _CHARACTER: Final = 4
 
 
-def keeps_values(column: Column, definition: Definition, *, sql_mode: int, flavor: Flavor) -> bool:
+def keeps_values(column: Column, definition: ColumnDefinition, *, sql_mode: int, flavor: Flavor) -> bool:
     """Return whether every row keeps its value in a column after it got a new definition: the same number, text or moment."""
     old = declared_spec(column.source_type, None, flavor)
     new = declared_spec(definition.type, None, flavor)
     if old is None or new is None or definition.is_computed or _may_convert(column, definition, new, sql_mode):
         return False
-    if old.kind in _TEXTS or old.kind is Kind.JSON:
+    if old.kind in _TEXTS or old.kind is TypeKind.JSON:
         return _keeps_text(column.source_type, old, definition, new, sql_mode=sql_mode)
-    if old.kind is Kind.BYTES:
-        return new.kind is Kind.BYTES and _keeps_bytes(column.source_type, definition.type)
-    loses_sign = "unsigned" in definition.type and "unsigned" not in column.source_type and old.kind is not Kind.YEAR
+    if old.kind is TypeKind.BYTES:
+        return new.kind is TypeKind.BYTES and _keeps_bytes(column.source_type, definition.type)
+    loses_sign = (
+        "unsigned" in definition.type and "unsigned" not in column.source_type and old.kind is not TypeKind.YEAR
+    )
     keeps = _KEEPS.get(old.kind, _keeps_other)
     return not loses_sign and keeps(old, new, column.source_type, definition.type)
 
 
-def _may_convert(column: Column, definition: Definition, new: ColumnSpec, sql_mode: int) -> bool:
+def _may_convert(column: Column, definition: ColumnDefinition, new: ColumnSpec, sql_mode: int) -> bool:
     """Return whether values may become others, regardless of their types."""
-    if new.kind is Kind.TIMESTAMP:
+    if new.kind is TypeKind.TIMESTAMP:
         # Without explicit_defaults_for_timestamp nothing is NOT NULL, and NULL becomes the time.
         may_tighten = column.nullable and definition.is_nullable is not True
         if may_tighten or definition.is_nullable is None:
@@ -65,72 +67,74 @@ def _may_convert(column: Column, definition: Definition, new: ColumnSpec, sql_mo
 
 
 def _keeps_integer(old: ColumnSpec, new: ColumnSpec, _: str, type_: str) -> bool:
-    if new.kind is old.kind is Kind.YEAR:
+    if new.kind is old.kind is TypeKind.YEAR:
         return True
     # A year is a number of two bytes here.
     width = old.width or _YEAR_BYTES
     bits = 8 * width - (not old.is_unsigned)
-    if new.kind is Kind.INTEGER:
+    if new.kind is TypeKind.INTEGER:
         return 8 * new.width - (not new.is_unsigned) >= bits
-    if new.kind is Kind.DECIMAL:
+    if new.kind is TypeKind.DECIMAL:
         return new.precision - new.scale >= len(str(1 << bits))
-    return new.kind is Kind.DOUBLE and "(" not in type_ and width <= _DOUBLE_BYTES
+    return new.kind is TypeKind.DOUBLE and "(" not in type_ and width <= _DOUBLE_BYTES
 
 
 def _keeps_real(old: ColumnSpec, new: ColumnSpec, old_type: str, new_type: str) -> bool:
     """Return whether FLOAT and DOUBLE values stay. A type with digits rounds them; a float is the same number as a double."""
     if new.kind is old.kind and old_type.partition(" ")[0] == new_type.partition(" ")[0]:
         return True
-    return "(" not in new_type and (new.kind is Kind.DOUBLE or new.kind is old.kind)
+    return "(" not in new_type and (new.kind is TypeKind.DOUBLE or new.kind is old.kind)
 
 
 def _keeps_decimal(old: ColumnSpec, new: ColumnSpec, _: str, __: str) -> bool:
     has_room = new.precision - new.scale >= old.precision - old.scale and new.scale >= old.scale
-    return new.kind is Kind.DECIMAL and has_room
+    return new.kind is TypeKind.DECIMAL and has_room
 
 
 def _keeps_moment(old: ColumnSpec, new: ColumnSpec, _: str, __: str) -> bool:
-    is_same = new.kind is old.kind or (old.kind, new.kind) == (Kind.DATE, Kind.DATETIME)
+    is_same = new.kind is old.kind or (old.kind, new.kind) == (TypeKind.DATE, TypeKind.DATETIME)
     return is_same and new.scale >= old.scale
 
 
 def _keeps_bits(old: ColumnSpec, new: ColumnSpec, _: str, __: str) -> bool:
-    return new.kind is Kind.BIT and new.arrow == old.arrow and new.width >= old.width
+    return new.kind is TypeKind.BIT and new.arrow == old.arrow and new.width >= old.width
 
 
 def _keeps_other(old: ColumnSpec, new: ColumnSpec, old_type: str, new_type: str) -> bool:
-    return new.kind is old.kind and new.scale == old.scale and (old.kind is Kind.GEOMETRY or old_type == new_type)
+    return new.kind is old.kind and new.scale == old.scale and (old.kind is TypeKind.GEOMETRY or old_type == new_type)
 
 
-_KEEPS: Final[Mapping[Kind, Callable[[ColumnSpec, ColumnSpec, str, str], bool]]] = {
-    **dict.fromkeys((Kind.INTEGER, Kind.YEAR), _keeps_integer),
-    **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _keeps_real),
-    **dict.fromkeys((Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP), _keeps_moment),
-    Kind.DECIMAL: _keeps_decimal,
-    Kind.BIT: _keeps_bits,
+_KEEPS: Final[Mapping[TypeKind, Callable[[ColumnSpec, ColumnSpec, str, str], bool]]] = {
+    **dict.fromkeys((TypeKind.INTEGER, TypeKind.YEAR), _keeps_integer),
+    **dict.fromkeys((TypeKind.FLOAT, TypeKind.DOUBLE), _keeps_real),
+    **dict.fromkeys((TypeKind.DATE, TypeKind.DATETIME, TypeKind.TIMESTAMP), _keeps_moment),
+    TypeKind.DECIMAL: _keeps_decimal,
+    TypeKind.BIT: _keeps_bits,
 }
 
 
 # ---- texts and bytes ----
 
 
-def _keeps_text(old_type: str, old: ColumnSpec, definition: Definition, new: ColumnSpec, *, sql_mode: int) -> bool:
-    if old.kind is Kind.ENUM and new.kind is Kind.ENUM:
+def _keeps_text(
+    old_type: str, old: ColumnSpec, definition: ColumnDefinition, new: ColumnSpec, *, sql_mode: int
+) -> bool:
+    if old.kind is TypeKind.ENUM and new.kind is TypeKind.ENUM:
         # By their text. Two labels that are one in the column's collation are refused.
         return set(old.labels) <= set(new.labels)
-    if old.kind is Kind.SET and new.kind is Kind.SET:
+    if old.kind is TypeKind.SET and new.kind is TypeKind.SET:
         return [label for label in new.labels if label in old.labels] == list(old.labels)
-    if old.kind is Kind.JSON or new.kind is not Kind.TEXT:
-        return new.kind is old.kind is Kind.JSON or (new.kind is Kind.TEXT and definition.type == "longtext")
-    if old.kind is Kind.TEXT:
+    if old.kind is TypeKind.JSON or new.kind is not TypeKind.TEXT:
+        return new.kind is old.kind is TypeKind.JSON or (new.kind is TypeKind.TEXT and definition.type == "longtext")
+    if old.kind is TypeKind.TEXT:
         return _keeps_plain_text(old_type, definition, sql_mode=sql_mode)
-    most = max(map(len, old.labels)) if old.kind is Kind.ENUM else len(",".join(old.labels))
+    most = max(map(len, old.labels)) if old.kind is TypeKind.ENUM else len(",".join(old.labels))
     name, size = _sized(definition.type)
     # CHAR would cut the spaces of labels, which there are none of; a mode reads it with others.
     return most <= size if name == "varchar" else name in _CAPACITY and most * _CHARACTER <= _CAPACITY[name]
 
 
-def _keeps_plain_text(old_type: str, definition: Definition, *, sql_mode: int) -> bool:
+def _keeps_plain_text(old_type: str, definition: ColumnDefinition, *, sql_mode: int) -> bool:
     (old, old_size), (new, new_size) = _sized(old_type), _sized(definition.type)
     if old in _CAPACITY:
         # Of the same size, a longer character set may need more room, for which spaces at the end are cut.

@@ -14,9 +14,9 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from replicator_source_mysql.binlog import ColumnSpec, Kind
+from replicator_source_mysql.binlog import ColumnSpec, TypeKind
 from replicator_source_mysql.flavors import Flavor
-from replicator_source_mysql.sql.definitions import Default, Definition, Form
+from replicator_source_mysql.sql.definitions import ColumnDefinition, Default, Form
 
 MomentT = TypeVar("MomentT", date, datetime)
 
@@ -43,7 +43,7 @@ class UnknownValueError(Exception):
     """The value cannot be told from the statement alone."""
 
 
-def value_before(definition: Definition, spec: ColumnSpec, *, sql_mode: int, flavor: Flavor) -> Any:
+def value_before(definition: ColumnDefinition, spec: ColumnSpec, *, sql_mode: int, flavor: Flavor) -> Any:
     """The canonical value of a new column in rows that are there already; None is NULL.
 
     Raises:
@@ -66,8 +66,8 @@ def value_before(definition: Definition, spec: ColumnSpec, *, sql_mode: int, fla
     return read(default, spec, definition)
 
 
-def _without_default(definition: Definition, spec: ColumnSpec) -> Any:
-    if spec.kind is Kind.TIMESTAMP and definition.is_nullable is None:
+def _without_default(definition: ColumnDefinition, spec: ColumnSpec) -> Any:
+    if spec.kind is TypeKind.TIMESTAMP and definition.is_nullable is None:
         # explicit_defaults_for_timestamp.
         raise UnknownValueError
     if definition.is_nullable is not False:
@@ -77,18 +77,18 @@ def _without_default(definition: Definition, spec: ColumnSpec) -> Any:
     return _IMPLICIT[spec.kind](spec)
 
 
-_IMPLICIT: Final[Mapping[Kind, Callable[[ColumnSpec], Any]]] = {
-    Kind.INTEGER: lambda _: 0,
-    Kind.DECIMAL: lambda s: Decimal(0).scaleb(-s.scale),
-    Kind.FLOAT: lambda _: 0.0,
-    Kind.DOUBLE: lambda _: 0.0,
-    Kind.BIT: lambda s: _bits(0, s),
-    Kind.YEAR: lambda _: 0,
-    Kind.TIME: lambda s: "00:00:00" + _padded("", s.scale),
-    Kind.TEXT: lambda _: "",
-    Kind.BYTES: lambda s: bytes(s.width if s.is_fixed else 0),
-    Kind.ENUM: lambda s: _enum(Default(Form.STRING, s.labels[0]), s, None),
-    Kind.SET: lambda _: "",
+_IMPLICIT: Final[Mapping[TypeKind, Callable[[ColumnSpec], Any]]] = {
+    TypeKind.INTEGER: lambda _: 0,
+    TypeKind.DECIMAL: lambda s: Decimal(0).scaleb(-s.scale),
+    TypeKind.FLOAT: lambda _: 0.0,
+    TypeKind.DOUBLE: lambda _: 0.0,
+    TypeKind.BIT: lambda s: _bits(0, s),
+    TypeKind.YEAR: lambda _: 0,
+    TypeKind.TIME: lambda s: "00:00:00" + _padded("", s.scale),
+    TypeKind.TEXT: lambda _: "",
+    TypeKind.BYTES: lambda s: bytes(s.width if s.is_fixed else 0),
+    TypeKind.ENUM: lambda s: _enum(Default(Form.STRING, s.labels[0]), s, None),
+    TypeKind.SET: lambda _: "",
 }
 
 
@@ -100,7 +100,7 @@ def _need(*, holds: bool) -> None:
         raise UnknownValueError
 
 
-def _integer(default: Default, spec: ColumnSpec, _: Definition) -> int:
+def _integer(default: Default, spec: ColumnSpec, _: ColumnDefinition) -> int:
     if default.form is Form.NUMBER and _BINARY.fullmatch(default.text):
         number = int(default.text[2:].rstrip("'"), 2)
     else:
@@ -112,7 +112,7 @@ def _integer(default: Default, spec: ColumnSpec, _: Definition) -> int:
     return number
 
 
-def _decimal(default: Default, spec: ColumnSpec, definition: Definition) -> Decimal:
+def _decimal(default: Default, spec: ColumnSpec, definition: ColumnDefinition) -> Decimal:
     found = _DECIMAL.fullmatch(default.text)
     _need(holds=found is not None)
     assert found is not None
@@ -124,7 +124,7 @@ def _decimal(default: Default, spec: ColumnSpec, definition: Definition) -> Deci
     return Decimal(f"{sign}{found[1]}.{(found[2] or '').ljust(spec.scale, '0')}" if spec.scale else f"{sign}{found[1]}")
 
 
-def _real(default: Default, spec: ColumnSpec, definition: Definition) -> float:
+def _real(default: Default, spec: ColumnSpec, definition: ColumnDefinition) -> float:
     found = _DECIMAL.fullmatch(default.text)
     # A type with digits rounds.
     _need(holds=found is not None and "(" not in definition.type)
@@ -132,10 +132,10 @@ def _real(default: Default, spec: ColumnSpec, definition: Definition) -> float:
     digits = sum(char.isdigit() for char in default.text)
     is_signed = default.text.startswith("-")
     _need(holds=digits <= _REAL_DIGITS and not (is_signed and (number == 0 or "unsigned" in definition.type)))
-    return float(np.float32(number)) if spec.kind is Kind.FLOAT else number
+    return float(np.float32(number)) if spec.kind is TypeKind.FLOAT else number
 
 
-def _bit(default: Default, spec: ColumnSpec, _: Definition) -> Any:
+def _bit(default: Default, spec: ColumnSpec, _: ColumnDefinition) -> Any:
     text = default.text
     _need(holds=default.form is Form.NUMBER)
     if _BITS.fullmatch(text):
@@ -152,17 +152,17 @@ def _bits(number: int, spec: ColumnSpec) -> Any:
     return bool(number) if spec.width == 1 else Decimal(number) if spec.width == 64 else number  # noqa: PLR2004 - the widest
 
 
-def _year(default: Default, _: ColumnSpec, __: Definition) -> int:
+def _year(default: Default, _: ColumnSpec, __: ColumnDefinition) -> int:
     _need(holds=_YEAR.fullmatch(default.text) is not None and int(default.text) in _YEARS)
     return int(default.text)
 
 
-def _date(default: Default, _: ColumnSpec, __: Definition) -> date:
+def _date(default: Default, _: ColumnSpec, __: ColumnDefinition) -> date:
     _need(holds=default.form is Form.STRING and _DATE.fullmatch(default.text) is not None)
     return _checked(lambda: date.fromisoformat(default.text))
 
 
-def _datetime(default: Default, spec: ColumnSpec, _: Definition) -> datetime:
+def _datetime(default: Default, spec: ColumnSpec, _: ColumnDefinition) -> datetime:
     found = _DATETIME.fullmatch(default.text)
     _need(holds=default.form is Form.STRING and found is not None and len(found[3] or "") <= spec.scale)
     assert found is not None
@@ -178,7 +178,7 @@ def _checked(make: Callable[[], MomentT]) -> MomentT:
         raise UnknownValueError from error
 
 
-def _time(default: Default, spec: ColumnSpec, _: Definition) -> str:
+def _time(default: Default, spec: ColumnSpec, _: ColumnDefinition) -> str:
     found = _TIME.fullmatch(default.text)
     _need(holds=default.form is Form.STRING and found is not None and len(found[5] or "") <= spec.scale)
     assert found is not None
@@ -192,7 +192,7 @@ def _padded(fraction: str, scale: int) -> str:
     return "." + fraction.ljust(scale, "0") if scale else ""
 
 
-def _text(default: Default, _: ColumnSpec, definition: Definition) -> str:
+def _text(default: Default, _: ColumnSpec, definition: ColumnDefinition) -> str:
     text = default.text
     if default.form is Form.NUMBER:
         _need(holds=_PLAIN_INTEGER.fullmatch(text) is not None)
@@ -200,7 +200,7 @@ def _text(default: Default, _: ColumnSpec, definition: Definition) -> str:
     return text.rstrip(" ") if definition.type.startswith("char") else text
 
 
-def _bytes(default: Default, spec: ColumnSpec, _: Definition) -> bytes:
+def _bytes(default: Default, spec: ColumnSpec, _: ColumnDefinition) -> bytes:
     # Of a string, it is the session's character set that makes bytes.
     raw = b""
     if default != Default(Form.STRING):
@@ -211,13 +211,13 @@ def _bytes(default: Default, spec: ColumnSpec, _: Definition) -> bytes:
     return raw.ljust(spec.width, b"\0") if spec.is_fixed else raw
 
 
-def _enum(default: Default, spec: ColumnSpec, _: Definition | None) -> str:
+def _enum(default: Default, spec: ColumnSpec, _: ColumnDefinition | None) -> str:
     _need(holds=default.form is Form.STRING and default.text in spec.labels)
     _need(holds=_PLAIN_TEXT.fullmatch(default.text) is not None)
     return default.text
 
 
-def _set(default: Default, spec: ColumnSpec, _: Definition) -> str:
+def _set(default: Default, spec: ColumnSpec, _: ColumnDefinition) -> str:
     _need(holds=default.form is Form.STRING and _PLAIN_TEXT.fullmatch(default.text) is not None)
     parts = default.text.split(",") if default.text else []
     numbers = [spec.labels.index(part) if part in spec.labels else -1 for part in parts]
@@ -225,18 +225,18 @@ def _set(default: Default, spec: ColumnSpec, _: Definition) -> str:
     return default.text
 
 
-_READERS: Final[Mapping[Kind, Callable[[Default, ColumnSpec, Definition], Any]]] = {
-    Kind.INTEGER: _integer,
-    Kind.DECIMAL: _decimal,
-    Kind.FLOAT: _real,
-    Kind.DOUBLE: _real,
-    Kind.BIT: _bit,
-    Kind.YEAR: _year,
-    Kind.DATE: _date,
-    Kind.DATETIME: _datetime,
-    Kind.TIME: _time,
-    Kind.TEXT: _text,
-    Kind.BYTES: _bytes,
-    Kind.ENUM: _enum,
-    Kind.SET: _set,
+_READERS: Final[Mapping[TypeKind, Callable[[Default, ColumnSpec, ColumnDefinition], Any]]] = {
+    TypeKind.INTEGER: _integer,
+    TypeKind.DECIMAL: _decimal,
+    TypeKind.FLOAT: _real,
+    TypeKind.DOUBLE: _real,
+    TypeKind.BIT: _bit,
+    TypeKind.YEAR: _year,
+    TypeKind.DATE: _date,
+    TypeKind.DATETIME: _datetime,
+    TypeKind.TIME: _time,
+    TypeKind.TEXT: _text,
+    TypeKind.BYTES: _bytes,
+    TypeKind.ENUM: _enum,
+    TypeKind.SET: _set,
 }

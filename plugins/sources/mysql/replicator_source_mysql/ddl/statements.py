@@ -20,7 +20,7 @@ from replicator_source_mysql.sql.alter import Action, Altered, actions, is_prima
 from replicator_source_mysql.sql.clauses import Clause, ColumnChanges, DropKey
 from replicator_source_mysql.sql.harmless import is_defined, pass_harmless, pass_settings
 from replicator_source_mysql.sql.keys import index
-from replicator_source_mysql.sql.lexer import Kind
+from replicator_source_mysql.sql.lexer import TokenKind
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
 
@@ -192,7 +192,7 @@ class _Statement:
         if reader.skip("SET", "STATEMENT"):
             pass_settings(reader)
         token = reader.take()
-        if token.kind is Kind.SYMBOL and token.text == "(":
+        if token.kind is TokenKind.SYMBOL and token.text == "(":
             raise _RowsError
         self._verb = token.word
 

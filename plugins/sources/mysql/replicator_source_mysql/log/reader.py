@@ -35,7 +35,7 @@ from replicator_source_mysql.events import (
     FLAG_IGNORABLE,
     IGNORED,
     Event,
-    Kind,
+    EventKind,
     Query,
     heartbeat_v2,
     query,
@@ -56,8 +56,8 @@ from replicator_source_mysql.reach.cascades import Cascades
 from replicator_source_mysql.reach.definitions import KnownDefinitions
 
 _ROWS: Final = frozenset(RowsEvent) | {PARTIAL_UPDATE} | set(MARIADB_COMPRESSED)
-_BEGINS: Final = frozenset({Kind.GTID, Kind.GTID_TAGGED, Kind.MARIADB_GTID, Kind.ANONYMOUS_GTID})
-_QUERIES: Final = frozenset({Kind.QUERY, Kind.EXECUTE_LOAD_QUERY, MARIADB_QUERY_COMPRESSED})
+_BEGINS: Final = frozenset({EventKind.GTID, EventKind.GTID_TAGGED, EventKind.MARIADB_GTID, EventKind.ANONYMOUS_GTID})
+_QUERIES: Final = frozenset({EventKind.QUERY, EventKind.EXECUTE_LOAD_QUERY, MARIADB_QUERY_COMPRESSED})
 # A server's largest max_allowed_packet.
 _STATEMENT_MAX: Final = 1 << 30
 _PROBE_EVERY_S: Final = 1.0
@@ -237,19 +237,19 @@ class BinlogReader(LogReader):
         kind = event.kind
         if kind in _ROWS:
             self._take_rows(event, pull)
-        elif kind == Kind.TABLE_MAP:
+        elif kind == EventKind.TABLE_MAP:
             return self._rows.table_map(event, self._open_group("TABLE_MAP"), pull)
         elif kind in _BEGINS:
             self._begin(event)
-        elif kind == Kind.XID:
+        elif kind == EventKind.XID:
             self._commit(pull)
         elif kind in _QUERIES:
             self._query(event, pull)
         elif kind == TRANSACTION_PAYLOAD:
             self._stream.open_payload(event.body)
-        elif kind == Kind.XA_PREPARE:
+        elif kind == EventKind.XA_PREPARE:
             self._xa_prepare(event, pull)
-        elif kind == Kind.FORMAT_DESCRIPTION:
+        elif kind == EventKind.FORMAT_DESCRIPTION:
             self._begin_file()
         elif kind not in IGNORED:
             self._handle_rare(event)
@@ -257,13 +257,13 @@ class BinlogReader(LogReader):
 
     def _handle_rare(self, event: Event) -> None:
         """Take an event that is no part of a transaction."""
-        if event.kind == Kind.ROTATE:
+        if event.kind == EventKind.ROTATE:
             self._rotate(event)
-        elif event.kind == Kind.HEARTBEAT:
+        elif event.kind == EventKind.HEARTBEAT:
             self._progress.heartbeat(bytes(event.body).decode(errors="replace"), None)
-        elif event.kind == Kind.HEARTBEAT_V2:
+        elif event.kind == EventKind.HEARTBEAT_V2:
             self._progress.heartbeat(*heartbeat_v2(event.body))
-        elif event.kind == Kind.INCIDENT:
+        elif event.kind == EventKind.INCIDENT:
             raise LogGapError(
                 "The server says that changes are missing from its log (an INCIDENT event).",
                 code="log_incident",
@@ -292,7 +292,7 @@ class BinlogReader(LogReader):
             # As one that is not compressed, whose size only the server bounds.
             _, body = uncompressed_body(event.kind, event.body, size_max=max(self._size_max, _STATEMENT_MAX))
             return query(memoryview(body), flavor=self._flavor, flags=event.flags)
-        is_load = event.kind == Kind.EXECUTE_LOAD_QUERY
+        is_load = event.kind == EventKind.EXECUTE_LOAD_QUERY
         return query(event.body, flavor=self._flavor, flags=event.flags, is_load=is_load)
 
     def _rotate(self, event: Event) -> None:

@@ -14,7 +14,7 @@ from replicator_source_mysql.binlog import TableMaps, named_table, table_id, unc
 from replicator_source_mysql.binlog.events import MARIADB_COMPRESSED, RowsEvent, corrupt, too_large
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.ddl.alterations import Alteration
-from replicator_source_mysql.events import FLAG_ARTIFICIAL, Event, Kind
+from replicator_source_mysql.events import FLAG_ARTIFICIAL, Event, EventKind
 from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.log.dump import HEADER, HEADER_SIZE
 from replicator_source_mysql.log.groups import Group
@@ -27,7 +27,7 @@ from replicator_source_mysql.versions import HeldRows, KeyChange, Version, Versi
 _END_OF_STATEMENT: Final = 1
 _EMPTY_SIZE: Final = 10
 _PLAIN_ROWS: Final = frozenset(int(kind) for kind in RowsEvent)
-_TABLE_MAP: Final = int(Kind.TABLE_MAP)
+_TABLE_MAP: Final = int(EventKind.TABLE_MAP)
 _NUMBER: Final = slice(HEADER_SIZE, HEADER_SIZE + 6)
 # Tables that are remembered with their numbers; new numbers come with every statement that changes a table.
 _KNOWN_MAX: Final = 10_000

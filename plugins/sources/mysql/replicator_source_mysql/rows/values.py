@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.model.errors import UnsupportedTypeError
-from replicator_source_mysql.binlog import ColumnSpec, Kind
+from replicator_source_mysql.binlog import ColumnSpec, TypeKind
 from replicator_source_mysql.binlog.charsets import UTF8, encoded, telling_decoder, tells_all
 from replicator_source_mysql.binlog.strings import enum_names, untelling_labels
 from replicator_source_mysql.binlog.temporal import days_of
@@ -22,17 +22,43 @@ from replicator_source_mysql.binlog.types import Unrepresentable, ambiguous_key
 from replicator_source_mysql.connecting.connection import literal, quoted
 from replicator_source_mysql.connecting.errors import PACKET_TOO_LARGE, RAISE_PACKET
 
-_AS_NUMBER: Final = frozenset({Kind.BIT})
-_AS_DOUBLE: Final = frozenset({Kind.FLOAT, Kind.DOUBLE})
-_DATES: Final = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
-_TEXTS: Final = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON, Kind.UUID, Kind.INET4, Kind.INET6, Kind.TIME})
-_BY_NUMBER: Final = frozenset({Kind.ENUM, Kind.SET})
-_NUMBERS: Final = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.YEAR, Kind.BIT, *_BY_NUMBER})
+_AS_NUMBER: Final = frozenset({TypeKind.BIT})
+_AS_DOUBLE: Final = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
+_DATES: Final = frozenset({TypeKind.DATE, TypeKind.DATETIME, TypeKind.TIMESTAMP})
+_TEXTS: Final = frozenset(
+    {
+        TypeKind.TEXT,
+        TypeKind.ENUM,
+        TypeKind.SET,
+        TypeKind.JSON,
+        TypeKind.UUID,
+        TypeKind.INET4,
+        TypeKind.INET6,
+        TypeKind.TIME,
+    }
+)
+_BY_NUMBER: Final = frozenset({TypeKind.ENUM, TypeKind.SET})
+_NUMBERS: Final = frozenset({TypeKind.INTEGER, TypeKind.DECIMAL, TypeKind.YEAR, TypeKind.BIT, *_BY_NUMBER})
 
 KEY_KINDS: Final = frozenset(
-    {Kind.INTEGER, Kind.DECIMAL, Kind.BIT, Kind.YEAR, Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP, Kind.TEXT,
-     Kind.BYTES, Kind.ENUM, Kind.SET, Kind.UUID, Kind.INET4, Kind.INET6}
-)  # fmt: skip
+    {
+        TypeKind.INTEGER,
+        TypeKind.DECIMAL,
+        TypeKind.BIT,
+        TypeKind.YEAR,
+        TypeKind.DATE,
+        TypeKind.TIME,
+        TypeKind.DATETIME,
+        TypeKind.TIMESTAMP,
+        TypeKind.TEXT,
+        TypeKind.BYTES,
+        TypeKind.ENUM,
+        TypeKind.SET,
+        TypeKind.UUID,
+        TypeKind.INET4,
+        TypeKind.INET6,
+    }
+)
 """Kinds that may be part of a key: FLOAT and DOUBLE are no identities."""
 
 
@@ -56,9 +82,9 @@ def key_selected(name: str, spec: ColumnSpec) -> str:
     """The SELECT expression that gives a key part's text."""
     if spec.kind in _BY_NUMBER:
         return _number(name)
-    if spec.kind is Kind.BIT:
+    if spec.kind is TypeKind.BIT:
         return f"{quoted(name)} + 0"
-    if spec.kind is Kind.BYTES:
+    if spec.kind is TypeKind.BYTES:
         return f"HEX({quoted(name)})"
     return quoted(name)
 
@@ -70,10 +96,10 @@ def _number(name: str) -> str:
 
 def key_proof(name: str, spec: ColumnSpec) -> str | None:
     """The SELECT expression that shows whether a key part's values are told apart by their texts; None where all are."""
-    if spec.kind is Kind.TEXT and not tells_all(spec.charset or ""):
+    if spec.kind is TypeKind.TEXT and not tells_all(spec.charset or ""):
         return f"CAST({quoted(name)} AS BINARY)"
-    if (spec.kind is Kind.ENUM and None in enum_names(spec.labels, is_key=True)) or (
-        spec.kind is Kind.SET and untelling_labels(spec.labels)
+    if (spec.kind is TypeKind.ENUM and None in enum_names(spec.labels, is_key=True)) or (
+        spec.kind is TypeKind.SET and untelling_labels(spec.labels)
     ):
         return _number(name)
     return None
@@ -86,12 +112,12 @@ def verify_told_apart(values: pa.Array, spec: ColumnSpec, *, name: str) -> None:
         UnsupportedTypeError: `ambiguous_key`: a value has a text that another one has too.
         ValueError: A value has not the form of its type.
     """
-    if spec.kind is Kind.TEXT:
+    if spec.kind is TypeKind.TEXT:
         count = telling_decoder(spec.charset or "")(values).null_count
     else:
         numbers = values.cast(pa.string()).cast(pa.uint64()).to_pylist()
         names, bits = enum_names(spec.labels, is_key=True), untelling_labels(spec.labels)
-        is_set = spec.kind is Kind.SET
+        is_set = spec.kind is TypeKind.SET
         count = sum(bool(number & bits) if is_set else names[number] is None for number in numbers)
     if count:
         raise ambiguous_key(name, count, len(values))
@@ -107,7 +133,7 @@ def key_literal(text: str, spec: ColumnSpec) -> str:
         if not (text.isascii() and text.removeprefix("-").replace(".", "", 1).isdigit()):
             raise ValueError("a cursor is not a number")
         return text
-    if spec.kind is Kind.BYTES:
+    if spec.kind is TypeKind.BYTES:
         return f"x'{bytes.fromhex(text).hex()}'"
     return literal(text)
 
@@ -131,20 +157,20 @@ def value_literal(text: str, spec: ColumnSpec) -> str:
     """
     if pa.types.is_boolean(spec.arrow):
         return str(("false", "true").index(text))
-    if spec.kind is Kind.TEXT and spec.charset is not None:
+    if spec.kind is TypeKind.TEXT and spec.charset is not None:
         # By its bytes: to a text that the set lacks the servers answer with errors that have other reasons, too.
         raw = encoded(text, spec.charset)
         return literal(text) if spec.charset in UTF8 else f"_{spec.charset} x'{raw.hex()}'"
-    if spec.kind is Kind.TIMESTAMP:
+    if spec.kind is TypeKind.TIMESTAMP:
         text = text.removesuffix("Z")
-    elif spec.kind is Kind.BYTES:
+    elif spec.kind is TypeKind.BYTES:
         text = text.removeprefix("\\x")
     return key_literal(text, spec)
 
 
 def _number_of(text: str, spec: ColumnSpec) -> int:
     """The number of a label, or of those of a SET."""
-    if spec.kind is Kind.ENUM:
+    if spec.kind is TypeKind.ENUM:
         return enum_names(spec.labels, is_key=True).index(text)
     labels = list(spec.labels)
     return sum(1 << labels.index(label) for label in (text.split(",") if text else ()))
@@ -161,7 +187,7 @@ def decoded(values: pa.Array, spec: ColumnSpec, *, name: str, unrepresentable: U
         return _dates(values, spec, name, unrepresentable)
     if values.type.equals(spec.arrow):
         return values
-    if spec.kind is Kind.JSON and pc.any(pc.equal(pc.binary_length(values), 0)).as_py():
+    if spec.kind is TypeKind.JSON and pc.any(pc.equal(pc.binary_length(values), 0)).as_py():
         # No JSON is empty: the server sends so, and tells nobody but itself, what is longer than it may send.
         raise UnsupportedTypeError(
             f"Column {name}: the text of a JSON value is longer than the server's max_allowed_packet.",
@@ -172,7 +198,7 @@ def decoded(values: pa.Array, spec: ColumnSpec, *, name: str, unrepresentable: U
         return _texts(values, name, unrepresentable)
     try:
         texts = values.cast(pa.string())
-        if spec.kind is Kind.FLOAT:
+        if spec.kind is TypeKind.FLOAT:
             return texts.cast(pa.float64()).cast(pa.float32(), safe=False)
         if pa.types.is_boolean(spec.arrow):
             return pc.equal(texts, "1")
@@ -207,7 +233,7 @@ def _text(raw: bytes) -> str | None:
 def _dates(values: pa.Array, spec: ColumnSpec, name: str, unrepresentable: Unrepresentable) -> pa.Array:
     texts = values.cast(pa.string())
     # No zone is written; what is cast is naive, and TIMESTAMP was selected in UTC.
-    naive = pa.date32() if spec.kind is Kind.DATE else pa.timestamp("us")
+    naive = pa.date32() if spec.kind is TypeKind.DATE else pa.timestamp("us")
     try:
         cast = texts.cast(naive)
     except pa.ArrowInvalid:
@@ -220,7 +246,7 @@ def _dates(values: pa.Array, spec: ColumnSpec, name: str, unrepresentable: Unrep
                 action="Fix the values, exclude the table, or set `source.unrepresentable: null`.",
             ) from None
         cast = pc.if_else(pa.array(unheld), pa.scalar(None, pa.string()), texts).cast(naive)
-    return cast.cast(spec.arrow) if spec.kind is Kind.TIMESTAMP else cast
+    return cast.cast(spec.arrow) if spec.kind is TypeKind.TIMESTAMP else cast
 
 
 def _unheld(texts: pa.Array) -> npt.NDArray[np.bool_]:

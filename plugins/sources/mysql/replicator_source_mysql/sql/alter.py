@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from replicator.model.schema import TableId
 from replicator_source_mysql.sql.clauses import AddKey, Clause, DropKey, added, changed, converted, dropped, renamed
 from replicator_source_mysql.sql.keys import index, is_open, primary_key, references
-from replicator_source_mysql.sql.lexer import Kind
+from replicator_source_mysql.sql.lexer import TokenKind
 from replicator_source_mysql.sql.options import VISIBLE, table_option
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
@@ -179,7 +179,7 @@ def _several(reader: Reader) -> list[Altered]:
     """Read ADD [COLUMN] [IF NOT EXISTS] ( … ): columns, and keys between them; empty if something else comes."""
     ahead = 2 if reader.peek(1).word == "COLUMN" else 1
     ahead += 3 if [reader.peek(ahead + i).word for i in range(3)] == ["IF", "NOT", "EXISTS"] else 0
-    if reader.peek().word != "ADD" or (reader.peek(ahead).kind, reader.peek(ahead).text) != (Kind.SYMBOL, "("):
+    if reader.peek().word != "ADD" or (reader.peek(ahead).kind, reader.peek(ahead).text) != (TokenKind.SYMBOL, "("):
         return []
     reader.expect("ADD")
     reader.skip("COLUMN")
@@ -262,7 +262,7 @@ def _rename(reader: Reader) -> Altered:
     reader.expect("RENAME")
     if reader.peek().word == "COLUMN":
         return _columns(reader.rest_of_item(), renamed)
-    if reader.peek().word in _INDEX and reader.peek(1).kind in {Kind.WORD, Kind.QUOTED}:
+    if reader.peek().word in _INDEX and reader.peek(1).kind in {TokenKind.WORD, TokenKind.QUOTED}:
         reader.take()
         _skip_if(reader)
         reader.name()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from replicator_source_mysql.sql.definitions import Definition, definition
+from replicator_source_mysql.sql.definitions import ColumnDefinition, definition
 from replicator_source_mysql.sql.keys import KeyPart
-from replicator_source_mysql.sql.lexer import Kind
+from replicator_source_mysql.sql.lexer import TokenKind
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
 
@@ -22,7 +22,7 @@ class Add:
     """ADD COLUMN. Without a position it is the last one."""
 
     name: str
-    definition: Definition
+    definition: ColumnDefinition
     position: ColumnPosition | None = None
     if_not_exists: bool = False
 
@@ -33,7 +33,7 @@ class Change:
 
     old: str
     name: str
-    definition: Definition
+    definition: ColumnDefinition
     position: ColumnPosition | None = None
     if_exists: bool = False
 
@@ -156,7 +156,7 @@ def converted(item: Reader) -> tuple[Clause, ...]:
 def _charset(item: Reader) -> str:
     token = item.take()
     # DEFAULT is that of the database.
-    if token.kind not in {Kind.WORD, Kind.QUOTED, Kind.STRING} or token.word == "DEFAULT":
+    if token.kind not in {TokenKind.WORD, TokenKind.QUOTED, TokenKind.STRING} or token.word == "DEFAULT":
         raise NotUnderstoodError
     return token.text.strip("'\"").lower()
 

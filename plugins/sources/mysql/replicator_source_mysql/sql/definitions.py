@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final
 
 from replicator_source_mysql.sql.keys import is_open, references
-from replicator_source_mysql.sql.lexer import NO_BACKSLASH_ESCAPES, Kind, Token
+from replicator_source_mysql.sql.lexer import NO_BACKSLASH_ESCAPES, Token, TokenKind
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
 REAL_AS_FLOAT: Final = 1 << 0
@@ -67,7 +67,7 @@ class Default:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
+class ColumnDefinition:
     """The definition after a column's name.
 
     Attributes:
@@ -94,7 +94,7 @@ class Definition:
     has_cascade: bool = False
 
 
-def definition(reader: Reader) -> Definition:
+def definition(reader: Reader) -> ColumnDefinition:
     """Read a definition, up to FIRST, AFTER, a comma, a closing parenthesis or the end.
 
     Raises:
@@ -137,16 +137,16 @@ def text_of(token: Token, sql_mode: int | None) -> str:
 
 def _is_at_end(reader: Reader) -> bool:
     token = reader.peek()
-    is_symbol = token.kind is Kind.SYMBOL and token.text in {",", ")"}
+    is_symbol = token.kind is TokenKind.SYMBOL and token.text in {",", ")"}
     return reader.is_at_end or is_symbol or token.word in {"FIRST", "AFTER"}
 
 
 def _string(reader: Reader) -> str:
     token = reader.take()
-    if token.kind is not Kind.STRING:
+    if token.kind is not TokenKind.STRING:
         raise NotUnderstoodError
     text = text_of(token, reader.sql_mode)
-    while reader.peek().kind is Kind.STRING:
+    while reader.peek().kind is TokenKind.STRING:
         text += text_of(reader.take(), reader.sql_mode)
     return text
 
@@ -165,8 +165,8 @@ class _Attributes:
         self._is_generated = self._is_counted = self._is_unique = False
         self._is_primary = self._has_cascade = False
 
-    def definition(self) -> Definition:
-        return Definition(
+    def definition(self) -> ColumnDefinition:
+        return ColumnDefinition(
             type=self._type,
             charset=self._charset,
             is_nullable=False if self._is_primary else self._is_nullable,
@@ -250,10 +250,10 @@ def _default(reader: Reader) -> Default:
     found = _literal(reader)
     if found is not None:
         return found
-    if reader.peek().word in _LITERAL_TYPES and reader.peek(1).kind is Kind.STRING:
+    if reader.peek().word in _LITERAL_TYPES and reader.peek(1).kind is TokenKind.STRING:
         reader.take()
         reader.string()
-    elif reader.peek().kind is Kind.WORD and reader.peek().text.startswith("_"):
+    elif reader.peek().kind is TokenKind.WORD and reader.peek().text.startswith("_"):
         reader.literal()
     elif reader.peek().word in _MOMENTS:
         _moment(reader)
@@ -279,12 +279,12 @@ def _literal(reader: Reader) -> Default | None:
         return Default(Form.NULL)
     if word := reader.skip_any({"TRUE", "FALSE"}):
         return Default(Form.NUMBER, "1" if word == "TRUE" else "0")
-    if reader.peek().kind is Kind.STRING:
+    if reader.peek().kind is TokenKind.STRING:
         return Default(Form.STRING, _string(reader))
     sign = "-" if reader.skip_symbol("-") else ""
     if not sign:
         reader.skip_symbol("+")
-    if reader.peek().kind is Kind.NUMBER:
+    if reader.peek().kind is TokenKind.NUMBER:
         return Default(Form.NUMBER, sign + reader.take().text)
     return None
 
@@ -459,9 +459,9 @@ def _charset(reader: Reader) -> str | None:
 
 def _charset_name(reader: Reader) -> str:
     token = reader.take()
-    if token.kind is Kind.STRING:
+    if token.kind is TokenKind.STRING:
         return text_of(token, reader.sql_mode).lower()
-    if token.kind not in {Kind.WORD, Kind.QUOTED} or token.word == "DEFAULT":
+    if token.kind not in {TokenKind.WORD, TokenKind.QUOTED} or token.word == "DEFAULT":
         raise NotUnderstoodError
     return token.text.lower()
 
@@ -479,7 +479,7 @@ def _numbers(reader: Reader) -> list[int]:
     numbers = []
     while True:
         token = reader.take()
-        if token.kind is not Kind.NUMBER or not token.text.isdecimal():
+        if token.kind is not TokenKind.NUMBER or not token.text.isdecimal():
             raise NotUnderstoodError
         numbers.append(int(token.text))
         if not reader.skip_symbol(","):

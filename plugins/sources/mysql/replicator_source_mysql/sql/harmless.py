@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from replicator_source_mysql.sql.lexer import Kind
+from replicator_source_mysql.sql.lexer import TokenKind
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
 _TABLES: Final = frozenset({"TABLE", "TABLES"})
@@ -53,18 +53,18 @@ def _account(reader: Reader) -> None:
     """Pass `CURRENT_USER`, `CURRENT_ROLE`, a name, or a name and a host."""
     is_current = reader.peek().word in {"CURRENT_USER", "CURRENT_ROLE"}
     _word_or_string(reader)
-    if is_current and reader.peek().kind is Kind.SYMBOL and reader.peek().text == "(":
+    if is_current and reader.peek().kind is TokenKind.SYMBOL and reader.peek().text == "(":
         reader.parentheses()
     if not reader.skip_symbol("@"):
         return
     _word_or_string(reader)
     # A host without quotes: 10.0.0.1, db-1.example.com.
-    while reader.skip_symbol(".") or reader.skip_symbol("-") or reader.peek().kind is Kind.NUMBER:
+    while reader.skip_symbol(".") or reader.skip_symbol("-") or reader.peek().kind is TokenKind.NUMBER:
         reader.take()
 
 
 def _word_or_string(reader: Reader) -> None:
-    if reader.take().kind not in {Kind.WORD, Kind.QUOTED, Kind.STRING, Kind.NUMBER}:
+    if reader.take().kind not in {TokenKind.WORD, TokenKind.QUOTED, TokenKind.STRING, TokenKind.NUMBER}:
         raise NotUnderstoodError
 
 
@@ -74,7 +74,7 @@ def pass_settings(reader: Reader) -> None:
         reader.expect_any(_SETTINGS)
         reader.skip_symbol(":")
         reader.expect_symbol("=")
-        if reader.peek().kind is Kind.WORD and reader.peek().word not in {"NULL", "TRUE", "FALSE"}:
+        if reader.peek().kind is TokenKind.WORD and reader.peek().word not in {"NULL", "TRUE", "FALSE"}:
             reader.name()
         else:
             reader.literal()
@@ -149,7 +149,7 @@ def _maintenance(reader: Reader) -> None:
 def _flush(reader: Reader) -> None:
     """Pass FLUSH, which takes names only."""
     while not reader.is_at_end:
-        if reader.peek().kind is Kind.SYMBOL and reader.peek().text not in {",", "."}:
+        if reader.peek().kind is TokenKind.SYMBOL and reader.peek().text not in {",", "."}:
             raise NotUnderstoodError
         reader.take()
 

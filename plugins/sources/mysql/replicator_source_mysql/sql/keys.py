@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from replicator_source_mysql.sql.lexer import Kind
+from replicator_source_mysql.sql.lexer import TokenKind
 from replicator_source_mysql.sql.options import index_option
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
@@ -41,7 +41,7 @@ def _parts(inner: Reader) -> tuple[KeyPart, ...]:
         if is_open(inner):
             size = inner.parenthesised()
             token = size.take()
-            if token.kind is not Kind.NUMBER or not token.text.isdecimal():
+            if token.kind is not TokenKind.NUMBER or not token.text.isdecimal():
                 raise NotUnderstoodError
             size.end()
             prefix = int(token.text)
@@ -85,4 +85,4 @@ def references(reader: Reader) -> bool:
 
 def is_open(reader: Reader) -> bool:
     """Return whether a parenthesis comes next."""
-    return reader.peek().kind is Kind.SYMBOL and reader.peek().text == "("
+    return reader.peek().kind is TokenKind.SYMBOL and reader.peek().text == "("

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from replicator_source_mysql.sql.lexer import Kind
+from replicator_source_mysql.sql.lexer import TokenKind
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
 VISIBLE: Final = frozenset({"VISIBLE", "INVISIBLE", "IGNORED"})
@@ -95,7 +95,7 @@ def _charset(reader: Reader) -> None:
     else:
         reader.expect_any({"CHARSET", "COLLATE"})
     reader.skip_symbol("=")
-    if reader.peek().kind is Kind.STRING:
+    if reader.peek().kind is TokenKind.STRING:
         reader.string()
     else:
         reader.name()
@@ -108,9 +108,9 @@ def _value(reader: Reader) -> None:
 
 def _word_or_number(reader: Reader) -> None:
     # `4M` is a word.
-    if reader.peek().kind is Kind.NUMBER:
+    if reader.peek().kind is TokenKind.NUMBER:
         reader.number()
-    elif reader.peek().kind is Kind.STRING:
+    elif reader.peek().kind is TokenKind.STRING:
         reader.string()
     elif not reader.skip_any(_ON_OFF):
         if not reader.peek().word[:1].isdigit() and reader.peek().word not in {"EUCLIDEAN", "COSINE"}:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from replicator.plugins.kit.canonical import DIGEST_DIGITS, TEXT_BYTES_MAX
-from replicator_source_mysql.binlog import ColumnSpec, Kind
+from replicator_source_mysql.binlog import ColumnSpec, TypeKind
 from replicator_source_mysql.catalogue.tables import CatalogColumn
 from replicator_source_mysql.connecting.connection import quoted
 
@@ -18,8 +18,8 @@ OUT_OF_RANGE: Final = 1690
 """The number of the error that `_refused` raises."""
 
 _UTF8: Final = frozenset({"utf8", "utf8mb3", "utf8mb4"})
-_LABELLED: Final = frozenset({Kind.ENUM, Kind.SET})
-_AS_TEXT: Final = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
+_LABELLED: Final = frozenset({TypeKind.ENUM, TypeKind.SET})
+_AS_TEXT: Final = frozenset({TypeKind.UUID, TypeKind.INET4, TypeKind.INET6})
 _CHARACTERS: Final = re.compile(r"(?:var)?char\((\d+)\)", re.IGNORECASE)
 _UTF8_BYTES_MAX: Final = 4
 _MICROSECONDS: Final = 6
@@ -57,20 +57,20 @@ def column_text(column: CatalogColumn, *, is_key: bool, fails: bool, proves_text
     spec, name = column.spec, quoted(column.name)
     assert spec is not None
     match spec.kind:
-        case Kind.INTEGER | Kind.BIT | Kind.YEAR:
-            is_plain = spec.kind is Kind.INTEGER and "zerofill" not in column.column_type.lower()
+        case TypeKind.INTEGER | TypeKind.BIT | TypeKind.YEAR:
+            is_plain = spec.kind is TypeKind.INTEGER and "zerofill" not in column.column_type.lower()
             return name if is_plain else f"{name} + 0"
-        case Kind.DECIMAL:
+        case TypeKind.DECIMAL:
             # Adding zero removes the zeros of ZEROFILL.
             return name if "zerofill" not in column.column_type.lower() else f"{name} + 0"
-        case Kind.FLOAT | Kind.DOUBLE:
+        case TypeKind.FLOAT | TypeKind.DOUBLE:
             return _float(name)
-        case Kind.DATE | Kind.DATETIME | Kind.TIMESTAMP:
+        case TypeKind.DATE | TypeKind.DATETIME | TypeKind.TIMESTAMP:
             return _temporal(name, spec, fails=fails)
-        case Kind.BYTES | Kind.GEOMETRY | Kind.VECTOR:
+        case TypeKind.BYTES | TypeKind.GEOMETRY | TypeKind.VECTOR:
             tail = f"'$', LOWER(HEX({name}))" if is_key else f"'#', {digest(name)}"
             return f"CONCAT(LENGTH({name}), {tail})"
-        case Kind.JSON:
+        case TypeKind.JSON:
             # No JSON is empty: its text was longer than max_allowed_packet.
             return f"CASE WHEN LENGTH({name}) = 0 THEN {_refused(_SOMETHING)} ELSE {_string(name, is_short=False)} END"
     text = _string(_utf8(name, spec), is_short=is_key or _is_short(column))
@@ -85,11 +85,11 @@ def is_refused(column: CatalogColumn) -> str | None:
     spec, name = column.spec, quoted(column.name)
     assert spec is not None
     match spec.kind:
-        case Kind.TIMESTAMP:
+        case TypeKind.TIMESTAMP:
             return f"UNIX_TIMESTAMP({name}) = 0"
-        case Kind.DATE | Kind.DATETIME:
+        case TypeKind.DATE | TypeKind.DATETIME:
             return f"NOT {_is_date(name)}"
-        case Kind.TEXT | Kind.ENUM | Kind.SET if (condition := _is_text(name, spec)) is not None:
+        case TypeKind.TEXT | TypeKind.ENUM | TypeKind.SET if (condition := _is_text(name, spec)) is not None:
             return f"NOT {condition}"
     return None
 
@@ -107,7 +107,7 @@ def _refused(something: str) -> str:
 
 
 def _utf8(name: str, spec: ColumnSpec) -> str:
-    if spec.kind in {Kind.TEXT, *_LABELLED}:
+    if spec.kind in {TypeKind.TEXT, *_LABELLED}:
         return name if spec.charset in _UTF8 else f"CONVERT({name} USING utf8mb4)"
     return f"CAST({name} AS CHAR)" if spec.kind in _AS_TEXT else name
 
@@ -123,7 +123,7 @@ def _is_short(column: CatalogColumn) -> bool:
     """Return whether no value is so long that its digest stands for it."""
     spec = column.spec
     assert spec is not None
-    if spec.kind in _AS_TEXT or spec.kind is Kind.TIME:
+    if spec.kind in _AS_TEXT or spec.kind is TypeKind.TIME:
         return True
     found = _CHARACTERS.match(column.column_type)
     return found is not None and int(found[1]) * _UTF8_BYTES_MAX <= TEXT_BYTES_MAX
@@ -178,7 +178,7 @@ def _digits(text: str) -> str:
 def _temporal(name: str, spec: ColumnSpec, *, fails: bool) -> str:
     """The canonical form by the server's own arithmetic where it is right; by the calendar's rules in the year 0 and at ends of months."""
     otherwise = _refused(_SOMETHING) if fails else "NULL"
-    if spec.kind is Kind.TIMESTAMP:
+    if spec.kind is TypeKind.TIMESTAMP:
         zeros = "0" * (_MICROSECONDS - spec.scale)
         seconds = f"UNIX_TIMESTAMP({name})"
         return (
@@ -186,7 +186,7 @@ def _temporal(name: str, spec: ColumnSpec, *, fails: bool) -> str:
             f" ELSE {otherwise} END"
         )
     simple = f"DAYOFMONTH({name}) BETWEEN 1 AND 28 AND MONTH({name}) > 0 AND YEAR({name}) > 0"
-    if spec.kind is Kind.DATE:
+    if spec.kind is TypeKind.DATE:
         fast, slow = f"TO_DAYS({name}) - 719528", _days(name)
     else:
         fast = f"TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', {name})"

@@ -25,7 +25,7 @@ from replicator.plugins.verification import (
     SourceState,
     order_of,
 )
-from replicator_source_mysql.binlog import Kind
+from replicator_source_mysql.binlog import TypeKind
 from replicator_source_mysql.catalogue.discovery import read_tables
 from replicator_source_mysql.catalogue.tables import CatalogColumn, CatalogTable
 from replicator_source_mysql.connecting.connection import Connection, Session, literal, quoted, rows_of
@@ -49,7 +49,9 @@ _BLOCK_BYTES: Final = 16 << 20
 _HALF: Final = 10**30
 _MODULUS: Final = 1 << 64
 _HASH: Final = "@replicator_hash"
-_RANGED: Final = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.BYTES})
+_RANGED: Final = frozenset(
+    {TypeKind.INTEGER, TypeKind.DECIMAL, TypeKind.DATE, TypeKind.DATETIME, TypeKind.TIMESTAMP, TypeKind.BYTES}
+)
 """Kinds of columns that the server orders by the values that they have in the target.
 
 Not UUID, which MariaDB orders by other bytes than those of its text, nor labels, which are ordered by their numbers. A year is

@@ -32,7 +32,7 @@ _META: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Last:
+class LastTracked:
     """The last change that a read has reached."""
 
     version: int
@@ -40,7 +40,7 @@ class Last:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class ChangesReader:
     """Changes of one table, each of another key.
 
     Attributes:
@@ -55,14 +55,14 @@ class Changes:
     before: pa.StructArray
     row: pa.StructArray
     has_other_spelling: bool
-    last: Last | None
+    last: LastTracked | None
     bytes: int
 
     def __len__(self) -> int:
         """Return the number of changes."""
         return len(self.operations)
 
-    def joined_with(self, later: Changes) -> Changes:
+    def joined_with(self, later: ChangesReader) -> ChangesReader:
         """Return these changes and later ones of the same table."""
         return replace(
             later,
@@ -90,7 +90,7 @@ class TrackedChanges:
         """Return the statement that counts the changes above a version, under a number."""
         return f"SELECT {number}, COUNT(*) FROM {self._changes(since)}"
 
-    def part(self, since: int, last: Last | None, limit: int) -> Query:
+    def part(self, since: int, last: LastTracked | None, limit: int) -> Query:
         """Return the statement that reads some changes above a version: those after `last`, at most `limit`."""
         plan, schema = self.plan, self.plan.schema
         names = [quoted(name) for name in schema.key]
@@ -123,7 +123,7 @@ class TrackedChanges:
         )
         return query, parameters
 
-    def decode(self, rows: Sequence[Row], upto: int) -> Changes:
+    def decode(self, rows: Sequence[Row], upto: int) -> ChangesReader:
         """Convert rows to changes.
 
         Args:
@@ -156,7 +156,7 @@ class TrackedChanges:
         before = pa.StructArray.from_arrays(keys, fields=list(schema.before_type), mask=pa.array(is_there))
         present = pa.array(is_there)
         last = [key.slice(len(rows) - 1) for key in keys]
-        return Changes(
+        return ChangesReader(
             schema=schema,
             operations=pc.if_else(present, DMLOperation.INSERT.value, DMLOperation.DELETE.value),
             before=before,
@@ -165,7 +165,7 @@ class TrackedChanges:
                 not key.filter(present).equals(values[name].filter(present))
                 for name, key in zip(schema.key, keys, strict=True)
             ),
-            last=Last(version=version, key=cursors(last)[0]),
+            last=LastTracked(version=version, key=cursors(last)[0]),
             bytes=sum(array.nbytes for array in (*keys, *values.values())),
         )
 

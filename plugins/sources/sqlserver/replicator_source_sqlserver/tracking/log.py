@@ -35,7 +35,7 @@ from replicator_source_sqlserver.connecting.connection import Connection, Sessio
 from replicator_source_sqlserver.connecting.errors import DENIED, TABLE_CHANGED, facts_of, number_of, translate
 from replicator_source_sqlserver.snapshot.blocks import first_rows, next_rows
 from replicator_source_sqlserver.tracking import queries as tracking
-from replicator_source_sqlserver.tracking.changes import Changes, Last, TrackedChanges
+from replicator_source_sqlserver.tracking.changes import ChangesReader, LastTracked, TrackedChanges
 from replicator_source_sqlserver.tracking.tables import Found, TrackedTables
 from replicator_source_sqlserver.tracking.versions import VersionMarks, VersionPosition, spelled
 
@@ -60,7 +60,7 @@ class _Part:
     table: TableId
     changes: TrackedChanges
     counted: int
-    last: Last | None = None
+    last: LastTracked | None = None
     is_over: bool = False
 
     def limit(self, rows_max: int) -> int:
@@ -241,7 +241,7 @@ class TrackingReader(LogReader):
         """Read the next part of a round: as much as a pull takes, of one table after the other."""
         if connection is not round_.connection:
             raise SourceUnavailableError("The connection that read a round was lost.", code="source_unavailable")
-        taken: list[Changes] = []
+        taken: list[ChangesReader] = []
         rows, size = max(1, limits.rows), max(1, limits.bytes)
         while round_.parts and rows > 0 and size > 0:
             part = round_.parts[0]
@@ -255,12 +255,12 @@ class TrackingReader(LogReader):
         lost = self._end(round_) if not round_.parts else None
         return self._batch(round_, taken, lost)
 
-    def _read(self, round_: _Round, part: _Part, rows_max: int, bytes_max: int) -> Changes | None:
+    def _read(self, round_: _Round, part: _Part, rows_max: int, bytes_max: int) -> ChangesReader | None:
         """Read the next changes of one table; it stops where they grow too large."""
         limit = part.limit(rows_max)
         query, parameters = part.changes.part(round_.since, part.last, limit)
         size = first_rows(part.changes.plan.specs.values())
-        found: Changes | None = None
+        found: ChangesReader | None = None
         read, is_cut = 0, False
         with _tables_kept(part.table), closing(round_.connection.blocks(query, parameters, lambda: size)) as blocks:
             for block in blocks:
@@ -298,7 +298,7 @@ class TrackingReader(LogReader):
         self._round, self._position = None, round_.version
         return sorted({*lost, *round_.respelled})
 
-    def _batch(self, round_: _Round, taken: Sequence[Changes], lost: Sequence[TableId] | None) -> LogBatch:
+    def _batch(self, round_: _Round, taken: Sequence[ChangesReader], lost: Sequence[TableId] | None) -> LogBatch:
         """Return a part of a round as a pull. `lost`: as `_end` has it; None: it has not ended."""
         id_ = spelled(round_.version)
         changes, count = list[TableChanges](), 0
@@ -328,7 +328,7 @@ class TrackingReader(LogReader):
         )
 
 
-def _table_changes(changes: Changes, id_: str, moment: datetime, first: int) -> TableChanges:
+def _table_changes(changes: ChangesReader, id_: str, moment: datetime, first: int) -> TableChanges:
     count, schema = len(changes), changes.schema
     arrays = [
         pa.array(range(first, first + count), pa.int64()),

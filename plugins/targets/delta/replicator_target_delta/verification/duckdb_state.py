@@ -26,7 +26,7 @@ from replicator.plugins.kit.duckdb.canonical import stored_type
 from replicator.plugins.kit.duckdb.state import DuckDBState
 from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator.plugins.target import TargetTable
-from replicator.plugins.verification import TableState, order_of
+from replicator.plugins.verification import VerifiedState, order_of
 from replicator_target_delta.errors import RECREATE, not_readable
 from replicator_target_delta.lane import vectors
 from replicator_target_delta.lane.vectors import Descriptor
@@ -62,7 +62,7 @@ class _Group:
 @contextmanager
 def duckdb_state(
     storage: Storage, path: str, version: Version, table: TargetTable, schema: TableSchema, columns: Mapping[str, str]
-) -> Iterator[TableState]:
+) -> Iterator[VerifiedState]:
     """Open a version of the table at `path`, for as long as the context.
 
     Raises:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from replicator.model.schema import TableSchema
 from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator.plugins.target import TargetTable
-from replicator.plugins.verification import TableState
+from replicator.plugins.verification import VerifiedState
 from replicator_target_delta.definition.building import path_of
 from replicator_target_delta.errors import RECREATE, not_readable, translated
 from replicator_target_delta.lane.losses import check_files
@@ -23,7 +23,7 @@ from replicator_target_delta.verification.version import number_at, read_version
 @contextmanager
 def open_state(
     storage: Storage, table: TargetTable, schema: TableSchema, columns: Mapping[str, str], at: int
-) -> Iterator[TableState]:
+) -> Iterator[VerifiedState]:
     """See `SupportsTargetVerification.open_state`."""
     with ExitStack() as stack:
         with translated(str(table.table)):
