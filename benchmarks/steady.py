@@ -300,7 +300,7 @@ def _seals(store: StateStore, name: str) -> list[tuple[int, float]]:
     """Of each segment: its last sequence number, and when it was sealed. Ascending."""
     return [
         (segment.last, segment.sealed_at.timestamp())
-        for segment in store.segments(name, 0, _SEGMENTS_MAX)
+        for segment in store.journal.segments(name, 0, _SEGMENTS_MAX)
         if segment.last >= segment.first
     ]
 

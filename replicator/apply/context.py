@@ -33,7 +33,7 @@ class ApplyContext:
 
     def newest_number(self) -> int:
         """Return the journal's last sequence number."""
-        segment = self.store.last_segment(self.name)
+        segment = self.store.journal.last_segment(self.name)
         return -1 if segment is None else segment.last
 
     def check_lease(self) -> None:
@@ -42,7 +42,7 @@ class ApplyContext:
         Raises:
             FencedError: Another process has taken over.
         """
-        self.store.check_epoch(self.name, self.epoch)
+        self.store.leases.check_epoch(self.name, self.epoch)
 
     def record_of(self, table: TableId) -> TableRecord | None:
         """Return capture's record of a table as it is now; None if there is none."""

@@ -180,7 +180,7 @@ class Apply:
     def _poll(self) -> None:
         """Read what is new in the journal."""
         store, name = self._context.store, self._context.name
-        highest = store.feed_tables(name)
+        highest = store.journal.feed_tables(name)
         captured = {record.table: record for record in store.tables(name)}
         disproved = self._read_disproved()
         with self._news:
@@ -195,7 +195,7 @@ class Apply:
         """Return the alarms that verification has disproved. Asked only while there are alarms."""
         with self._news:
             alarmed = [table for table, applier in self._tables.items() if applier.record.alarms]
-        found = self._context.store.verifications(self._context.name, alarmed) if alarmed else {}
+        found = self._context.store.verifications.of(self._context.name, alarmed) if alarmed else {}
         return {table: record.disproved for table, record in found.items()}
 
     def _offer(self, table: TableId) -> None:

@@ -252,9 +252,9 @@ class TableApplier:
             bound = append_bound(self._context.record_of(self._table), incarnation)
         limits = self._limits_now()
         # After the feed, as what follows a barrier is sealed later.
-        barriers = self._context.store.barriers(self._context.name)
+        barriers = self._context.store.requests.barriers(self._context.name)
         if not self._context.target.keeps_states:
-            held = before_hold(items, self._context.store.barriers(self._context.name, asked_within_s=_HOLD_S))
+            held = before_hold(items, self._context.store.requests.barriers(self._context.name, asked_within_s=_HOLD_S))
             self._is_held_back, items = len(held) < len(items), held
             is_whole = is_whole or self._is_held_back
         return next_unit(
@@ -283,7 +283,7 @@ class TableApplier:
         captured = self._context.record_of(self._table)
         if captured is None or not table_life.is_complete(captured) or captured.incarnation != self._record.incarnation:
             return None
-        return self._context.store.feed_end(self._context.name, self._table)
+        return self._context.store.journal.feed_end(self._context.name, self._table)
 
     def _see_whole(self, number: int) -> None:
         """Note that everything of the journal up to `number` is applied."""

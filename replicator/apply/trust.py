@@ -24,7 +24,10 @@ def check_store(context: ApplyContext, record: AppliedRecord, found: Ledger | No
     """
     if found is None:
         return
-    newest, sealed_by = context.newest_number(), context.store.sealed_by(context.name, found.last_applied)
+    newest, sealed_by = (
+        context.newest_number(),
+        context.store.journal.sealed_by(context.name, found.last_applied),
+    )
     reason = restored.proof(found, record, newest=newest, sealed_by=sealed_by)
     if reason is None:
         return
@@ -117,6 +120,6 @@ def position(context: ApplyContext, file: SegmentFile) -> str | None:
     """Return the position in the source's log after the commit that sealed a file; None if unknown."""
     if file.seal is None:
         return None
-    found = context.store.segments(context.name, file.seal - 1, 1)
+    found = context.store.journal.segments(context.name, file.seal - 1, 1)
     offset = found[0].offset if found and found[0].id == file.seal else None
     return None if offset is None else str(offset)

@@ -181,9 +181,9 @@ class Capture:
         """Prepare the source, and open the log behind the last durable position; None if told to stop meanwhile."""
         record = self._parts.store.replicator(self._parts.lease.replicator)
         assert record is not None, "the lease's replicator exists"
-        last = self._parts.store.last_segment(self._parts.lease.replicator)
+        last = self._parts.store.journal.last_segment(self._parts.lease.replicator)
         restarts = [
-            r for r in self._parts.store.requests(self._parts.lease.replicator) if r.kind is RequestKind.RESTART
+            r for r in self._parts.store.requests.open(self._parts.lease.replicator) if r.kind is RequestKind.RESTART
         ]
         is_new_position = record.preparation is not Preparation.READY or bool(restarts)
         tables = TrackedTables(

@@ -51,7 +51,7 @@ class Requests:
         if now - self._looked_at < self.parts.settings.request_every_s:
             return
         self._looked_at = now
-        for request in self.parts.store.requests(self.parts.lease.replicator):
+        for request in self.parts.store.requests.open(self.parts.lease.replicator):
             if request.id not in self._begun:
                 self._begun.add(request.id)
                 self._begin(request)

@@ -62,7 +62,7 @@ def check_claim(store: StateStore, name: str, uri: str) -> None:
             return
         found = _read(content)
         # Asked after the folder: what is written there was recorded before.
-        if found is not None and found.count <= store.journal_claims(name).get(found.token, -1):
+        if found is not None and found.count <= store.leases.journal_claims(name).get(found.token, -1):
             return
     location = folder.uri_of(CLAIM)
     if found is None:
@@ -104,7 +104,7 @@ class JournalClaim:
         """
         check_claim(self.store, self.lease.replicator, self.uri)
         self._count += 1
-        self.store.claim_journal(self.lease.replicator, self.lease.epoch, self._token, self._count)
+        self.store.leases.claim_journal(self.lease.replicator, self.lease.epoch, self._token, self._count)
         crash_point("journal.claim_recorded")
         found = {
             "token": self._token,

@@ -51,9 +51,9 @@ def check_present(store: StateStore, name: str, uri: str) -> None:
         ConfigError: `journal_missing`.
         FatalError, CorruptStreamError, JournalUnavailableError: As `open_folder`.
     """
-    if _owner(JournalFolder(uri)) is not None or not store.journal_claims(name):
+    if _owner(JournalFolder(uri)) is not None or not store.leases.journal_claims(name):
         return
-    if any(request.kind is RequestKind.RESTART for request in store.requests(name)):
+    if any(request.kind is RequestKind.RESTART for request in store.requests.open(name)):
         return
     raise ConfigError(
         f"The journal of {name} is not at {uri} on this host: there is no {MARKER}.",

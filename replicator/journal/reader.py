@@ -36,21 +36,21 @@ class JournalReader:
 
         The first file may begin at or below `after`. Ask `is_lost` first: what retention has dropped is missing without an error.
         """
-        return self._store.feed(self._name, table, after, limit)
+        return self._store.journal.feed(self._name, table, after, limit)
 
     def is_lost(self, table: TableId, incarnation: int, after: int) -> bool:
         """Return whether the journal no longer has everything of this incarnation of a table after a sequence number.
 
         True after the table was given up at `bytes_max`, and for a target that was set back: the table then needs a new snapshot.
         """
-        dropped = self._store.dropped(self._name, table)
+        dropped = self._store.journal.dropped(self._name, table)
         return dropped is not None and dropped[0] == incarnation and dropped[1] > after
 
     def schema(self, file: SegmentFile) -> TableSchema:
         """Return the schema of a file's rows (cached)."""
         key = (file.table, file.schema_fingerprint)
         if key not in self._schemas:
-            self._schemas[key] = self._store.schema(self._name, *key)
+            self._schemas[key] = self._store.journal.schema(self._name, *key)
         return self._schemas[key]
 
     def check(self, file: SegmentFile) -> None:

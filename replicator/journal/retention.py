@@ -134,7 +134,7 @@ class Retention:
             tables={record.table: record for record in self._store.tables(self._name)},
             applied=self._store.applied(self._name),
         )
-        now, total = self._store.now(), self._store.journal_bytes(self._name)
+        now, total = self._store.now(), self._store.journal.total_bytes(self._name)
         segments = self._all() if total >= self._bytes_max * FULL_SHARE else self._some(now)
         plan = plan_retention(segments, needs, now=now, keep_s=self._keep_s, total=total, bytes_max=self._bytes_max)
         if not plan.segments:
@@ -151,13 +151,13 @@ class Retention:
     def _all(self) -> Sequence[Segment]:
         """Return the whole index except the newest segment."""
         found: list[Segment] = []
-        while some := self._store.segments(self._name, found[-1].id if found else 0, _SEGMENTS_PER_READ):
+        while some := self._store.journal.segments(self._name, found[-1].id if found else 0, _SEGMENTS_PER_READ):
             found += some
         return found[:-1]
 
     def _some(self, now: datetime) -> Sequence[Segment]:
         """Return the next segments that are old enough to delete, except the index's newest; the oldest again once there are no more."""
-        some = self._store.segments(self._name, self._looked_at, _SEGMENTS_PER_READ + 1)
+        some = self._store.journal.segments(self._name, self._looked_at, _SEGMENTS_PER_READ + 1)
         old = [s for s in some[:-1] if s.sealed_at <= now - timedelta(seconds=self._keep_s)]
         self._looked_at = old[-1].id if len(old) == _SEGMENTS_PER_READ else 0
         return old

@@ -93,12 +93,12 @@ class JournalWriter:
         self._folder = open_folder(uri, record.uuid)
         self._token = secrets.token_hex(8)
         self._files_named = 0
-        newest = store.last_segment(name)
+        newest = store.journal.last_segment(name)
         self._last_id, self._next = (newest.id, newest.last + 1) if newest else (0, 0)
         self._offset = newest.offset if newest else None
         self._source_time = newest.source_time if newest else None
         self._ring = newest.ring if newest else ()
-        self._sealed_bytes = store.journal_bytes(name)
+        self._sealed_bytes = store.journal.total_bytes(name)
         self._stored_schemas: set[tuple[TableId, str]] = set()
         self._is_usable = True
         self._begin()
@@ -254,10 +254,10 @@ class JournalWriter:
 
         Files of newer epochs are left alone: they would mean that this process is the one that is out of date.
         """
-        self._store.check_epoch(self._name, self._epoch)
+        self._store.leases.check_epoch(self._name, self._epoch)
         # Listed before the index is read: what is sealed in between is then in the index.
         old = [name for name in self._folder.sizes() if (epoch := epoch_of(name)) is not None and epoch < self._epoch]
-        indexed = self._store.segment_uris(self._name)
+        indexed = self._store.journal.uris(self._name)
         orphans = [name for name in old if self._folder.uri_of(name) not in indexed]
         for name in orphans:
             self._folder.delete(name)
@@ -340,7 +340,7 @@ class JournalWriter:
         pending = self._closed_bytes + sum(file.written_bytes for file in self._drafts[-1].open_files.values())
         if self._sealed_bytes + pending < self._limits.bytes_max:
             return
-        self._sealed_bytes = self._store.journal_bytes(self._name)  # retention may have made room since
+        self._sealed_bytes = self._store.journal.total_bytes(self._name)  # retention may have made room since
         if self._sealed_bytes + pending >= self._limits.bytes_max:
             raise JournalUnavailableError(
                 f"The journal {self._folder.uri} is full: it holds {self._sealed_bytes} bytes, {pending} more are waiting,"

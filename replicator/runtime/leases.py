@@ -75,7 +75,7 @@ class _Keeper:
         while not self.done.wait(self._renew_s):
             asked = time.monotonic()
             try:
-                self._lease = self._store.renew_lease(self._lease, self._lease_s)
+                self._lease = self._store.leases.renew(self._lease, self._lease_s)
             except StateUnavailableError as error:
                 self._unavailable = error
             except BaseException as error:  # noqa: BLE001 - the end of this thread would go unnoticed

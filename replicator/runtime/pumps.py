@@ -55,13 +55,13 @@ def run_capture(
     try:
         selection = assembly.select_tables(source, loaded)
         # After the first seal a finding about a table is that table's (capture sees to it).
-        names = {str(table) for table in selection.tables} if store.last_segment(record.name) else set[str]()
+        names = {str(table) for table in selection.tables} if store.journal.last_segment(record.name) else set[str]()
         blocking = [p for p in selection.problems if p.severity is Severity.BLOCKING and p.table not in names]
         if blocking:
             raise ConfigError(
                 blocking[0].message, code=blocking[0].code, action=blocking[0].action, problems=tuple(blocking)
             )
-        lease = store.lease(record.name)
+        lease = store.leases.current(record.name)
         if lease is None or lease.epoch != epoch:
             raise FencedError(f"Another worker has taken over {record.name}. This one stops.", code="fenced")
         journal = loaded.config.journal

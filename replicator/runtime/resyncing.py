@@ -50,10 +50,10 @@ class Resyncing:
 
     def next_table(self) -> TableRecord | None:
         """Return the table to resynchronise now, the least often tried first; None if there is none."""
-        if not self.store.is_comparing(self.name):
+        if not self.store.verifications.is_comparing(self.name):
             self._tried.clear()
             return None
-        left = left_to_compare(self.store.tables(self.name), self.store.requests(self.name))
+        left = left_to_compare(self.store.tables(self.name), self.store.requests.open(self.name))
         due = [table for table in left if self._of(table).not_before <= self.clock()]
         return min(due, key=lambda table: (self._of(table).budget.attempts, table.table), default=None)
 

@@ -189,7 +189,7 @@ class _Server:
                 self._can_run(by_name[name])
 
     def _take(self, record: ReplicatorRecord) -> bool:
-        lease = self.store.acquire_lease(record.name, self.holder, LEASE_S)
+        lease = self.store.leases.acquire(record.name, self.holder, LEASE_S)
         if lease is None:
             return False
         stop = threading.Event()
@@ -278,6 +278,6 @@ def _record(store: StateStore, lease: Lease, error: ReplicatorError) -> None:
         return
     try:
         store.set_error(lease.replicator, ErrorRecord.of(error, store.now()), epoch=lease.epoch)
-        store.release_lease(lease)
+        store.leases.release(lease)
     except ReplicatorError as lost:
         _log.warning("error_not_recorded", replicator=lease.replicator, code=lost.code, error=str(lost))

@@ -127,7 +127,7 @@ class Supervisor:
     def run(self, lease: Lease, stop: threading.Event) -> RunOutcome:
         """Supervise under `lease` (just acquired) until `stop` is set or there is a reason to end."""
         self._lease, self._stop = lease, stop
-        run = self._store.start_run(lease)
+        run = self._store.runs.start(lease)
         forget_scheduled(self._store, self._name)
         outcome = RunOutcome(end=End.FAILED)
         with renewed(self._store, lease, self._lose):
@@ -152,8 +152,8 @@ class Supervisor:
             return
         try:
             error = ErrorRecord.of(outcome.error, self._store.now()) if outcome.error else None
-            self._store.end_run(lease, run, outcome.end.value, error)
-            self._store.release_lease(lease)
+            self._store.runs.end(lease, run, outcome.end.value, error)
+            self._store.leases.release(lease)
         except (FencedError, StateUnavailableError) as error_of_store:
             _log.warning("end_not_recorded", replicator=self._name, end=outcome.end.value, error=str(error_of_store))
 
@@ -305,7 +305,7 @@ class Supervisor:
             is_finding
             and self._refuse_first
             and decision is not Consequence.STOP
-            and self._store.last_segment(self._name) is None
+            and self._store.journal.last_segment(self._name) is None
         ):
             return RunOutcome(end=End.REFUSED, error=error)
         if decision is Consequence.REFUSE:

@@ -38,7 +38,7 @@ def tear_down(
         there is nothing left. With `force` an unreachable source is skipped and its leftovers are named. Without it a copy of the state
         store is refused (`home_copied`), so that it does not delete what the original uses.
     """
-    wishes = [DeletionRequest.read(r.payload) for r in store.requests(record.name) if r.kind is RequestKind.DELETE]
+    wishes = [DeletionRequest.read(r.payload) for r in store.requests.open(record.name) if r.kind is RequestKind.DELETE]
     is_forced = any(w.force for w in wishes)
     notes: list[str] = []
     done = Deletion()

@@ -145,7 +145,7 @@ class Verifier:
 
     def verify(self, record: TableRecord, control: Control) -> None:
         """Compare a table, and store the result. Raises as `run`."""
-        self.store.begin_verification(self.name, self.epoch, record.table, record.incarnation)
+        self.store.verifications.begin(self.name, self.epoch, record.table, record.incarnation)
         with self._judging(control) as judge:
             proofs = Proofs(
                 judge=judge, visit=self._visit(record.table, judge, control), is_scheduled=True, noted=self._tell
@@ -218,7 +218,7 @@ class Verifier:
         known = Known(
             tables=self.store.tables(self.name),
             applied=self.store.applied(self.name),
-            verified=self.store.verifications(self.name),
+            verified=self.store.verifications.of(self.name),
         )
         self._alarmed = {table for table, record in known.verified.items() if record.alarm is not None}
         return known

@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(store: StateStore, home: Home, role: Role, name: str, epoch: int, control: WorkerControl) -> None:
-    store.check_epoch(name, epoch)
+    store.leases.check_epoch(name, epoch)
     record = store.replicator(name)
     if record is None:
         raise FatalError(f"{name} is not in the state store.", code="unknown_replicator")

@@ -18,7 +18,7 @@ def next_step(store: StateStore, name: str) -> str:
         return f"It is paused. To continue: replicator resume {name}"
     if record.error is not None:
         return f"It has failed: [{record.error.code}]. To start it again: replicator resume {name}"
-    return "" if store.lease(name) is not None else _taker(store, name)
+    return "" if store.leases.current(name) is not None else _taker(store, name)
 
 
 def _taker(store: StateStore, name: str) -> str:

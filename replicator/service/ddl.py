@@ -28,7 +28,7 @@ def accept(store: StateStore, name: str, table: str) -> TableId:
             code="nothing_to_accept",
             action=f"To see the state of each table: replicator status {name}",
         )
-    store.add_request(name, RequestKind.ACCEPT, {"tables": [str(known)]})
+    store.requests.add(name, RequestKind.ACCEPT, {"tables": [str(known)]})
     if record.desired is Desired.RUNNING:
         store.set_error(name, None)
     return known

@@ -46,7 +46,7 @@ def put(store: StateStore, home: Home, registry: Registry, loaded: LoadedConfig)
     record = store.replicator(name)
     if record and record.desired is Desired.DELETED:
         raise being_deleted(name)
-    has_begun = record is not None and store.last_segment(name) is not None
+    has_begun = record is not None and store.journal.last_segment(name) is not None
     assessment = assess(loaded, registry, home, uuid=record.uuid if record else "", may_retry=has_begun)
     if assessment.is_blocked_for_all if has_begun else assessment.is_blocked:
         raise ConfigError(
@@ -145,7 +145,7 @@ def snapshot(
     if restart or changed_only:
         kind = RequestKind.RESTART
         payload |= {CHANGED_ONLY: True} if changed_only else {}
-    store.add_request(name, kind, payload)
+    store.requests.add(name, kind, payload)
     if record.desired is Desired.RUNNING:
         store.set_error(name, None)
     return chosen
@@ -156,7 +156,7 @@ def _is_restarted_since(store: StateStore, name: str, since: datetime) -> bool:
     # In this order: a request that is done by now is noted in the record.
     is_asked = any(
         request.kind is RequestKind.RESTART and request.created_at >= since and not request.payload.get(CHANGED_ONLY)
-        for request in store.requests(name)
+        for request in store.requests.open(name)
     )
     restarted_at = find(store, name).restarted_at
     return is_asked or (restarted_at is not None and restarted_at >= since)
@@ -165,7 +165,9 @@ def _is_restarted_since(store: StateStore, name: str, since: datetime) -> bool:
 def _snapshots_since(store: StateStore, name: str, kind: RequestKind, since: datetime) -> set[str]:
     """Return the tables for which a snapshot was requested, or has begun, since a time; for RECREATE only snapshots into new tables."""
     # In this order: a request that is done by now has its snapshot among the tables.
-    requests = [request for request in store.requests(name) if request.kind is kind and request.created_at >= since]
+    requests = [
+        request for request in store.requests.open(name) if request.kind is kind and request.created_at >= since
+    ]
     kinds = (SnapshotKind.FIRST,) if kind is RequestKind.RECREATE else (SnapshotKind.FIRST, SnapshotKind.IN_PLACE)
     begun = {
         str(record.table)
@@ -204,7 +206,7 @@ def take(store: StateStore, name: str) -> Lease:
     Raises:
         ConfigError: `already_running`: another process holds it.
     """
-    lease = store.acquire_lease(name, holder_id(), LEASE_S)
+    lease = store.leases.acquire(name, holder_id(), LEASE_S)
     if lease is None:
         raise _already_running(store, name)
     return lease
@@ -277,7 +279,7 @@ def _compares(
     store: StateStore, has_schedule: Callable[[ReplicatorRecord], bool]
 ) -> Callable[[ReplicatorRecord], bool]:
     """Return a function that tells whether tables are to be compared: because a part of the log was lost, or by a schedule."""
-    return lambda record: store.is_comparing(record.name) or has_schedule(record)
+    return lambda record: store.verifications.is_comparing(record.name) or has_schedule(record)
 
 
 def _has_schedule(registry: Registry) -> Callable[[ReplicatorRecord], bool]:
@@ -300,8 +302,8 @@ def _has_schedule(registry: Registry) -> Callable[[ReplicatorRecord], bool]:
 
 def _already_running(store: StateStore, name: str) -> ConfigError:
     """Return the error that names the process that runs it, and since when if known (the holder may have just ended)."""
-    lease = store.lease(name)
-    run = next((run for run in store.runs(name) if lease is not None and run.epoch == lease.epoch), None)
+    lease = store.leases.current(name)
+    run = next((run for run in store.runs.latest(name) if lease is not None and run.epoch == lease.epoch), None)
     since = f" since {run.started_at.astimezone():%Y-%m-%d %H:%M:%S %Z}" if run is not None else ""
     return ConfigError(
         f"{name} is already run by {holder_in_words(lease.holder) if lease else 'another process'}{since}.",
@@ -320,13 +322,15 @@ def _answer(store: StateStore, name: str, done: Deletion) -> None:
     """Tell the waiting commands what was deleted, while the state still holds their requests. A killed command does not answer."""
     end = time.monotonic() + _ANSWER_S
     while True:
-        asked = {r.id: DeletionRequest.read(r.payload) for r in store.requests(name) if r.kind is RequestKind.DELETE}
+        asked = {
+            r.id: DeletionRequest.read(r.payload) for r in store.requests.open(name) if r.kind is RequestKind.DELETE
+        }
         awaited = {id_: one for id_, one in asked.items() if one.is_awaited and not one.is_read}
         if not awaited or time.monotonic() > end:
             return
         for id_, one in awaited.items():
             if one.answer is None:
-                store.set_request(id_, one.model_copy(update={"answer": done}).model_dump(mode="json"))
+                store.requests.replace(id_, one.model_copy(update={"answer": done}).model_dump(mode="json"))
         time.sleep(_LOOK_S)
 
 
@@ -338,9 +342,9 @@ def _regain_lease(store: StateStore, lost: Lease, budget: RetryBudget, stop: thr
     name = lost.replicator
     while (delay := budget.delay(time.monotonic())) is not None and not stop.wait(delay):
         try:
-            if lease := store.acquire_lease(name, holder_id(), LEASE_S):
+            if lease := store.leases.acquire(name, holder_id(), LEASE_S):
                 return lease
-            store.check_epoch(name, lost.epoch)
+            store.leases.check_epoch(name, lost.epoch)
         except StateUnavailableError as error:
             _log.warning("state_store_unavailable", replicator=name, error=str(error), attempt=budget.attempts)
     return None
@@ -351,7 +355,7 @@ def request_delete(store: StateStore, name: str, *, drop_target: bool, force: bo
     find(store, name)
     asked = DeletionRequest(drop_target=drop_target, force=force, is_awaited=is_awaited)
     store.set_error(name, None)
-    request = store.add_request(name, RequestKind.DELETE, asked.model_dump(mode="json"))
+    request = store.requests.add(name, RequestKind.DELETE, asked.model_dump(mode="json"))
     store.set_desired(name, Desired.DELETED)
     return request
 
@@ -375,14 +379,14 @@ def delete(
     while True:
         try:
             done = _read_answer(store, name, request) or done
-            lease = store.acquire_lease(name, holder_id(), LEASE_S)
+            lease = store.leases.acquire(name, holder_id(), LEASE_S)
             current = find(store, name)
         except ConfigError:
             return done  # by its worker
         if current.uuid != record.uuid:
             # Deleted by its worker, and another one of this name was created.
             if lease is not None:
-                store.release_lease(lease)
+                store.leases.release(lease)
             return done
         if lease is not None:
             with renewed(store, lease, lambda error: _log.warning("lease_lost", replicator=name, error=str(error))):
@@ -396,10 +400,10 @@ def delete(
 
 def _read_answer(store: StateStore, name: str, request: int) -> Deletion | None:
     """Return what the worker says it has deleted, once it has; tell it that this was read."""
-    asked = next((DeletionRequest.read(r.payload) for r in store.requests(name) if r.id == request), None)
+    asked = next((DeletionRequest.read(r.payload) for r in store.requests.open(name) if r.id == request), None)
     if asked is None or asked.answer is None:
         return None
-    store.set_request(request, asked.model_copy(update={"is_read": True}).model_dump(mode="json"))
+    store.requests.replace(request, asked.model_copy(update={"is_read": True}).model_dump(mode="json"))
     return asked.answer
 
 

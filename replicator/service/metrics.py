@@ -76,7 +76,7 @@ def exposition(store: StateStore) -> bytes:
 def observed(store: StateStore, record: ReplicatorRecord) -> Observed:
     """Read the input of a replicator's metrics."""
     now, tables, applied = store.now(), store.tables(record.name), store.applied(record.name)
-    ends = store.feed_tables(record.name)
+    ends = store.journal.feed_tables(record.name)
     behind = {
         table.table: last
         for table in tables
@@ -84,7 +84,7 @@ def observed(store: StateStore, record: ReplicatorRecord) -> Observed:
         for last in (applied[table.table].last_applied if table.table in applied else -1,)
         if ends.get(table.table, -1) > last
     }
-    oldest = store.oldest_unapplied(record.name, behind)
+    oldest = store.journal.oldest_above(record.name, behind)
     return Observed(
         document=status(store, record),
         counts=store.counters(record.name),

@@ -68,7 +68,7 @@ def reload(store: StateStore, home: Home, registry: Registry, loaded: LoadedConf
         added=tuple(sorted(selected - named)),
         removed=tuple(sorted(known - kept)),
         recreated=tuple(table for table in recreated if table in kept),
-        has_worker=store.lease(record.name) is not None,
+        has_worker=store.leases.current(record.name) is not None,
     )
 
 
@@ -82,7 +82,7 @@ def _read(registry: Registry, record: ReplicatorRecord) -> LoadedConfig | None:
 
 def _running(store: StateStore, record: ReplicatorRecord, *, verifies: bool) -> frozenset[Role]:
     """Return the processes that a worker has for a replicator now, by its desired state."""
-    if record.desired is not Desired.RUNNING or store.lease(record.name) is None:
+    if record.desired is not Desired.RUNNING or store.leases.current(record.name) is None:
         return frozenset()
     if record.apply_paused:
         return frozenset({Role.CAPTURE})

@@ -70,15 +70,15 @@ class Barriers:
         Until the context ends, or the barrier is lifted, no batch has changes on both sides of it.
         """
         payload = {SCHEDULED: True} if self.is_scheduled else {}
-        asked = self.store.add_request(self.name, RequestKind.BARRIER, payload)
+        asked = self.store.requests.add(self.name, RequestKind.BARRIER, payload)
         try:
             yield self._found(asked)
         finally:
-            self.store.remove_request(asked)
+            self.store.requests.remove(asked)
 
     def lift(self, barrier: Barrier) -> None:
         """Let batches have changes on both sides of it again."""
-        self.store.remove_request(barrier.request)
+        self.store.requests.remove(barrier.request)
 
     def reach(self, table: TableId, position: int) -> None:
         """Wait until apply has nothing left of a table up to a position.
@@ -96,17 +96,17 @@ class Barriers:
     def forget_old(self) -> None:
         """Remove barriers of verifications that were killed; also those equally far ahead, because the clock was set back since."""
         now = self.store.now()
-        for request in self.store.requests(self.name):
+        for request in self.store.requests.open(self.name):
             if (
                 request.kind is RequestKind.BARRIER
                 and abs((now - request.created_at).total_seconds()) >= self.forgotten_by_s
             ):
-                self.store.remove_request(request.id)
+                self.store.requests.remove(request.id)
 
     def _found(self, asked: int) -> Barrier:
         until = self.clock() + self.waits_max_s
         while True:
-            payload = next((r.payload for r in self.store.requests(self.name) if r.id == asked), None)
+            payload = next((r.payload for r in self.store.requests.open(self.name) if r.id == asked), None)
             if payload is None:
                 raise NotVerifiedError("the verification took too long, and another one has ended it")
             if "position" in payload:
@@ -125,15 +125,15 @@ class Barriers:
             return False
         if applied.has_failed:
             raise NotVerifiedError("the table has failed", f"To see why: replicator status {self.name}")
-        left = self.store.feed(self.name, table, applied.last_applied, 1)
+        left = self.store.journal.feed(self.name, table, applied.last_applied, 1)
         return not left or _first(left[0]) > position
 
 
 def forget_scheduled(store: StateStore, name: str) -> None:
     """Remove the barriers that a worker's schedule has left. Only where no such worker is left."""
-    for request in store.requests(name):
+    for request in store.requests.open(name):
         if request.kind is RequestKind.BARRIER and request.payload.get(SCHEDULED):
-            store.remove_request(request.id)
+            store.requests.remove(request.id)
 
 
 def _first(item: object) -> int:

@@ -115,7 +115,7 @@ class Proofs:
             disproves=before.alarms if verdict.repaired is None else (),
             not_compared=verdict.not_compared,
         )
-        self.noted(self.judge.store.note_verification(self.judge.name, outcome))
+        self.noted(self.judge.store.verifications.note(self.judge.name, outcome))
 
     def _confirmed(self, table: TableId, repaired: Verdict) -> Verdict:
         before = self.before(table)
@@ -136,7 +136,7 @@ class Proofs:
             message=_difference(counts),
             action=self._action(table),
         )
-        self.judge.store.note_range(self.judge.name, outcome)
+        self.judge.store.verifications.note_range(self.judge.name, outcome)
 
     def _action(self, table: TableId) -> str:
         return with_names(REPAIR, self.judge.name, str(table))

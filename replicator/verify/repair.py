@@ -135,12 +135,12 @@ class Repair:
     def ask(self, kind: RequestKind, payload: dict[str, Any]) -> None:
         """Add a request for capture, and wait until capture has taken it."""
         store, name = self.judge.store, self.judge.name
-        asked = store.add_request(name, kind, payload)
+        asked = store.requests.add(name, kind, payload)
         crash_point("verify.asked")
         try:
-            self._wait_until(lambda: all(request.id != asked for request in store.requests(name)))
+            self._wait_until(lambda: all(request.id != asked for request in store.requests.open(name)))
         finally:
-            store.remove_request(asked)
+            store.requests.remove(asked)
 
     def _wait_until(self, is_so: Callable[[], bool]) -> None:
         while not is_so():

@@ -104,7 +104,7 @@ class Resync:
 
     def read_all(self, verdict: Verdict) -> Verdict:
         """Request a snapshot in place. The request stays until that begins: the table is not compared meanwhile."""
-        self.judge.store.add_request(self.judge.name, RequestKind.SNAPSHOT, {"tables": [str(verdict.table)]})
+        self.judge.store.requests.add(self.judge.name, RequestKind.SNAPSHOT, {"tables": [str(verdict.table)]})
         return replace(verdict, result=Result.DIFFERENT)
 
     def _act_on(self, verdict: Verdict, record: TableRecord) -> Verdict:

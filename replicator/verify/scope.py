@@ -102,17 +102,17 @@ class TableJournal:
 
     def _last_before(self, moment: datetime) -> int:
         """Return the last number of the newest segment that is still there and was sealed before; -1 if there is none."""
-        newest = self.store.last_segment(self.name)
+        newest = self.store.journal.last_segment(self.name)
         if newest is None:
             return -1
         id_ = bisect_left(range(newest.id + 1), True, key=lambda below: self._is_since(moment, below))
-        found = self.store.segments(self.name, id_ - 1, 1) if id_ else ()
+        found = self.store.journal.segments(self.name, id_ - 1, 1) if id_ else ()
         # It may have been deleted at this moment.
         return found[0].last if found and found[0].id == id_ else -1
 
     def _is_since(self, moment: datetime, below: int) -> bool:
         """Return whether the first segment above an id was sealed at a time or later."""
-        following = self.store.segments(self.name, below, 1)
+        following = self.store.journal.segments(self.name, below, 1)
         return not following or following[0].sealed_at >= moment
 
 

@@ -196,7 +196,9 @@ class Walk:
 
     def _plan(self, states: States, compared: Compared) -> None:
         self._definition = compared.definition(states.range_key)
-        known = [one for one in self.store.verified_ranges(self.name, self.table) if one.definition == self._definition]
+        known = [
+            one for one in self.store.verifications.ranges(self.name, self.table) if one.definition == self._definition
+        ]
         self._kept = [one for one in known if self.visit.keeps(one)]
         self._todo = deque(gaps(known, set(self._kept).__contains__))
 

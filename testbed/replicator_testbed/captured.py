@@ -151,11 +151,11 @@ class Sealed:
 
     def request(self, kind: RequestKind | str, **payload: Any) -> int:
         """Ask something of the running capture; return the request's id."""
-        return self.store.add_request(self.name, RequestKind(kind), payload)
+        return self.store.requests.add(self.name, RequestKind(kind), payload)
 
     def is_done(self, request: int) -> bool:
         """Whether a commit has closed the request."""
-        return all(open_.id != request for open_ in self.store.requests(self.name))
+        return all(open_.id != request for open_ in self.store.requests.open(self.name))
 
     def record(self, table: TableId) -> TableRecord:
         """What capture made durable of a table."""
@@ -377,7 +377,7 @@ class Captured(Sealed):
         return (self.folder / "journal").as_uri()
 
     def _next_lease(self) -> Lease:
-        taken = self.store.acquire_lease(self.name, "captured:1:1", 3600)
+        taken = self.store.leases.acquire(self.name, "captured:1:1", 3600)
         assert taken is not None
         return taken
 

@@ -96,7 +96,7 @@ def test_another_host_takes_over_with_a_journal_in_an_object_store(
             hosts.begin()
             for failure in (Failure.KILLED, Failure.FROZEN):
                 hosts.take_over(failure)
-            uris = hosts.store.segment_uris(hosts.name)
+            uris = hosts.store.journal.uris(hosts.name)
             assert uris
             assert all(uri.startswith(server.uri("journal")) for uri in uris)
             assert_equal(hosts, writer, target_tables)

@@ -87,7 +87,7 @@ class Trouble:
     def _durable(self) -> Offset | None:
         """Behind which a restart reads."""
         assert self.rig.store is not None
-        last = self.rig.store.last_segment(self.rig.name)
+        last = self.rig.store.journal.last_segment(self.rig.name)
         return last.offset if last is not None else None
 
     def _clean_up(self) -> None:

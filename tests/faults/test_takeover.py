@@ -76,7 +76,7 @@ def test_a_replica_takes_over_and_the_old_primary_is_not_joined_any_more(
     try:
         rig.wait_for_status(streams, process)
         rig.command("snapshot", rig.name, rig.full_name("customers"))
-        rig.wait_for_status(lambda s: streams(s) and not present(rig.store).requests(rig.name), process)
+        rig.wait_for_status(lambda s: streams(s) and not present(rig.store).requests.open(rig.name), process)
         let_it_continue(successor)
     finally:
         successor.stop()

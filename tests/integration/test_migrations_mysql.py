@@ -152,7 +152,7 @@ class Bench:
             applied = store.applied(name)
             return all(
                 t in applied and (applied[t].has_failed or applied[t].last_applied >= n)
-                for t, n in store.feed_tables(name).items()
+                for t, n in store.journal.feed_tables(name).items()
             )
 
         target: Any = MemoryTarget(MemoryTargetConfig(database=str(self.folder)), context)

@@ -71,7 +71,7 @@ def store(tmp_path: Path, uri: str) -> Iterator[StateStore]:
 
 
 def leased(store: StateStore, holder: str | None = None) -> Lease:
-    return present(store.acquire_lease(NAME, holder or holder_id(), 60))
+    return present(store.leases.acquire(NAME, holder or holder_id(), 60))
 
 
 def opened(store: StateStore, lease: Lease) -> JournalWriter:
@@ -169,7 +169,7 @@ def test_a_worker_that_lost_its_lease_leaves_the_journal_as_it_is(store: StateSt
     write(late, 3)
     commit(late)
     write(late, 5)
-    store.release_lease(present(store.lease(NAME)))
+    store.leases.release(present(store.leases.current(NAME)))
     successor = opened(store, leased(store, "south:1:boot"))
     successor.sweep()
     write(successor, 4)

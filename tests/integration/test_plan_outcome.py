@@ -198,7 +198,7 @@ def is_alive(case: Case) -> bool:
 
 
 def is_read_again(captured: Captured, table: TableId) -> bool:
-    history = captured.store.history(captured.name, 1_000, table=table)
+    history = captured.store.histories.latest(captured.name, 1_000, table=table)
     return any(entry.decision in (Decision.SNAPSHOT, Decision.REBUILD) for entry in history)
 
 
@@ -209,7 +209,7 @@ def compared(case: Case, record: TableRecord, captured: Captured) -> str | None:
     )
     history = [
         (entry.decision, entry.changes)
-        for entry in captured.store.history(captured.name, 1_000, table=record.table)
+        for entry in captured.store.histories.latest(captured.name, 1_000, table=record.table)
         if entry.operation is not DDLOperation.CREATE_TABLE
     ]
     if may_be_read:

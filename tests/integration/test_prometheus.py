@@ -48,7 +48,7 @@ def programs() -> Path:
 def store(tmp_path: Path) -> Iterator[StateStore]:
     store = StateStore(f"sqlite:///{tmp_path}/state.db")
     store.create_replicator("shop", "name: shop\nfreshness: 5m\n", str(tmp_path))
-    lease = present(store.acquire_lease("shop", holder_id(), 600))
+    lease = present(store.leases.acquire("shop", holder_id(), 600))
     error = ErrorRecord(code="schema_changed", message="no", action=None, at=NOW)
     store.put_tables(
         "shop",

@@ -243,7 +243,7 @@ def test_what_happens_amid_a_verification_is_no_difference(tracked: Tracked, ste
                 if act is add_column:
                     break
                 tracked(f"DELETE FROM {T}", FILL.format(T))
-    assert tracked.captured.store.barriers(NAME) == []
+    assert tracked.captured.store.requests.barriers(NAME) == []
 
 
 @pytest.mark.matrix

@@ -86,7 +86,7 @@ class World:
         self.next_epoch()
 
     def next_epoch(self) -> int:
-        lease = self.store.acquire_lease(NAME, "host:1:boot", 60)
+        lease = self.store.leases.acquire(NAME, "host:1:boot", 60)
         assert lease is not None
         self.epoch = lease.epoch
         self.journal.open(lease.epoch)
@@ -109,7 +109,9 @@ class World:
 
     def is_applied(self) -> bool:
         applied = self.store.applied(NAME)
-        return all(t in applied and applied[t].last_applied >= n for t, n in self.store.feed_tables(NAME).items())
+        return all(
+            t in applied and applied[t].last_applied >= n for t, n in self.store.journal.feed_tables(NAME).items()
+        )
 
     def check_freshness(self) -> None:
         reached = self.store.reached.of(NAME)  # before the records: apply continues meanwhile
@@ -117,7 +119,7 @@ class World:
             if (time := reached.get(str(table))) is None:
                 continue
             covered = (time - START) / timedelta(seconds=1)
-            left = self.store.feed(NAME, table, record.last_applied, 1)
+            left = self.store.journal.feed(NAME, table, record.last_applied, 1)
             for item in left:
                 first = item.first if hasattr(item, "first") else item.sequence_num
                 assert first >= covered, f"{table} is called fresh up to {covered} and lacks {first}"

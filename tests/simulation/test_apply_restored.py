@@ -107,7 +107,9 @@ def stops_as_restored(shop: Shop) -> None:
     # A table that an earlier run failed is looked at once more.
     with pytest.raises(FatalError) as stopped:
         shop.run(
-            is_done=lambda: all(shop.applied(t).last_applied >= n for t, n in shop.store.feed_tables(NAME).items())
+            is_done=lambda: all(
+                shop.applied(t).last_applied >= n for t, n in shop.store.journal.feed_tables(NAME).items()
+            )
         )
     assert stopped.value.code == "ledger_ahead"
 

@@ -132,7 +132,7 @@ def test_a_change_in_the_midst_of_a_verification_is_no_difference(pair: Pair, ac
                 # A dropped column is kept in the target, and has nothing to be compared with.
                 result = Result.EQUAL_IN_PART if act is drop_column else Result.EQUAL
                 assert settled(judge, table, capture).result is result
-    assert pair.captured.store.barriers(NAME) == []
+    assert pair.captured.store.requests.barriers(NAME) == []
 
 
 @pytest.mark.sampled(1)

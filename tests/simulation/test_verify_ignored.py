@@ -174,7 +174,7 @@ def proofs_of(judge: Judge, *, repairs: bool = False) -> Proofs:
 
 
 def verification(pair: Pair, table: TableId) -> VerificationRecord:
-    return pair.captured.store.verifications(NAME)[table]
+    return pair.captured.store.verifications.of(NAME)[table]
 
 
 def alarms(pair: Pair, table: TableId) -> list[str]:

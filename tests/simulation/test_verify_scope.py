@@ -311,13 +311,13 @@ def test_what_the_journal_no_longer_has_is_told(pair: Pair) -> None:
         assert judge.verify(KEYED, Since(second)).result is Result.NOT_VERIFIED
         assert judge.verify(KEYED, Since(third)).keys == 0
         assert judge.verify(KEYED).result is Result.EQUAL
-        assert store.barriers(NAME) == []
+        assert store.requests.barriers(NAME) == []
 
 
 def drop(pair: Pair, capture: RunningCapture, before: datetime) -> None:
     """Delete segments from the journal as retention does, except the newest that was sealed before a time."""
     store = pair.captured.store
-    old = [segment.id for segment in store.segments(NAME, 0, 10_000) if segment.sealed_at < before]
+    old = [segment.id for segment in store.journal.segments(NAME, 0, 10_000) if segment.sealed_at < before]
     store.drop_segments(NAME, capture.lease.epoch, old[:-1])
 
 

@@ -113,7 +113,9 @@ def configure(
             # Another caller was faster: the configuration that it stored is changed.
         else:
             lifecycle.start(store, record)
-            return ConfiguredDocument.first(name, found, has_worker=store.lease(name) is not None, has_lines=has_lines)
+            return ConfiguredDocument.first(
+                name, found, has_worker=store.leases.current(name) is not None, has_lines=has_lines
+            )
     elif must_be_new:
         raise ConfigError(
             f"There is a replicator called {name} already.",
@@ -121,7 +123,7 @@ def configure(
             action=f"Choose another name. To change that one: replicator reload FILE. To see it: replicator status {name}",
         )
     elif record.config == text and record.identity and record.desired is not Desired.DELETED:
-        return ConfiguredDocument.same(name, has_worker=store.lease(name) is not None)
+        return ConfiguredDocument.same(name, has_worker=store.leases.current(name) is not None)
     return ConfiguredDocument.again(name, reloading.reload(store, home, registry, loaded), has_lines=has_lines)
 
 

@@ -45,8 +45,8 @@ def history(store: StateStore, record: ReplicatorRecord, *, table: str | None, l
     """
     wanted = None if table is None else _known(store, record.name, table)
     # In this order: what was sealed with the entries is among the journal's numbers, and those may be applied by then.
-    entries = store.history(record.name, limit, table=wanted)
-    newest = store.feed_tables(record.name)
+    entries = store.histories.latest(record.name, limit, table=wanted)
+    newest = store.journal.feed_tables(record.name)
     applied = store.applied(record.name)
     return [
         Happened(
@@ -72,7 +72,7 @@ def _known(store: StateStore, name: str, text: str) -> TableId:
         table = TableId.parse(text)
     except ValueError:
         raise unknown_tables(name, [text], tables) from None
-    if not store.history(name, 1, table=table):
+    if not store.histories.latest(name, 1, table=table):
         raise unknown_tables(name, [text], tables)
     return table
 

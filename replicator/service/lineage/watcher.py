@@ -104,7 +104,7 @@ class LineageWatcher:
         after, due = advance(
             cursor,
             UUID(record.uuid),
-            next(iter(self._store.runs(record.name)), None),
+            next(iter(self._store.runs.latest(record.name)), None),
             _seen(tables, {str(one): record for one, record in self._store.applied(record.name).items()}),
             now,
             loaded.config.lineage.every,

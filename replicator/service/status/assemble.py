@@ -113,7 +113,7 @@ def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
     last_report = reports.capture.report if reports.capture else CaptureReport()
     clock = now + timedelta(seconds=last_report.clock_ahead_s or 0.0)
     applied = store.applied(record.name)
-    verified = store.verifications(record.name)
+    verified = store.verifications.of(record.name)
     objective = _objectives(record.config)
     outlines = [one for one in store.outlines(record.name) if table_life.is_replicated(one.record)]
     found = (
@@ -125,9 +125,9 @@ def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
         for outline in outlines
     )  # fmt: skip
     tables = tuple(sorted(found, key=ordering.by_name))
-    lease = store.lease(record.name)
+    lease = store.leases.current(record.name)
     ages = [table.freshness_s for table in tables if table.freshness_s is not None]
-    segment = store.last_segment(record.name)
+    segment = store.journal.last_segment(record.name)
     sealed_to = segment.source_time if segment else None
     time_left_s = _time_left(sealed_to, last_report, clock)
     return ReplicatorStatus(
@@ -151,7 +151,7 @@ def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
             headroom=source_status.headroom(reports.capture, time_left_s, now),
         ),
         journal=JournalStatus(
-            bytes=store.journal_bytes(record.name), last_sequence_num=segment.last if segment else -1
+            bytes=store.journal.total_bytes(record.name), last_sequence_num=segment.last if segment else -1
         ),
         retry=retry,
         error=_error(record.error, record.name),
@@ -172,7 +172,7 @@ def _pending(store: StateStore, name: str, table: TableRecord, applied: AppliedR
     reached = applied.last_applied if applied is not None and is_begun else -1
     start = table.snapshot.start_number
     after = reached if start is None else max(reached, start - 1)
-    return store.snapshot_rows_above(name, table.table, table.incarnation, after)
+    return store.journal.snapshot_rows_above(name, table.table, table.incarnation, after)
 
 
 def _findings(report: CaptureReport) -> tuple[FindingStatus, ...]:

@@ -174,7 +174,7 @@ def _worked_on(
     store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord, log: Callable[[str], None]
 ) -> Iterator[Callable[[], None]]:
     """Ensure a worker: the one that runs, or one in this process. Yields a check that raises once the worker has stopped."""
-    lease = store.acquire_lease(record.name, holder_id(), LEASE_S)
+    lease = store.leases.acquire(record.name, holder_id(), LEASE_S)
     if lease is None:
         yield lambda: _check_running(store, record.name)
         return
@@ -203,7 +203,7 @@ def _check_running(store: StateStore, name: str) -> None:
     record = store.replicator(name)
     if record is None or record.desired is not Desired.RUNNING or record.apply_paused:
         raise NotVerifiedError(f"{name} was paused or deleted meanwhile")
-    if record.error is not None or store.lease(name) is None:
+    if record.error is not None or store.leases.current(name) is None:
         raise NotVerifiedError(f"the worker of {name} has ended", f"To see why: replicator status {name}")
 
 

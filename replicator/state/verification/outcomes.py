@@ -11,8 +11,9 @@ from sqlalchemy import ColumnElement, Connection, delete, select
 
 from replicator.model.schema import TableId
 from replicator.model.verdict import Result
+from replicator.state import counters, leases
 from replicator.state.codec import read_range, read_verification, write_range, write_verification
-from replicator.state.database.engine import upsert
+from replicator.state.database.engine import Database, check_exists, upsert
 from replicator.state.records import AlarmRecord, Stage
 from replicator.state.tables import TABLES, VERIFICATIONS, VERIFIED_RANGES
 from replicator.state.verification import ranges
@@ -121,54 +122,6 @@ def nothing_verified(table: TableId, incarnation: int) -> VerificationRecord:
     return VerificationRecord(table=table, incarnation=incarnation)
 
 
-def list_records(
-    connection: Connection, name: str, tables: Collection[TableId] | None = None
-) -> Mapping[TableId, VerificationRecord]:
-    """Return the records of some tables of a replicator; None: of all."""
-    query = select(VERIFICATIONS).where(VERIFICATIONS.c.replicator == name)
-    if tables is not None:
-        query = query.where(VERIFICATIONS.c.table_name.in_([str(table) for table in tables]))
-    return {record.table: record for record in map(read_verification, connection.execute(query))}
-
-
-def note(connection: Connection, name: str, outcome: VerificationOutcome, now: datetime) -> VerificationRecord:
-    """Merge a comparison into the record of its table."""
-    before = _find(connection, name, outcome.table)
-    record = after(before, outcome, now)
-    if record is not before and not outcome.is_by_range and outcome.position is not None:
-        known = list_ranges(connection, name, outcome.table)
-        if outcome.result is Result.DIFFERENT:
-            # It is not known in which range.
-            record = _with_ranges(connection, name, record, ())
-        elif outcome.result in (Result.EQUAL, Result.EQUAL_IN_PART) and outcome.is_whole:
-            kept = ranges.repaired(known, outcome.position, outcome.begun_at)
-            record = _with_ranges(connection, name, record, kept)
-    _put(connection, name, record)
-    return record
-
-
-def note_range(connection: Connection, name: str, outcome: RangeOutcome, now: datetime) -> VerificationRecord:
-    """Merge the comparison of a range into the record of its table."""
-    record = after_range(_find(connection, name, outcome.table), outcome, now)
-    is_older = record.alarm is not None and outcome.range.position < (record.position or 0)
-    if outcome.incarnation == record.incarnation and not is_older:
-        known = list_ranges(connection, name, outcome.table)
-        record = _with_ranges(connection, name, record, ranges.with_range(known, outcome.range))
-    _put(connection, name, record)
-    return record
-
-
-def list_ranges(connection: Connection, name: str, table: TableId) -> Sequence[RangeRecord]:
-    """Return the ranges of a table that were compared, in key order."""
-    return ranges.in_order(_stored_ranges(connection, name, table).values())
-
-
-def note_begin(connection: Connection, name: str, table: TableId, incarnation: int, now: datetime) -> None:
-    """Record that the schedule begins to compare a table."""
-    before = _find(connection, name, table) or nothing_verified(table, incarnation)
-    _put(connection, name, replace(before, scheduled_at=now, scheduled_rows=0))
-
-
 def _covers(left_out: Collection[str], record: VerificationRecord) -> bool:
     """Return whether a comparison that left out these columns saw all that raised the record's alarm."""
     return record.alarm is None or set(left_out) <= set(record.not_compared)
@@ -226,11 +179,77 @@ def _ranges_of(name: str, table: TableId) -> ColumnElement[bool]:
     return (VERIFIED_RANGES.c.replicator == name) & (VERIFIED_RANGES.c.table_name == str(table))
 
 
+class Verifications:
+    """Reads and writes the results of comparisons. Errors as those of `StateStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def is_comparing(self, name: str) -> bool:
+        """Return whether any of its tables is being compared (`Stage.COMPARING`)."""
+        with self._database.read() as connection:
+            mine = (TABLES.c.replicator == name) & (TABLES.c.state == Stage.COMPARING.value)
+            return connection.scalar(select(TABLES.c.table_name).where(mine).limit(1)) is not None
+
+    def of(self, name: str, tables: Collection[TableId] | None = None) -> Mapping[TableId, VerificationRecord]:
+        """Return the results of comparisons of both sides, of some tables or (None) of all."""
+        with self._database.read() as connection:
+            query = select(VERIFICATIONS).where(VERIFICATIONS.c.replicator == name)
+            if tables is not None:
+                query = query.where(VERIFICATIONS.c.table_name.in_([str(table) for table in tables]))
+            return {record.table: record for record in map(read_verification, connection.execute(query))}
+
+    def note(self, name: str, outcome: VerificationOutcome) -> VerificationRecord:
+        """Merge a comparison into the record of its table; return the record. Not fenced: it is true whichever process made it."""
+        with self._database.write() as connection:
+            check_exists(connection, name)
+            counters.add(connection, name, counters.of_verification(outcome))
+            now = self._database.now(connection)
+            before = _find(connection, name, outcome.table)
+            record = after(before, outcome, now)
+            if record is not before and not outcome.is_by_range and outcome.position is not None:
+                known = list_ranges(connection, name, outcome.table)
+                if outcome.result is Result.DIFFERENT:
+                    # It is not known in which range.
+                    record = _with_ranges(connection, name, record, ())
+                elif outcome.result in (Result.EQUAL, Result.EQUAL_IN_PART) and outcome.is_whole:
+                    kept = ranges.repaired(known, outcome.position, outcome.begun_at)
+                    record = _with_ranges(connection, name, record, kept)
+            _put(connection, name, record)
+            return record
+
+    def note_range(self, name: str, outcome: RangeOutcome) -> VerificationRecord:
+        """Merge the comparison of a range of a table into its record, and return that. Not fenced: as `note_verification`."""
+        with self._database.write() as connection:
+            check_exists(connection, name)
+            counters.add(connection, name, counters.of_range(outcome))
+            now = self._database.now(connection)
+            record = after_range(_find(connection, name, outcome.table), outcome, now)
+            is_older = record.alarm is not None and outcome.range.position < (record.position or 0)
+            if outcome.incarnation == record.incarnation and not is_older:
+                known = list_ranges(connection, name, outcome.table)
+                record = _with_ranges(connection, name, record, ranges.with_range(known, outcome.range))
+            _put(connection, name, record)
+            return record
+
+    def ranges(self, name: str, table: TableId) -> Sequence[RangeRecord]:
+        """Return the ranges of a table that were compared, in key order."""
+        with self._database.read() as connection:
+            return list_ranges(connection, name, table)
+
+    def begin(self, name: str, epoch: int, table: TableId, incarnation: int) -> None:
+        """Record that the schedule begins to compare a table; fenced by epoch."""
+        with self._database.write() as connection:
+            leases.check_epoch(connection, name, epoch)
+            now = self._database.now(connection)
+            before = _find(connection, name, table) or nothing_verified(table, incarnation)
+            _put(connection, name, replace(before, scheduled_at=now, scheduled_rows=0))
+
+
+def list_ranges(connection: Connection, name: str, table: TableId) -> Sequence[RangeRecord]:
+    """Return the ranges of a table that were compared, in key order."""
+    return ranges.in_order(_stored_ranges(connection, name, table).values())
+
+
 def _put(connection: Connection, name: str, record: VerificationRecord) -> None:
     upsert(connection, VERIFICATIONS, [{"replicator": name, **write_verification(record)}])
-
-
-def is_comparing(connection: Connection, name: str) -> bool:
-    """Return whether any table of a replicator is being compared (`Stage.COMPARING`)."""
-    mine = (TABLES.c.replicator == name) & (TABLES.c.state == Stage.COMPARING.value)
-    return connection.scalar(select(TABLES.c.table_name).where(mine).limit(1)) is not None

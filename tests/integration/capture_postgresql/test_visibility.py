@@ -235,7 +235,7 @@ def test_everything_at_once_under_a_late_standby(late: tuple[ScratchDatabase, La
                 running.wait_until(lambda goal=goal: writers.done >= goal, "something is written")  # type: ignore[misc]
     with captured.running() as running:
         captured.wait_for_streaming(running)
-        running.wait_until(lambda: not captured.store.requests(captured.name), "no request is open")
+        running.wait_until(lambda: not captured.store.requests.open(captured.name), "no request is open")
         captured.wait_for_streaming(running)
         captured.catch_up(running)
     assert_equal(captured, database, "hot", "bag")

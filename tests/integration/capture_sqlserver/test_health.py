@@ -43,7 +43,7 @@ def captured(captured_database: SqlServerDatabase, make: Make, monkeypatch: pyte
 
 def freshness(captured: Captured) -> timedelta:
     """How old what was made durable is, as the status has it."""
-    segment = captured.store.last_segment(captured.name)
+    segment = captured.store.journal.last_segment(captured.name)
     assert segment is not None
     assert segment.source_time is not None
     return datetime.now(UTC) - segment.source_time

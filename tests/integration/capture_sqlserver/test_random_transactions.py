@@ -20,7 +20,7 @@ KEYS = 60
 
 def clean_up(captured: Captured, load: Load) -> None:
     """Delete what no restart needs any more."""
-    last = captured.store.last_segment(captured.name)
+    last = captured.store.journal.last_segment(captured.name)
     assert last is not None
     assert last.offset is not None
     if load.database.is_tracked:

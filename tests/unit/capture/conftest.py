@@ -138,7 +138,7 @@ class Bench:
         return schema.table
 
     def make(self) -> tuple[Capture, MemorySource]:
-        lease = self.store.acquire_lease(NAME, "test:1:1", 3600)
+        lease = self.store.leases.acquire(NAME, "test:1:1", 3600)
         assert lease is not None
         return self.make_with(lease)
 

@@ -383,12 +383,12 @@ def test_a_table_stops_at_a_change_until_somebody_accepts_it(bench: Bench, kind:
         capture.until(lambda: bench.known(table).stage is Stage.FAILED and bench.holds(other)())
         assert (bench.error_of(table).code, bench.known(table).incarnation) == ("ddl_stop", 1)
         if not is_down:
-            bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
-            capture.until(lambda: bench.is_at(*STREAMING)() and not bench.store.requests("test"))
+            bench.store.requests.add("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+            capture.until(lambda: bench.is_at(*STREAMING)() and not bench.store.requests.open("test"))
     if is_down:
-        bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+        bench.store.requests.add("test", RequestKind.ACCEPT, {"tables": [str(table)]})
         with bench.running() as capture:
-            capture.until(lambda: bench.is_at(*STREAMING)() and not bench.store.requests("test"))
+            capture.until(lambda: bench.is_at(*STREAMING)() and not bench.store.requests.open("test"))
     assert (bench.known(table).incarnation, bench.known(table).is_accepted) == (2, False)
 
 
@@ -403,7 +403,7 @@ def test_an_added_column_that_is_accepted_comes_in_place(bench: Bench) -> None:
             changes.alter(numbered(wider), fill={"c": "filled"})
             changes.insert(table, {"id": 9, "a": "x", "b": "y", "c": "z"})
         capture.until(lambda: bench.known(table).stage is Stage.FAILED)
-        bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+        bench.store.requests.add("test", RequestKind.ACCEPT, {"tables": [str(table)]})
         capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
         with bench.database.begin() as changes:
             changes.alter(numbered(bench.schema("t", extra=["c", "d"])))
@@ -422,7 +422,7 @@ def test_a_truncate_that_is_accepted_is_read_again_in_place(bench: Bench) -> Non
             changes.truncate(table)
         bench.fill(table, 2, first=20)
         capture.until(lambda: bench.known(table).stage is Stage.FAILED)
-        bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+        bench.store.requests.add("test", RequestKind.ACCEPT, {"tables": [str(table)]})
         capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
     assert bench.known(table).incarnation == 1
 
@@ -436,7 +436,7 @@ def test_a_drop_that_stops_removes_nothing_until_it_is_accepted(bench: Bench) ->
         bench.database.drop_table(table)
         capture.until(lambda: bench.known(table).stage is Stage.FAILED)
         assert (bench.error_of(table).code, decisions(bench, table)) == ("ddl_stop", ["CREATE_TABLE"])
-        bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+        bench.store.requests.add("test", RequestKind.ACCEPT, {"tables": [str(table)]})
         capture.until(lambda: bench.error_of(table).code == "table_missing")
         bench.fill(other, 2)
         capture.until(bench.holds(other))
@@ -447,8 +447,8 @@ def test_nothing_is_accepted_of_a_table_that_waits_for_nothing(bench: Bench) -> 
     table = bench.create(bench.schema("t"))
     with bench.running() as capture:
         capture.until(bench.is_at(*STREAMING))
-        bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
-        capture.until(lambda: not bench.store.requests("test"))
+        bench.store.requests.add("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+        capture.until(lambda: not bench.store.requests.open("test"))
     assert bench.known(table).incarnation == 1
     assert len(events(bench, table)) == 3
 
@@ -504,7 +504,7 @@ def test_the_target_keeps_what_policies_ignore_across_restarts_and_snapshots(ben
             changes.alter(more, fill={"d": "left out"})
             changes.insert(table, {"id": 2, "a": 2, "c": "x", "d": "y"})
         capture.until(lambda: len(rows_of(bench, table)) == 2)
-    bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
+    bench.store.requests.add("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
     with bench.running() as capture:
         capture.until(lambda: bench.is_at(*STREAMING)() and len(rows_of(bench, table)) == 4)
     assert rows_of(bench, table)[1:] == [
@@ -537,7 +537,7 @@ def test_a_value_that_does_not_fit_fails_the_table_until_somebody_accepts_the_ty
         bench.fill(other, 2)
         capture.until(lambda: bench.known(table).stage is Stage.FAILED and bench.holds(other)())
         assert (bench.error_of(table).code, bench.known(table).incarnation) == ("value_does_not_fit", 1)
-        bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+        bench.store.requests.add("test", RequestKind.ACCEPT, {"tables": [str(table)]})
         capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
     assert (bench.known(table).incarnation, bench.known(table).ignored) == (2, ())
 
@@ -594,14 +594,16 @@ def test_a_statement_that_nobody_understood_is_accepted_with_a_snapshot_in_place
     error = ErrorRecord(
         code="ddl_not_understood", message="What is it?", action=None, at=datetime(2026, 1, 1, tzinfo=UTC)
     )
-    epoch = present(bench.store.lease("test")).epoch
+    epoch = present(bench.store.leases.current("test")).epoch
     bench.store.put_tables("test", epoch, [table_life.failed(bench.known(table), error)])
     if is_altered:
         with bench.database.begin() as changes:
             changes.alter(replace(schema, columns=(*schema.columns[:2], replace(schema.columns[2], name="c"))))
-    bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+    bench.store.requests.add("test", RequestKind.ACCEPT, {"tables": [str(table)]})
     with bench.running() as capture:
-        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)() and not bench.store.requests("test"))
+        capture.until(
+            lambda: bench.is_at(*STREAMING)() and bench.holds(table)() and not bench.store.requests.open("test")
+        )
     assert (bench.known(table).incarnation, bench.known(table).is_accepted) == (1, False)
     assert events(bench, table)[-2:] == ["SNAPSHOT_STARTED", "SNAPSHOT_COMPLETED"]
 

@@ -106,8 +106,10 @@ def test_an_answer_that_comes_right_behind_the_wait_for_it_ends_nothing(
         capture.until(bench.is_at(Stage.STREAMING))
         hidden = bench.write(table, {"id": 1, "a": "late", "b": None}, visible=False)
         capture.until(
-            lambda: any(text.startswith(f"{hidden}@") for text in present(bench.store.last_segment("test")).ring)
+            lambda: any(
+                text.startswith(f"{hidden}@") for text in present(bench.store.journal.last_segment("test")).ring
+            )
         )
         bench.database.make_visible(hidden)
         bench.fill(table, 2, first=2)
-        capture.until(lambda: bench.holds(table)() and not present(bench.store.last_segment("test")).ring)
+        capture.until(lambda: bench.holds(table)() and not present(bench.store.journal.last_segment("test")).ring)

@@ -95,7 +95,7 @@ class Journal:
         self.writer = self.new_epoch()
 
     def new_epoch(self, **limits: int) -> JournalWriter:
-        lease = self.store.acquire_lease(self.NAME, holder_id(), 60)
+        lease = self.store.leases.acquire(self.NAME, holder_id(), 60)
         assert lease is not None
         self.epoch = lease.epoch
         return self.new_writer(**limits)

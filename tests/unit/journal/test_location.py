@@ -133,7 +133,7 @@ def test_names_tell_their_epoch() -> None:
 def test_any_fsspec_file_system_holds_a_journal(journal: Journal) -> None:
     """`memory://` stands for an object store: no fsync, no permissions, upload on close."""
     record = journal.store.create_replicator("cloud", "", "memory://bucket/journal")
-    epoch = present(journal.store.acquire_lease("cloud", holder_id(), 60)).epoch
+    epoch = present(journal.store.leases.acquire("cloud", holder_id(), 60)).epoch
     limits = writer_limits(row_group_rows=2)
     writer = JournalWriter(journal.store, name="cloud", epoch=epoch, uri=record.journal_uri, limits=limits)
     a = journal.schema_of("a")

@@ -38,11 +38,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StateStor
     monkeypatch.delenv("REPLICATOR_STATE_URL", raising=False)
     store = StateStore(f"sqlite:///{tmp_path}/state.db")
     store.create_replicator("shop", "name: shop", str(tmp_path / "journal"))
-    lease = present(store.acquire_lease("shop", holder_id(), 60))
+    lease = present(store.leases.acquire("shop", holder_id(), 60))
     stopped = TableRecord(table=ORDERS, incarnation=1, stage=Stage.FAILED, error=STOPPED)
     assert table_life.waits_for_acceptance(stopped)
     store.put_tables("shop", lease.epoch, [stopped])
-    store.release_lease(lease)
+    store.leases.release(lease)
     yield store
     store.close()
 
@@ -54,12 +54,12 @@ def serves(store: StateStore, *, capacity: int = 9, refuses: bool = False, is_dr
 
 def is_full(store: StateStore) -> None:
     store.create_replicator("till", "name: till", "/t")
-    assert store.acquire_lease("till", SERVE, 60)
+    assert store.leases.acquire("till", SERVE, 60)
     serves(store, capacity=1)
 
 
 def is_run(store: StateStore) -> None:
-    assert store.acquire_lease("shop", SERVE, 60)
+    assert store.leases.acquire("shop", SERVE, 60)
 
 
 WORKERS: list[tuple[str, Callable[[StateStore], object], str]] = [
@@ -115,7 +115,7 @@ def test_nothing_is_asked_of_one_that_was_deleted_half_way(store: StateStore) ->
     ):
         with pytest.raises(ConfigError, match="Wait, or run: replicator delete shop --yes"):
             ask()
-    assert [request.kind for request in store.requests("shop")] == [RequestKind.DELETE]
+    assert [request.kind for request in store.requests.open("shop")] == [RequestKind.DELETE]
     assert present(store.replicator("shop")).desired is Desired.DELETED
 
 

@@ -42,7 +42,7 @@ WHOLE: Final = {"copy": TargetCopy.WHOLE}
 def store(tmp_path: Path) -> Iterator[StateStore]:
     store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
     store.create_replicator("shop", "name: shop", "/j")
-    present(store.acquire_lease("shop", holder_id(), 10.0))
+    present(store.leases.acquire("shop", holder_id(), 10.0))
     yield store
     store.close()
 

@@ -93,7 +93,7 @@ def segment(id_: int, epoch: int, *files: SegmentFile, sealed_at: datetime = NOW
 def fill(store: StateStore, journal: str) -> Lease:
     """A replicator with everything that a metric tells of."""
     store.create_replicator("shop", CONFIG, journal)
-    lease = present(store.acquire_lease("shop", holder_id(), 60))
+    lease = present(store.leases.acquire("shop", holder_id(), 60))
     entry = HistoryEntry(
         sequence_num=0, table=ORDERS, incarnation=1, operation=DDLOperation.ALTER_TABLE, changes=("add_column", "drop_column"),
         decision=Decision.APPLY, at=NOW,
@@ -144,7 +144,7 @@ def fill(store: StateStore, journal: str) -> Lease:
         position=5,
         rows=50,
     )
-    store.note_verification("shop", compared)
+    store.verifications.note("shop", compared)
     tell(store)
     return lease
 

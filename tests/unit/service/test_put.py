@@ -45,12 +45,12 @@ class Service:
 
     def seal(self) -> None:
         """Let capture begin."""
-        lease = self.store.acquire_lease("shop", "host:1:boot", 60)
+        lease = self.store.leases.acquire("shop", "host:1:boot", 60)
         assert lease is not None
         uri = str(self.folder / "journal")
         writer = JournalWriter(self.store, name="shop", epoch=lease.epoch, uri=uri, limits=writer_limits())
         writer.commit(offset=None, source_time=None, tables=[])
-        assert self.store.last_segment("shop") is not None
+        assert self.store.journal.last_segment("shop") is not None
 
     def named(self, name: str) -> str:
         """The name of a database of this test alone."""

@@ -78,7 +78,7 @@ def test_a_message_that_counts_problems_names_them_wherever_it_goes(store: State
 
 
 def test_a_refused_reload_stands_in_the_status_while_its_worker_runs(store: StateStore) -> None:
-    lease = present(store.acquire_lease("shop", holder_id(), 60))
+    lease = present(store.leases.acquire("shop", holder_id(), 60))
     store.put_report("shop", RefusedReport.made("reload", CONFIG, REFUSED, messages.stamp(lease.epoch)))
     (refused,) = status(store, present(store.replicator("shop"))).refused
     assert (refused.of, refused.code, refused.message) == ("reload", "invalid_configuration", LISTED)
@@ -88,8 +88,8 @@ def test_a_refused_reload_stands_in_the_status_while_its_worker_runs(store: Stat
     store.set_config("shop", CONFIG + "# another\n")
     assert status(store, present(store.replicator("shop"))).refused == ()
     store.set_config("shop", CONFIG)
-    store.release_lease(lease)
-    assert store.acquire_lease("shop", holder_id(), 60)
+    store.leases.release(lease)
+    assert store.leases.acquire("shop", holder_id(), 60)
     assert status(store, present(store.replicator("shop"))).refused == (), "the next worker may be able to read it"
 
 

@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> Iterator[StateStore]:
         column = Column(name="id", type=pa.int64(), source_type="bigint", nullable=False)
         database.create_table(TableSchema(table=table, columns=(column,), key=("id",)))
     store.create_replicator("shop", document(tmp_path), f"file://{tmp_path}/journal")
-    lease = present(store.acquire_lease("shop", holder_id(), 60))
+    lease = present(store.leases.acquire("shop", holder_id(), 60))
     store.put_tables("shop", lease.epoch, [table_life.added(table) for table in (A, B)])
     yield store
     store.close()
@@ -82,7 +82,7 @@ def test_tables_that_come_go_and_need_a_new_target_table_are_named(
 def test_tables_that_were_renamed_or_dropped_in_the_source_neither_come_nor_go(
     store: StateStore, tmp_path: Path
 ) -> None:
-    lease = present(store.lease("shop"))
+    lease = present(store.leases.current("shop"))
     gone = TableId("public", "gone")
     renamed = replace(table_life.added(gone), source_table=C)
     store.put_tables("shop", lease.epoch, [renamed, table_life.added(TableId("public", "dropped"))])
@@ -93,7 +93,7 @@ def test_tables_that_were_renamed_or_dropped_in_the_source_neither_come_nor_go(
 def test_without_a_worker_the_next_one_uses_it(
     store: StateStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store.release_lease(present(store.lease("shop")))
+    store.leases.release(present(store.leases.current("shop")))
     show.reloaded(reloaded(store, tmp_path, document(tmp_path, "public.a")), next_step(store, "shop"))
     said = "shop: tables changed; the next start has it. No worker is running. To start one: replicator serve (or run FILE)\n"
     assert said in capsys.readouterr().out

@@ -175,7 +175,7 @@ def test_a_missing_table_is_named_as_corruption(url: str, state_file: Path) -> N
     with closing_store(url) as store:
         _execute(state_file, "DROP TABLE runs")
         with pytest.raises(CorruptStreamError, match="no such table"):
-            store.runs("a")
+            store.runs.latest("a")
 
 
 def test_a_locked_store_is_unavailable_and_recovers(url: str, state_file: Path) -> None:

@@ -52,7 +52,7 @@ def test_workers_are_forgotten_when_they_end_or_after_an_hour(store: StateStore,
 
 def test_a_lease_that_is_over_has_no_holder(store: StateStore, clock: FakeClock) -> None:
     store.create_replicator("shop", "", "/j")
-    store.acquire_lease("shop", ELSEWHERE, 10)
+    store.leases.acquire("shop", ELSEWHERE, 10)
     assert store.workers.scene().holders == {"shop": ELSEWHERE}
     clock.advance(11)
     assert store.workers.scene().holders == {}

@@ -114,12 +114,12 @@ def test_a_change_is_sent_once_however_often_it_is_looked_at(
     for _ in range(3):
         clock.passes(minutes=10)
         watcher.look()
-    lease = present(store.acquire_lease("shop", holder_id(), 600))
+    lease = present(store.leases.acquire("shop", holder_id(), 600))
     message = sent_by(watcher, receiver)
     assert told(message) == [("recovered", "no_worker")]
     assert message.document["alerts"][0]["ended_at"] is not None
     delivered(store, 2)
-    store.release_lease(lease)
+    store.leases.release(lease)
     nothing_more(receiver)
 
 
