@@ -19,13 +19,13 @@ from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.state.store import StateStore
-from replicator.testing.defaults import capture_settings
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.mysql_servers import MysqlDatabase
 from replicator_testbed.servers import ScratchDatabase
+from replicator_testing.defaults import capture_settings
 
 ITEMS: Final = TableId("public", TABLE)
 _NAME: Final = "bench"

@@ -36,7 +36,7 @@ from replicator.model.schema import TableId
 from replicator.spark.session import SparkHost
 from replicator.state.store import StateStore
 from replicator_target_delta.ledger import Entry
-from replicator_target_delta.spark import SPARK_NEEDS
+from replicator_target_delta.spark.settings import SPARK_NEEDS
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 Engine = Literal["spark", "auto"]

@@ -82,7 +82,7 @@ class Requests:
         chosen = [f for f in self.tables.all(*table_life.REPLICATED) if not names or f.table in wanted]
         chosen = [f for f in chosen if not self.parts.failures.is_left_out(request.id, f.table)]
         if request.kind is RequestKind.RECREATE:
-            self.tracker.recreate([f.table for f in chosen])
+            self.tracker.definitions.recreate([f.table for f in chosen])
         for tracked in [f for f in chosen if f.record.is_changed_only]:
             self.tables.put(table_life.read_next(tracked.record))
         tables = [f.table for f in chosen if not table_life.waits(f.record)]

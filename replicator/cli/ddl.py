@@ -1,4 +1,4 @@
-"""`replicator ddl`: what an operator says about changes of tables in the source."""
+"""`replicator ddl`: an operator's answers to changes of tables in the source."""
 
 from __future__ import annotations
 

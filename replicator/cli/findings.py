@@ -1,4 +1,4 @@
-"""What is found against a configuration, grouped and short."""
+"""Findings about a configuration, grouped and short."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import click
 
 from replicator.model.errors import ConfigError, Problem, Severity
 from replicator.model.terminal import continued, in_one_line
-from replicator.service.fixing import fixable
-from replicator.service.snapshots import counted
+from replicator.service.configuring.fixing import fixable
+from replicator.service.status.snapshots import counted
 
 if TYPE_CHECKING:
-    from replicator.service.assess import Assessment
+    from replicator.service.configuring.assess import Assessment
 
 _COLOURS: Final = {Severity.BLOCKING: "red", Severity.WARNING: "yellow", Severity.NOTICE: "blue"}
 _ORDER: Final = (Severity.NOTICE, Severity.WARNING, Severity.BLOCKING)
@@ -29,12 +29,12 @@ def findings(found: Sequence[Problem]) -> None:
 
 
 def warnings(found: Assessment) -> None:
-    """Print what does not refuse the start but matters: warnings, and problems that fail single tables at a later start."""
+    """Print findings that matter but do not refuse the start: warnings, and problems that fail single tables at a later start."""
     findings([one for one in found.problems if one.severity is not Severity.NOTICE])
 
 
 def lines(found: Sequence[Problem]) -> Sequence[str]:
-    """What is printed of findings."""
+    """Return the lines that are printed of findings."""
     shown: list[str] = []
     ordered = sorted(found, key=lambda one: _ORDER.index(one.severity))
     groups: dict[tuple[Severity, str, str], list[Problem]] = {}
@@ -49,7 +49,7 @@ def lines(found: Sequence[Problem]) -> Sequence[str]:
 
 
 def assessment(found: Assessment, file: str) -> None:
-    """What `validate` found, with one line of verdict at the end unless something is blocking (`refusal`)."""
+    """Print the result of `validate`, with one line of verdict at the end unless something is blocking (`refusal`)."""
     findings(found.problems)
     for table in found.tables:
         key = ", ".join(table.key) if table.key else "none (a multiset of rows)"
@@ -67,7 +67,7 @@ def assessment(found: Assessment, file: str) -> None:
 
 
 def refusal(found: Sequence[Problem], file: str) -> ConfigError:
-    """The verdict where something is blocking."""
+    """Return the verdict if something is blocking."""
     blocking, number = (_count(found, severity) for severity in (Severity.BLOCKING, Severity.WARNING))
     also = f" and {counted(number, 'warning')}" if number else ""
     return ConfigError(
@@ -82,7 +82,7 @@ def _count(found: Sequence[Problem], severity: Severity) -> int:
 
 
 def _by_sql(found: Sequence[Problem], file: str) -> str:
-    """How many of the problems a script fixes, and how to get it; empty if none."""
+    """Return the number of problems that a script fixes, and the command that prints it; empty if none."""
     number = sum(1 for one in fixable(found) if one.severity is not Severity.NOTICE)
     return f" SQL fixes {number} of them: replicator validate {shlex.quote(file)} --sql" if number else ""
 
@@ -94,7 +94,7 @@ def _where(group: Sequence[Problem]) -> str:
 
 
 def _actions(group: Sequence[Problem]) -> Sequence[str]:
-    """What is to be done. Statements for several tables, and programs of many lines, are left to the script."""
+    """Return the next steps. Statements for several tables, and programs of many lines, are left to the script."""
     actions = list(dict.fromkeys(one.action for one in group if one.action))
     if all(one.sql for one in group) and (len(actions) > 1 or any("\n" in action for action in actions)):
         return ["For the statements: replicator validate FILE --sql"]

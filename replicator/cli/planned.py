@@ -1,4 +1,4 @@
-"""What `plan` prints of a start."""
+"""Output of `plan` for a start."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from replicator.cli.show import Listing, size, terminal
 from replicator.model.errors import Severity
 from replicator.model.figures import Basis, Figure
 from replicator.model.ordering import natural
-from replicator.service.forecast import DAY_S, Forecast, TableForecast
-from replicator.service.sampling import Sampled
-from replicator.service.snapshots import counted, duration
-from replicator.service.start_plan import StartPlan, is_blocked
-from replicator.service.start_plan_document import StartPlanDocument
+from replicator.service.plan.forecast import DAY_S, Forecast, TableForecast
+from replicator.service.plan.sampling import Sampled
+from replicator.service.plan.start import StartPlan, is_blocked
+from replicator.service.plan.start_document import StartPlanDocument
+from replicator.service.status.snapshots import counted, duration
 
 _NAMES_SHOWN: Final = 3
 _HOURS_SHOWN_S: Final = 2 * DAY_S
@@ -25,7 +25,7 @@ _UNKNOWN: Final = "unknown"
 
 
 def start_plan(found: StartPlan, file: str) -> None:
-    """Table by table, in all, how each figure is known, what was found, and a line of verdict unless something is blocking."""
+    """Print the tables, the totals, the basis of each figure, the findings, and a line of verdict unless something is blocking."""
     console = terminal()
     if found.forecast is not None and found.sampled is not None:
         console.print(_tables(found.forecast.tables))
@@ -90,7 +90,7 @@ def _price(found: Forecast) -> str:
 
 
 def _hows(tables: Sequence[TableForecast]) -> Sequence[str]:
-    """For each column from what its figures are; tables of which the same is true are named together."""
+    """Return for each column the basis of its figures; tables with the same basis are named together."""
     lines: list[str] = []
     columns = {name: figure for name, (figure, _) in _COLUMNS.items()}
     for name, figure in columns.items():

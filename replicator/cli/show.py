@@ -1,4 +1,4 @@
-"""What the commands print."""
+"""Output of the commands."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ from replicator.model.status import (
 )
 from replicator.model.terminal import cleaned, continued, in_one_line
 from replicator.model.verdict import Result
-from replicator.service import refused_status, snapshots
-from replicator.service.snapshots import Pace, counted
+from replicator.service.status import refused as refused_status
+from replicator.service.status import snapshots
+from replicator.service.status.snapshots import SnapshotPace, counted
 from replicator.state.records import Role
 
 if TYPE_CHECKING:
     from replicator.plugins.registry import PluginInfo
-    from replicator.service.objectives import Breach
     from replicator.service.reloading import Reloaded
+    from replicator.service.status.objectives import Breach
     from replicator.service.workers import WorkerDocument
 
 _STYLES: Final[Mapping[ReplicatorState | TableState, str]] = {
@@ -55,12 +56,12 @@ _NEXT: Final[Mapping[SnapshotStep, str]] = {
     SnapshotStep.MARKING: "waiting for the log",
     SnapshotStep.SETTLING: "waiting for open transactions",
 }
-"""What the next snapshot of a table waits for."""
+"""Snapshot step → what the next snapshot of a table waits for."""
 
 NOTHING_STORED: Final = "No replicator is stored in this state store."
 _BAR_WIDTH: Final = 30
 
-# A target paces its tables by shorter ones all the time.
+# A target delays its tables by shorter pauses all the time.
 _REST_SHOWN_S: Final = 5.0
 
 
@@ -93,24 +94,24 @@ def _one_line(cell: Any) -> Any:
 
 
 def terminal(*, stderr: bool = False) -> Console:
-    """Where tables are printed. Their cells come from elsewhere, so markup is off, and what a terminal would act on is taken out."""
+    """Return a console for tables. Cells come from elsewhere, so markup is off, and characters that a terminal would act on are removed."""
     return _CleanConsole(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 def error(problem: ReplicatorError, replicator: str | None = None) -> None:
-    """One message with the location and the next step, on stderr."""
+    """Print one message with the location and the next step, on stderr."""
     text = str(problem) if replicator is None else with_names(str(problem), replicator, problem.table)
     click.echo(f"{click.style('error', fg='red')} [{problem.code}] {continued(text)}", err=True)
 
 
 def breaches(found: Sequence[Breach]) -> None:
-    """What does not pass `status --check`."""
+    """Print the reasons why `status --check` fails."""
     for breach in found:
         click.echo(f"{click.style('check', fg='red')} [{breach.kind}] {continued(breach.message)}", err=True)
 
 
 def plugins(found: Sequence[PluginInfo], *, as_json: bool) -> None:
-    """The plugins, working or not."""
+    """Print the plugins, working or not."""
     from replicator.service.plugin_list import documents  # loads the plugins' interface
 
     rows = [document.model_dump(mode="json") for document in documents(found)]
@@ -128,7 +129,7 @@ def plugins(found: Sequence[PluginInfo], *, as_json: bool) -> None:
 
 
 def workers(documents: Sequence[WorkerDocument], *, as_json: bool) -> None:
-    """One line each, then what they cannot run."""
+    """Print one line per worker, then the replicators it cannot run."""
     if as_json:
         click.echo(json.dumps([document.model_dump(mode="json") for document in documents], indent=2))
         return
@@ -156,7 +157,7 @@ def workers(documents: Sequence[WorkerDocument], *, as_json: bool) -> None:
 
 
 def replicators(documents: Sequence[ReplicatorStatus], *, as_json: bool) -> None:
-    """One line each."""
+    """Print one line per replicator."""
     if as_json:
         statuses_json(documents)
         return
@@ -181,7 +182,7 @@ def status_json(document: ReplicatorStatus) -> None:
 
 
 def status(document: ReplicatorStatus) -> None:
-    """One replicator, table by table; below, at full width, what the operator should know."""
+    """Print one replicator, table by table; below, at full width, the remarks for the operator."""
     console = terminal()
     console.print(_head(document), _tables(document))
     for line in remarks(document):
@@ -189,13 +190,13 @@ def status(document: ReplicatorStatus) -> None:
         console.print(line, soft_wrap=True)
 
 
-def render(one: ReplicatorStatus, paces: Mapping[str, Pace]) -> Group:
+def render(one: ReplicatorStatus, paces: Mapping[str, SnapshotPace]) -> Group:
     """Render a status document for a part of the terminal, with bars where snapshots run."""
     return Group(_head(one), _tables(one, paces), *(_one_line(line) for line in remarks(one)))
 
 
 def remarks(one: ReplicatorStatus) -> list[Text]:
-    """What the operator should know of a replicator, each with the next step below: errors, alarms, what is waited for."""
+    """Return the remarks for the operator, each with the next step below: errors, alarms, what is waited for."""
     found = [line for row in one.tables for line in _of_table(row)]
     found += [Text(f"waits for {line}", style="yellow") for line in one.source.waiting_for]
     if oldest := one.source.oldest_open:
@@ -217,7 +218,7 @@ def remarks(one: ReplicatorStatus) -> list[Text]:
 
 
 def _of_alerts(one: ReplicatorStatus) -> list[Text]:
-    """Channels that do not take messages, and whether anybody watches. What is wrong is shown anyway."""
+    """Return remarks on channels that do not take messages, and on a missing watcher. The alerts' causes are shown elsewhere."""
     if one.alerts is None:
         return []
     found: list[Text] = []
@@ -242,13 +243,13 @@ def _head(one: ReplicatorStatus) -> Text:
 
 
 def _guarantee(one: ReplicatorStatus) -> str:
-    """What the source promises, if that is less than everything."""
+    """Return the guarantee of the source if it is less than the full one."""
     found = one.source.guarantee
     return "" if found is None or found is Guarantee.FULL else f"  guarantee {found}"
 
 
 def _verified(one: ReplicatorStatus) -> str:
-    """How many tables were proven equal in time, if there is a schedule."""
+    """Return the number of tables proven equal in time, if there is a schedule."""
     return (
         ""
         if one.verify.every_s is None
@@ -256,8 +257,8 @@ def _verified(one: ReplicatorStatus) -> str:
     )
 
 
-def _tables(one: ReplicatorStatus, paces: Mapping[str, Pace] | None = None) -> Table:
-    """The table of tables; bars of snapshots only where `paces` are given, which are of now."""
+def _tables(one: ReplicatorStatus, paces: Mapping[str, SnapshotPace] | None = None) -> Table:
+    """Return the table of tables, with bars of snapshots only if `paces`, which are current, are given."""
     table = Listing("table", "state", "snapshot", "changes applied", "freshness", box=None, pad_edge=False)
     for row in one.tables:
         table.add_row(
@@ -270,7 +271,7 @@ def _tables(one: ReplicatorStatus, paces: Mapping[str, Pace] | None = None) -> T
     return table
 
 
-def _snapshot(row: TableStatus, paces: Mapping[str, Pace] | None) -> RenderableType:
+def _snapshot(row: TableStatus, paces: Mapping[str, SnapshotPace] | None) -> RenderableType:
     line = Text(snapshots.text(row))
     if paces is None or row.snapshot is None or row.state is not TableState.SNAPSHOT:
         return line
@@ -282,7 +283,7 @@ def _snapshot(row: TableStatus, paces: Mapping[str, Pace] | None) -> RenderableT
 
 
 def time_left(one: ReplicatorStatus) -> str:
-    """How long the source still keeps the log after our position, if it does not keep it for us."""
+    """Return the time for which the source still keeps the log after our position, if it does not keep it for us."""
     seconds = one.source.time_left_s
     if seconds is None:
         return ""
@@ -291,7 +292,7 @@ def time_left(one: ReplicatorStatus) -> str:
 
 
 def size(count: int | None) -> str:
-    """A number of bytes for people."""
+    """Return a number of bytes for people."""
     if count is None:
         return "unknown"
     step = 1024
@@ -304,7 +305,7 @@ def size(count: int | None) -> str:
 
 
 def deletion(name: str, done: Deletion) -> None:
-    """What `delete` removed, what it kept, and what is left to do."""
+    """Print what `delete` removed and kept, and what is left to do."""
     for line in done.notes:
         click.echo(in_one_line(line))
     click.echo(f"{name} is deleted.")
@@ -314,7 +315,7 @@ def deletion(name: str, done: Deletion) -> None:
 
 
 def reloaded(found: Reloaded, next_step: str) -> None:
-    """What `reload` changed, and what else is to be done; `next_step`: before a worker has it, empty where one runs it."""
+    """Print the changes of `reload`, and what else is to be done. `next_step` is empty if a worker runs the replicator."""
     name = found.record.name
     if not found.sections:
         click.echo(f"{name}: nothing changed: the file says what is stored.")
@@ -336,7 +337,7 @@ def reloaded(found: Reloaded, next_step: str) -> None:
 
 
 def _restarted(found: Reloaded) -> str:
-    """What a worker starts again for a changed configuration."""
+    """Return the parts that a worker starts again for a changed configuration."""
     from replicator.runtime.reloading import ON_THE_SIDE  # loads the configuration's models
 
     said = ["Its worker keeps running"]
@@ -351,24 +352,28 @@ def _restarted(found: Reloaded) -> str:
         said.append("starts nothing again")
     sentence = f"{said[0]} and {', and '.join(said[1:])}."
     on_the_side = [section for section in found.sections if section in ON_THE_SIDE]
-    return f"{sentence} Who sends {' and '.join(on_the_side)} has it within seconds." if on_the_side else sentence
+    return (
+        f"{sentence} The process that sends {' and '.join(on_the_side)} has it within seconds."
+        if on_the_side
+        else sentence
+    )
 
 
 def _alarmed(one: ReplicatorStatus) -> str:
-    """How many tables of a replicator have alarms; empty if none has."""
+    """Return the number of tables of a replicator that have alarms, in words; empty if none has."""
     count = sum(1 for row in one.tables if row.alarms)
     return f"{counted(count, 'table')} with alarms" if count else ""
 
 
 def _rest(waiting: WaitingStatus | None) -> str:
-    """A pause that nothing is wrong with: it belongs to the freshness, which it explains if it is long."""
+    """Return a normal pause of a table, which explains its freshness; empty if it is short."""
     if waiting is None or waiting.code or waiting.retry_in_s < _REST_SHOWN_S:
         return ""
     return f", next batch at {waiting.until.astimezone():%H:%M:%S}"
 
 
 def _of_table(row: TableStatus) -> list[Text]:
-    """A table's error, alarms, failed attempts, name in the source, kept columns, and why it is applied slowly."""
+    """Return a table's error, alarms, failed attempts, name in the source, kept columns, and why it is applied slowly."""
     found: list[Text] = []
     if row.error:
         found += _remark(f"{row.table}: [{row.error.code}] {row.error.message}", row.error.action, "red")
@@ -395,7 +400,7 @@ def _of_table(row: TableStatus) -> list[Text]:
 
 
 def _of_verification(row: TableStatus) -> list[Text]:
-    """What keeps a table's last verification from being a proof."""
+    """Return the reason why a table's last verification is no proof."""
     if row.verify.result is Result.NOT_VERIFIED:
         at = f" at {moment(row.verify.verified_at)}" if row.verify.verified_at else ""
         return [Text(f"{row.table}: could not be verified{at}: {row.verify.reason}", style="yellow")]
@@ -406,7 +411,7 @@ def _of_verification(row: TableStatus) -> list[Text]:
 
 
 def _remark(text: str, action: str | None, style: str) -> list[Text]:
-    """A fact, and the next step where there is one."""
+    """Return a fact, and the next step if there is one."""
     return [Text(text, style=style), *([Text(f"    → {action}")] if action else [])]
 
 
@@ -415,7 +420,7 @@ def _styled(state: ReplicatorState | TableState) -> Text:
 
 
 def moment(moment: datetime) -> str:
-    """A moment of the status document, in local time."""
+    """Return a moment of the status document, in local time."""
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 

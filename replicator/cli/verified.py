@@ -1,4 +1,4 @@
-"""What `verify` prints."""
+"""Output of `verify`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rich.text import Text
 from replicator.cli.changes import one_line
 from replicator.cli.show import terminal
 from replicator.model.terminal import in_one_line
-from replicator.service.snapshots import counted
-from replicator.service.verify_document import DifferenceDocument, VerifiedTableDocument, VerifyDocument
+from replicator.service.status.snapshots import counted
+from replicator.service.verify.document import DifferenceDocument, VerifiedTableDocument, VerifyDocument
 from replicator.verify import Result, Verdict
 
 _STYLES: Final = {
@@ -26,7 +26,7 @@ _SHOWN: Final = 20
 
 
 def table(verdict: Verdict, document: VerifiedTableDocument) -> None:
-    """One table's verdict."""
+    """Print one table's verdict."""
     console = terminal()
     result = verdict.result.value.replace("_", " ")
     at = ""
@@ -47,7 +47,7 @@ def document(found: VerifyDocument) -> None:
 
 
 def markdown(found: VerifyDocument) -> str:
-    """A document for people to keep."""
+    """Return a document for people to keep, in Markdown."""
     lines = [
         f"# Verification of {found.name}",
         "",
@@ -77,7 +77,7 @@ def markdown(found: VerifyDocument) -> str:
 
 
 def _compared(one: VerifiedTableDocument) -> str:
-    """Which rows were compared, unless all."""
+    """Return the rows that were compared, in words; empty if all."""
     if one.scope == "table" or one.position is None:
         return ""
     if one.scope == "sample":

@@ -17,7 +17,7 @@ _BEGINNINGS: Final = (RequestKind.SNAPSHOT, RequestKind.RECREATE, RequestKind.RE
 
 
 class _Table(Enum):
-    """How a table stands at a position."""
+    """State of a table at a position."""
 
     BEHIND = auto()
     CAUGHT_UP = auto()
@@ -26,7 +26,7 @@ class _Table(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaughtUp:
-    """The answer: all other tables are caught up, which tables failed, and which may differ from the source."""
+    """Result of a catch-up: all other tables have caught up; `failed` did not, and `alarmed` may differ from the source."""
 
     failed: tuple[TableId, ...]
     alarmed: tuple[TableId, ...] = ()
@@ -51,9 +51,9 @@ class CatchUp:
     _position: int | None = field(default=None)
 
     def check(self) -> CaughtUp | None:
-        """One look; None while there is something to wait for.
+        """Look once; return None while there is something to wait for.
 
-        Requests are read before what the commit that closes them brings.
+        Requests are read before the effects of the commit that closes them.
         """
         requests = self.store.requests(self.name)
         tables = self._tables()
@@ -73,7 +73,7 @@ class CatchUp:
         return self._judge(tables, self._position)
 
     def check_sealed(self) -> CaughtUp | None:
-        """One look at a replicator whose capture has ended: everything in the journal is waited for."""
+        """Look once at a replicator whose capture has ended: everything in the journal must be applied."""
         return self._judge(self._tables(), self._newest())
 
     def _tables(self) -> list[TableRecord]:
@@ -115,7 +115,7 @@ class CatchUp:
 
 
 def _continues(table: TableRecord, done: AppliedRecord) -> bool:
-    """Whether a snapshot has begun since the target refused the table: apply continues with it once it sees it.
+    """Return whether a snapshot has begun since the target refused the table: apply continues with it once it sees it.
 
     A process that has just started may refuse the old incarnation once more after the new one has begun.
     """

@@ -14,13 +14,13 @@ from replicator.state.records import HistoryEntry
 from replicator.state.tables import HISTORY
 
 HISTORY_KEPT: Final = 10_000
-"""Entries of a replicator. Older ones are forgotten."""
+"""Entries of a replicator that are kept. Older ones are deleted."""
 
 
 def add_entries(connection: Connection, name: str, entries: Sequence[HistoryEntry], offset: Offset | None) -> None:
-    """Append entries that a commit seals, and forget the oldest. `offset`: where the log is read from behind the commit.
+    """Append entries that a commit seals, and delete the oldest. `offset`: the position from which the log is read after the commit.
 
-    Only the holder of the epoch calls it, so that no two transactions give out one id.
+    Only the holder of the epoch calls it, so that no two transactions assign the same id.
     """
     if not entries:
         return
@@ -37,7 +37,7 @@ def add_entries(connection: Connection, name: str, entries: Sequence[HistoryEntr
 
 
 def list_entries(connection: Connection, name: str, table: TableId | None, limit: int) -> Sequence[HistoryEntry]:
-    """The newest entries, of one table or of all, in the order in which they were noted."""
+    """Return the newest entries, of one table or of all, in the order in which they were recorded."""
     query = select(HISTORY).where(HISTORY.c.replicator == name)
     if table is not None:
         query = query.where(HISTORY.c.table_name == str(table))

@@ -16,8 +16,8 @@ from replicator.model.errors import FatalError
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.codec import read_event, read_file, read_schema, write_event, write_file
-from replicator.state.database import upsert
-from replicator.state.errors import DamagedValueError
+from replicator.state.database.engine import upsert
+from replicator.state.database.errors import DamagedValueError
 from replicator.state.records import EventEntry, Segment, SegmentFile
 from replicator.state.tables import DROPPED, REPLICATORS, SCHEMAS, SEGMENT_EVENTS, SEGMENT_FILES, SEGMENTS
 
@@ -29,7 +29,7 @@ def insert_segments(
 ) -> None:
     """Append segments that follow the newest one without a gap.
 
-    The newest segment is deleted if it is empty: it only carried the offset and the numbering, which the new ones do from now on.
+    The newest segment is deleted if it is empty: it only had the offset and the numbering, which the new ones have from now on.
 
     Raises:
         FatalError: `index_conflict`: another process has written under the same epoch.
@@ -60,20 +60,20 @@ def insert_segments(
 
 
 def last_segment(connection: Connection, name: str) -> Segment | None:
-    """The newest segment, which carries offset, ring and numbering."""
+    """Return the newest segment, which has offset, ring and numbering."""
     newest = _newest(connection, name)
     return None if newest is None else _with_contents(connection, name, [newest])[0]
 
 
 def list_segments(connection: Connection, name: str, after_id: int, limit: int) -> Sequence[Segment]:
-    """Segments in order of their ids, from the first above `after_id`."""
+    """Return segments in order of their ids, from the first above `after_id`."""
     mine = (SEGMENTS.c.replicator == name) & (SEGMENTS.c.id > after_id)
     rows = connection.execute(select(SEGMENTS).where(mine).order_by(SEGMENTS.c.id).limit(limit)).all()
     return _with_contents(connection, name, rows)
 
 
 def sealed_by(connection: Connection, name: str, number: int) -> int | None:
-    """The epoch of the newest segment that begins at or below a number; None if there is none."""
+    """Return the epoch of the newest segment that begins at or below a number; None if there is none."""
     below = (SEGMENTS.c.replicator == name) & (SEGMENTS.c.first_num <= number)
     return connection.scalar(select(SEGMENTS.c.epoch).where(below).order_by(SEGMENTS.c.id.desc()).limit(1))
 
@@ -81,7 +81,7 @@ def sealed_by(connection: Connection, name: str, number: int) -> int | None:
 def feed(
     connection: Connection, name: str, table: TableId, after: int, limit: int
 ) -> Sequence[SegmentFile | EventEntry]:
-    """What happened to a table after a sequence number: both queries must see the same state.
+    """Return a table's files and events after a sequence number: both queries must see the same state.
 
     Files of a table neither overlap each other nor any of its events, so ascending by last is ascending by first.
     """
@@ -104,12 +104,12 @@ def feed(
 
 
 def first_number(item: SegmentFile | EventEntry) -> int:
-    """The lowest sequence number of a file or event: orders the items of one table."""
+    """Return the lowest sequence number of a file or event: orders the items of one table."""
     return item.first if isinstance(item, SegmentFile) else item.sequence_num
 
 
 def feed_tables(connection: Connection, name: str) -> Mapping[TableId, int]:
-    """The highest number of each table, over files and events.
+    """Return the highest number of each table, over files and events.
 
     Jumps from table to table in the index instead of reading all of it.
     """
@@ -122,7 +122,7 @@ def feed_tables(connection: Connection, name: str) -> Mapping[TableId, int]:
 
 
 def feed_end(connection: Connection, name: str, table: TableId) -> int | None:
-    """The highest number of one table, over files and events; None if there are none."""
+    """Return the highest number of one table, over files and events; None if there are none."""
     numbers = [
         connection.scalar(select(func.max(number)).where(of.c.replicator == name, of.c.table_name == str(table)))
         for of, number in ((SEGMENT_FILES, SEGMENT_FILES.c.last_num), (SEGMENT_EVENTS, SEGMENT_EVENTS.c.sequence_num))
@@ -131,7 +131,7 @@ def feed_end(connection: Connection, name: str, table: TableId) -> int | None:
 
 
 def snapshot_rows_above(connection: Connection, name: str, table: TableId, incarnation: int, after: int) -> int:
-    """Rows of snapshots of an incarnation of a table, in files behind a sequence number."""
+    """Count the snapshot rows of an incarnation of a table, in files after a sequence number."""
     files = SEGMENT_FILES.c
     mine = (files.replicator == name) & (files.table_name == str(table)) & (files.last_num > after)
     query = select(func.sum(files.snapshot_rows)).where(mine, files.incarnation == incarnation)
@@ -139,9 +139,9 @@ def snapshot_rows_above(connection: Connection, name: str, table: TableId, incar
 
 
 def oldest_above(connection: Connection, name: str, applied: Mapping[TableId, int]) -> datetime | None:
-    """When the oldest segment was sealed that has files of a table above a number of it; None if there is none.
+    """Return the time when the oldest segment was sealed that has files of a table above its number; None if there is none.
 
-    One look into the index per table: of each the lowest file above its number.
+    Cost: one look-up in the index per table, for the lowest file above its number.
     """
     files, oldest = SEGMENT_FILES.c, None
     for table, number in applied.items():
@@ -153,7 +153,7 @@ def oldest_above(connection: Connection, name: str, applied: Mapping[TableId, in
 
 
 def find_schema(connection: Connection, name: str, table: TableId, fingerprint: str) -> TableSchema:
-    """The shape with this fingerprint; DamagedValueError if it was never stored."""
+    """Return the schema with this fingerprint; DamagedValueError if it was never stored."""
     mine = (
         (SCHEMAS.c.replicator == name) & (SCHEMAS.c.table_name == str(table)) & (SCHEMAS.c.fingerprint == fingerprint)
     )
@@ -164,17 +164,17 @@ def find_schema(connection: Connection, name: str, table: TableId, fingerprint: 
 
 
 def list_uris(connection: Connection, name: str) -> frozenset[str]:
-    """The URI of every file that the index names."""
+    """Return the URI of every file that the index names."""
     return frozenset(connection.scalars(select(SEGMENT_FILES.c.uri).where(SEGMENT_FILES.c.replicator == name)))
 
 
 def total_bytes(connection: Connection, name: str) -> int:
-    """Bytes of every file that the index names."""
+    """Return the bytes of all files that the index names."""
     return connection.scalar(select(REPLICATORS.c.journal_bytes).where(REPLICATORS.c.name == name)) or 0
 
 
 def drop_segments(connection: Connection, name: str, ids: Sequence[int]) -> None:
-    """Forget segments except the newest, and record up to which number each table's history was dropped."""
+    """Delete segments except the newest, and record up to which number each table's history was dropped."""
     newest = _newest(connection, name)
     wanted = sorted({i for i in ids if newest is not None and i != newest.id})
     for start in range(0, len(wanted), _KEYS_PER_STATEMENT):
@@ -193,7 +193,7 @@ def drop_segments(connection: Connection, name: str, ids: Sequence[int]) -> None
 
 
 def dropped(connection: Connection, name: str, table: TableId) -> tuple[int, int] | None:
-    """The latest incarnation of a table of which something was dropped, and the highest number dropped of it."""
+    """Return the latest incarnation of a table of which something was dropped, and the highest number dropped of it."""
     query = select(DROPPED).where(DROPPED.c.replicator == name, DROPPED.c.table_name == str(table))
     row = connection.execute(query).one_or_none()
     return None if row is None else (row.incarnation, row.last_num)
@@ -229,7 +229,7 @@ def _add_bytes(connection: Connection, name: str, nbytes: int) -> None:
 
 
 def _highest_numbers(table: Table, number: Column[int], name: str) -> Executable:
-    """Rows of (table name, highest number): a loose index scan, `WITH RECURSIVE` from each table name to the next."""
+    """Select rows of (table name, highest number): a loose index scan, `WITH RECURSIVE` from each table name to the next."""
     mine = table.c.replicator == name
     names = select(func.min(table.c.table_name).label("table_name")).where(mine).cte("names", recursive=True)
     following = select(func.min(table.c.table_name)).where(mine, table.c.table_name > names.c.table_name)

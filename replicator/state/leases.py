@@ -1,4 +1,4 @@
-"""Leases: who may run a replicator, under which epoch.
+"""Leases: the right to run a replicator, under an epoch.
 
 A lease is one row for the whole life of a replicator. Its epoch grows each time it is taken, so that its former holder is refused
 (`FencedError`) by everything that checks the epoch in its own transaction. All times are the store's.
@@ -29,12 +29,12 @@ _CLAIMS_KEPT: Final = 16
 
 
 def host_name() -> str:
-    """How this host is called in leases, the status and `workers`: its own name, unless `REPLICATOR_HOST` says another."""
+    """Return this host's name in leases, the status and `workers`: its own, unless `REPLICATOR_HOST` sets another."""
     return os.environ.get(HOST_VARIABLE) or socket.gethostname()
 
 
 def holder_id(pid: int | None = None) -> str:
-    """How this process (or another of this host) is named as a holder: `host:pid:boot/namespace/start`.
+    """Return the name of this process (or another of this host) as a holder: `host:pid:boot/namespace/start`.
 
     Hosts may have the same name. The third part makes the name unique for all time: a later process with the same pid has another start
     time, another host another boot, and a container its own namespace of pids.
@@ -44,25 +44,25 @@ def holder_id(pid: int | None = None) -> str:
 
 
 def holder_in_words(holder: str) -> str:
-    """What `holder_id` made, for people: `process 123 on host shop-1`."""
+    """Return a name made by `holder_id` for people: `process 123 on host shop-1`."""
     pid = pid_of(holder)
     return holder if pid is None else f"process {pid} on host {host_of(holder)}"
 
 
 def host_of(holder: str) -> str:
-    """The host in what `holder_id` made."""
+    """Return the host in a name made by `holder_id`."""
     host, _, pid = holder.rpartition(":")[0].rpartition(":")
     return host if host and pid.isdigit() else holder
 
 
 def pid_of(holder: str) -> int | None:
-    """The process in what `holder_id` made."""
+    """Return the process in a name made by `holder_id`."""
     pid = holder.rpartition(":")[0].rpartition(":")[2]
     return int(pid) if pid.isdigit() else None
 
 
 def is_dead(holder: str) -> bool:
-    """Whether `holder` was a process of this host that no longer runs. False whenever that cannot be known."""
+    """Return whether `holder` was a process of this host that no longer runs. False whenever that cannot be known."""
     host, _, rest = holder.rpartition(":")
     host, _, pid = host.rpartition(":")
     world, _, started = rest.rpartition("/")
@@ -87,8 +87,8 @@ def renew(connection: Connection, lease: Lease, ttl_s: float, now: datetime) -> 
     """Move the end of a lease that no other process has taken.
 
     Raises:
-        FencedError: It was taken, it was released, or the store was set back to before its last renewal: what was sealed and applied
-            since may be missing in it, and is judged under a new epoch.
+        FencedError: It was taken, it was released, or the store was restored to before its last renewal: later seals and applied batches
+            may be missing in it, and are judged under a new epoch.
     """
     row = check_epoch(connection, lease.replicator, lease.epoch)
     if row.holder != lease.holder:
@@ -105,7 +105,7 @@ def renew(connection: Connection, lease: Lease, ttl_s: float, now: datetime) -> 
 
 
 def release(connection: Connection, lease: Lease) -> None:
-    """Give the lease back; nothing if it is not ours any more."""
+    """Release the lease; do nothing if it is not ours any more."""
     mine = (
         (LEASES.c.replicator == lease.replicator) & (LEASES.c.epoch == lease.epoch) & (LEASES.c.holder == lease.holder)
     )
@@ -116,7 +116,7 @@ def claim_journal(connection: Connection, name: str, epoch: int, token: str, cou
     """Record a claim of the journal's folder; of older tokens only the latest are kept.
 
     Raises:
-        FencedError: The epoch is over.
+        FencedError: The lease has a newer epoch.
     """
     claims = dict(check_epoch(connection, name, epoch).journal_claims)
     claims.pop(token, None)
@@ -125,13 +125,13 @@ def claim_journal(connection: Connection, name: str, epoch: int, token: str, cou
 
 
 def journal_claims(connection: Connection, name: str) -> Mapping[str, int]:
-    """Per token that the journal's folder was claimed with, the highest count."""
+    """Return the highest count of each token that the journal's folder was claimed with."""
     found = connection.scalar(select(LEASES.c.journal_claims).where(LEASES.c.replicator == name)) or {}
     return {str(token): int(count) for token, count in found.items()}
 
 
 def current(connection: Connection, name: str, now: datetime) -> Lease | None:
-    """Who holds the lease now; None if it may be taken."""
+    """Return the lease that is held now; None if it may be taken."""
     row = connection.execute(select(LEASES).where(LEASES.c.replicator == name)).one_or_none()
     return None if row is None or is_free(row, now, holder=None) else read_lease(row)
 
@@ -149,7 +149,7 @@ def check_epoch(connection: Connection, name: str, epoch: int) -> Row[Any]:
 
 
 def is_free(row: Row[Any], now: datetime, holder: str | None) -> bool:
-    """Whether `holder` may take the lease in `row`."""
+    """Return whether `holder` may take the lease in `row`."""
     if row.holder is None or row.holder == holder or row.expires_at <= now:
         return True
     return is_dead(row.holder)
@@ -170,7 +170,7 @@ def _fenced(name: str, epoch: int, row: Row[Any] | None) -> FencedError:
 
 
 def _world() -> str:
-    """What makes pids comparable: the host's boot and the namespace of pids."""
+    """Return an identifier of the host's boot and the namespace of pids, within which pids are comparable."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         namespace = (_PROC / "self/ns/pid").stat().st_ino
@@ -180,7 +180,7 @@ def _world() -> str:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Whether the process runs, but `/proc` does not show it to this user (`hidepid`)."""
+    """Return whether the process runs, but `/proc` does not show it to this user (`hidepid`)."""
     if (_PROC / str(pid)).exists():
         return False
     try:
@@ -193,7 +193,7 @@ def _is_hidden(pid: int) -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """Start time of a process in ticks since boot; None if it does not run (any more)."""
+    """Return the start time of a process in ticks since boot; None if it does not run (any more)."""
     try:
         stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""What was asked of a running replicator, and is done."""
+"""Requests to a running replicator that are done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from replicator.state.tables import REPLICATORS, REQUESTS
 
 
 def close(connection: Connection, name: str, ids: Sequence[int], now: datetime) -> None:
-    """Remove requests that are done. Of a restart it is kept when it was, so that a repeated call can be told from a new one."""
+    """Remove requests that are done. The time of a restart is kept, so that a repeated call is recognised."""
     done = (REQUESTS.c.replicator == name) & REQUESTS.c.id.in_(ids)
     restarts = select(REQUESTS.c.payload).where(done, REQUESTS.c.kind == RequestKind.RESTART.value)
     if any(not payload.get(CHANGED_ONLY) for payload in connection.scalars(restarts)):

@@ -1,4 +1,4 @@
-"""The lives of supervisors, the latest of each replicator."""
+"""Runs of supervisors, the latest of each replicator."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def begin(connection: Connection, lease: Lease, id_: int, now: datetime, *, kept
 
 
 def end(connection: Connection, run: int, outcome: str, error: ErrorRecord | None, now: datetime) -> None:
-    """Record how a run ended."""
+    """Record the end of a run."""
     values = {"ended_at": now, "outcome": outcome, "error": write_error(error)}
     connection.execute(update(RUNS).where(RUNS.c.id == run).values(values))
 
 
 def list_latest(connection: Connection, name: str, limit: int) -> Sequence[Run]:
-    """The latest, newest first."""
+    """Return the latest runs, newest first."""
     query = select(RUNS).where(RUNS.c.replicator == name).order_by(RUNS.c.id.desc()).limit(limit)
     return [read_run(row) for row in connection.execute(query)]

@@ -25,11 +25,11 @@ from replicator.model.schema import TableId
 from replicator.plugins.target import DeltaTarget
 from replicator.state import table_life
 from replicator.state.records import RequestKind, Stage
-from replicator.testing.defaults import AT_ONCE, apply_settings
-from replicator.testing.waiting import wait_until
 from replicator_testbed.captured import Captured, RunningCapture
 from replicator_testbed.databases import Database
 from replicator_testbed.schema_dialects import LITERALS, NAMES, OTHER, WIDER, Dialect, Shape
+from replicator_testing.defaults import AT_ONCE, apply_settings
+from replicator_testing.waiting import wait_until
 
 TABLES: Final = ("t1", "t2", "t3", "t4")
 """Those that the patterns match."""

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from replicator.cli.entry import main
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
-from replicator.testing.waiting import PATIENCE
+from replicator_testing.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "docs" / "deploy"

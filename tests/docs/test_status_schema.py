@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 from pydantic import BaseModel
 
-from replicator.capture.starting import Step
+from replicator.capture.snapshots.starting import Step
 from replicator.cli.entry import main
 from replicator.model.events import SnapshotKind
 from replicator.model.guarantee import Guarantee
@@ -51,8 +51,8 @@ from replicator.model.status import (
     WaitingStatus,
 )
 from replicator.model.verdict import Result
-from replicator.service.status import status
-from replicator.service.status_schema import status_schema_text
+from replicator.service.schemas import schema_text
+from replicator.service.status.assemble import status
 from replicator.state import holder_id
 from replicator.state.records import (
     AppliedRecord,
@@ -67,7 +67,7 @@ from replicator.state.records import (
     TargetCopy,
 )
 from replicator.state.store import StateStore
-from replicator.state.verification_records import VerificationOutcome
+from replicator.state.verification.records import VerificationOutcome
 from replicator_testbed.present import present
 
 
@@ -449,7 +449,7 @@ def test_a_time_ahead_of_the_sources_clock_is_no_freshness(store: StateStore, cl
 
 
 def test_the_schema_is_what_the_models_say() -> None:
-    assert FILE.read_text(encoding="utf-8") == status_schema_text(), "run `make docs`"
+    assert FILE.read_text(encoding="utf-8") == schema_text("status"), "run `make docs`"
 
 
 def test_version_2_has_these_states() -> None:

@@ -33,7 +33,6 @@ from replicator.config.shape import Shape, fields_of
 from replicator.model import redaction
 from replicator.plugins.registry import Registry
 from replicator.runtime.watch_process import LOOK_VARIABLE
-from replicator.testing.waiting import wait_until
 from replicator_testbed import rogue
 from replicator_testbed.canaries import Canaries, programs, record_programs
 from replicator_testbed.java import short_lived_options
@@ -41,6 +40,7 @@ from replicator_testbed.receiver import Received, Receiver, receiving
 from replicator_testbed.rest import RestServer, serving
 from replicator_testbed.rig import Rig
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testing.waiting import wait_until
 
 CANARIES: Final = Canaries(
     "C_SOURCE", "C_STATE", "C_HOOK", "C_SIGNING", "C_APPRISE", "C_LINEAGE", "C_LINEAGE_URL", "C_SPARK", "AWS_SECRET_ACCESS_KEY",

@@ -14,7 +14,6 @@ from statistics import median
 
 import pytest
 
-from replicator.testing.waiting import wait_until
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.hosts import Failure, Hosts, TakeOver, hosts_of
 from replicator_testbed.object_stores import Protocol, object_store
@@ -22,6 +21,7 @@ from replicator_testbed.present import present
 from replicator_testbed.rig import Rig
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.target_tables import TargetTables
+from replicator_testing.waiting import wait_until
 
 _log = logging.getLogger(__name__)
 

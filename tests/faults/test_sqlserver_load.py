@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from replicator.model.offset import Offset
-from replicator_source_sqlserver.position import Position
-from replicator_source_sqlserver.versions import VersionPosition
+from replicator_source_sqlserver.cdc.position import Position
+from replicator_source_sqlserver.tracking.versions import VersionPosition
 from replicator_testbed import sqlserver_load
 from replicator_testbed.databases import Database
 from replicator_testbed.processes import kill_one

@@ -11,10 +11,10 @@ import pytest
 
 from replicator.model.schema import TableId
 from replicator.state.store import StateStore
-from replicator.testing.waiting import wait_until
 from replicator_testbed.background import in_background
 from replicator_testbed.processes import kill_all
 from replicator_testbed.rig import Rig, is_streaming
+from replicator_testing.waiting import wait_until
 from tests.faults.test_verify import Somebody, somebody
 
 __all__ = ["somebody"]

@@ -15,11 +15,11 @@ from replicator.journal import JournalReader
 from replicator.model.schema import TableId
 from replicator.state import table_life
 from replicator.state.records import RequestKind, Stage
-from replicator.testing.defaults import AT_ONCE, apply_settings, target_context
-from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 from replicator_testbed.applied import Control
 from replicator_testbed.captured import Captured, RunningCapture
 from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testing.defaults import AT_ONCE, apply_settings, target_context
+from replicator_testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 
 Make = Callable[..., Captured]
 

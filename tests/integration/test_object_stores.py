@@ -22,10 +22,10 @@ from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import AppliedRecord, SegmentFile, StateStore, holder_id
 from replicator.state.records import Lease
-from replicator.testing.defaults import writer_limits
 from replicator_testbed.object_stores import ObjectStore, Protocol, object_store, refusing_store, root_of
 from replicator_testbed.present import present
 from replicator_testbed.sealed import SealedReader
+from replicator_testing.defaults import writer_limits
 
 A = TableSchema(
     table=TableId("public", "a"),

@@ -15,16 +15,16 @@ from replicator.config import DDLConfig
 from replicator.model.events import DDLOperation
 from replicator.model.schema import TableId
 from replicator.plugins.registry import Registry
-from replicator.service.plan import plan_statement
-from replicator.service.rehearsal import Rehearsed
+from replicator.service.plan.ddl import plan_statement
+from replicator.service.plan.rehearsal import Rehearsed
 from replicator.state.records import Decision, TableRecord
-from replicator.testing.defaults import target_context
-from replicator.testing.memory import MemoryTarget, MemoryTargetConfig
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.captured import QUICK, Captured
 from replicator_testbed.databases import Database
 from replicator_testbed.present import present
+from replicator_testing.defaults import target_context
+from replicator_testing.memory import MemoryTarget, MemoryTargetConfig
 from tests.integration.test_schema_machine import make_source
 
 if TYPE_CHECKING:

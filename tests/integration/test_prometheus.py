@@ -25,9 +25,9 @@ from replicator.service.metrics import CONTENT_TYPE, exposition
 from replicator.state import holder_id
 from replicator.state.records import AppliedRecord, ErrorRecord, Segment, Stage, TableRecord, TargetCopy
 from replicator.state.store import StateStore
-from replicator.testing.waiting import wait_until
 from replicator_testbed.present import present
 from replicator_testbed.scratch_servers import free_port
+from replicator_testing.waiting import wait_until
 
 RULES = Path(__file__).parents[2] / "examples" / "monitoring" / "alerts.yml"
 NOW = datetime.now(UTC)

@@ -30,9 +30,9 @@ from replicator.state.records import (
     TargetCopy,
 )
 from replicator.state.store import StateStore
-from replicator.testing.waiting import wait_until
 from replicator_testbed.present import present
 from replicator_testbed.rest import Answer, RestServer, command, serving
+from replicator_testing.waiting import wait_until
 
 ORDERS = TableId("public", "orders")
 SECRET = "hunter2-hunter2"

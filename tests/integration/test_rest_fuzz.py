@@ -11,7 +11,7 @@ import pytest
 
 from replicator.model.access import Scope
 from replicator.model.schema import TableId
-from replicator.service import tokens
+from replicator.service.access import tokens
 from replicator.state import holder_id
 from replicator.state.records import Stage, TableRecord
 from replicator.state.store import StateStore

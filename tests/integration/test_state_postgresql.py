@@ -47,12 +47,12 @@ from replicator.state import (
     holder_id,
 )
 from replicator.state.records import Decision, HistoryEntry
-from replicator.state.verification_records import VerificationOutcome
-from replicator.testing.defaults import writer_limits
-from replicator.testing.waiting import PATIENCE, wait_until
+from replicator.state.verification.records import VerificationOutcome
 from replicator_testbed.present import present
 from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testing.defaults import writer_limits
+from replicator_testing.waiting import PATIENCE, wait_until
 
 A = TableId("public", "a")
 NOW = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)

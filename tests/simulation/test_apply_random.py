@@ -23,10 +23,10 @@ from replicator.model.reports import Report
 from replicator.model.schema import TableId
 from replicator.state.records import AppliedRecord, TargetCopy
 from replicator.state.store import StateStore
-from replicator.testing.defaults import apply_settings, target_context
-from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 from replicator_testbed.scripted_journals import START, ScriptedJournal
 from replicator_testbed.yielding import yields_at_random
+from replicator_testing.defaults import apply_settings, target_context
+from replicator_testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 
 NAME = "random"
 ACTIONS = ("claim", "apply_batch", "apply_ddl", "complete_snapshot", "advance", "audit")

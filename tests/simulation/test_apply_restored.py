@@ -20,10 +20,10 @@ from replicator.model.errors import (
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.target import Ledger, TargetTable
 from replicator.state.store import StateStore
-from replicator.testing.batches import insert
-from replicator.testing.memory import MemoryTarget
-from replicator.testing.target_harness import item
 from replicator_testbed.applied import NAME, A, B, Shop
+from replicator_testing.batches import insert
+from replicator_testing.memory import MemoryTarget
+from replicator_testing.target_harness import item
 
 
 def test_a_target_that_is_ahead_of_the_journal_stops_everything(shop: Shop) -> None:

@@ -22,12 +22,12 @@ from replicator.model.reports import WaitingReport
 from replicator.model.schema import TableId
 from replicator.plugins.target import Batch, BatchResult, TargetTable
 from replicator.state.records import RequestKind
-from replicator.testing.batches import insert
-from replicator.testing.defaults import target_context
-from replicator.testing.memory import MemoryTarget, MemoryTargetConfig
-from replicator.testing.target_harness import item
 from replicator_testbed.applied import NAME, A, B, Control, Shop
 from replicator_testbed.scripted_journals import START
+from replicator_testing.batches import insert
+from replicator_testing.defaults import target_context
+from replicator_testing.memory import MemoryTarget, MemoryTargetConfig
+from replicator_testing.target_harness import item
 
 
 def test_a_table_that_the_target_wants_to_rest_waits_while_others_continue(shop: Shop) -> None:

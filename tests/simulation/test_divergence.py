@@ -15,14 +15,14 @@ from replicator.model.merged import Merged
 from replicator.model.status import TableState
 from replicator.model.verdict import Result
 from replicator.plugins.target import TableOptions, TargetTable
-from replicator.service.status import status
+from replicator.service.status.assemble import status
 from replicator.state.records import Stage, TableRecord, TargetCopy
-from replicator.state.verification_records import VerificationOutcome
-from replicator.testing.batches import RowChange, delete, insert, update
-from replicator.testing.memory.target import MemoryTarget, StoredTable
-from replicator.testing.target_harness import item, items_schema
+from replicator.state.verification.records import VerificationOutcome
 from replicator_testbed.applied import NAME, A, B, Killed, Shop
 from replicator_testbed.present import present
+from replicator_testing.batches import RowChange, delete, insert, update
+from replicator_testing.memory.target import MemoryTarget, StoredTable
+from replicator_testing.target_harness import item, items_schema
 
 
 def lose(shop: Shop, *ids: int) -> None:

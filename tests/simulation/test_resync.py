@@ -24,12 +24,12 @@ from replicator.runtime.resyncing import Resyncing
 from replicator.runtime.verifying import Verifier
 from replicator.state import table_life
 from replicator.state.records import ErrorRecord, RequestKind, SnapshotProgress
-from replicator.state.verification_records import RangeRecord
-from replicator.testing.memory import MemorySource, MemorySourceConfig
+from replicator.state.verification.records import RangeRecord
 from replicator.verify import Result, Visit, repair
 from replicator.verify import resync as resync_module
 from replicator_testbed.captured import RunningCapture
 from replicator_testbed.present import present
+from replicator_testing.memory import MemorySource, MemorySourceConfig
 from tests.simulation import test_verify
 from tests.simulation.test_verify import KEYED, KEYLESS, NAME, Pair, change
 

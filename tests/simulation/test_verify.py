@@ -22,12 +22,12 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import SourceContext
 from replicator.state.records import RequestKind
 from replicator.state.store import StateStore
-from replicator.testing.defaults import AT_ONCE, apply_settings, target_context
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig, MemoryTarget, MemoryTargetConfig
-from replicator.testing.memory.target import MemoryWarehouse, StoredRow, StoredTable
 from replicator.verify import Counts, Judge, Kind, Repair, Result, Verdict
 from replicator.verify.barriers import Barriers, NotVerifiedError
 from replicator_testbed.captured import Captured, RunningCapture
+from replicator_testing.defaults import AT_ONCE, apply_settings, target_context
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig, MemoryTarget, MemoryTargetConfig
+from replicator_testing.memory.target import MemoryWarehouse, StoredRow, StoredTable
 
 KEYED, KEYLESS = TableId("shop", "keyed"), TableId("shop", "keyless")
 NAME = "verified"

@@ -15,15 +15,15 @@ from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import Column, TableId
 from replicator.plugins.kit.canonical import digest_of
 from replicator.plugins.source import SourceContext
-from replicator.state.verification_records import RangeRecord
-from replicator.testing.memory import MemorySource
-from replicator.testing.memory.target import StoredRow, StoredTable
+from replicator.state.verification.records import RangeRecord
 from replicator.verify import Counts, Judge, Kind, OfIds, Pace, Proofs, Repair, Result, Verdict, VerifySchedule, Visit
 from replicator.verify.barriers import NotVerifiedError
 from replicator.verify.moving import Moving
 from replicator.verify.schedule import Known
 from replicator_testbed.captured import RunningCapture
 from replicator_testbed.present import present
+from replicator_testing.memory import MemorySource
+from replicator_testing.memory.target import StoredRow, StoredTable
 from tests.simulation import test_verify
 from tests.simulation.test_verify import KEYED, KEYLESS, NAME, Pair, UntilStopped, schema_of, settled
 from tests.simulation.test_verify_schedule import WEEKLY, Turns, verifier

@@ -17,12 +17,12 @@ from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.plugins.target import DeltaTarget, TableOptions
 from replicator.runtime.verifying import Verifier
 from replicator.state.records import RequestKind, TableRecord
-from replicator.state.verification_records import VerificationRecord
-from replicator.testing.memory import MemorySource
+from replicator.state.verification.records import VerificationRecord
 from replicator.verify import Judge, OfIds, Proofs, Repair, Result, Verdict, VerifySchedule
 from replicator.verify.barriers import NotVerifiedError
 from replicator_testbed.captured import RunningCapture
 from replicator_testbed.present import present
+from replicator_testing.memory import MemorySource
 from tests.simulation import test_verify
 from tests.simulation.test_verify import KEYED, KEYLESS, NAME, Pair, change, remove, settled
 

@@ -16,11 +16,11 @@ from replicator.model.errors import ConfigError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.canonical import digest_of, value_text
 from replicator.plugins.verification import Among, Below
-from replicator.testing.memory.target import StoredTable
-from replicator.verify import Counts, Extent, Judge, Keys, OfIds, Result, Sample, Scope, Since, Whole, rounds
+from replicator.verify import Counts, Extent, Judge, Keys, OfIds, Result, Sample, Since, VerifyScope, Whole, rounds
 from replicator.verify import scope as scope_module
 from replicator.verify.barriers import NotVerifiedError
 from replicator_testbed.captured import RunningCapture
+from replicator_testing.memory.target import StoredTable
 from tests.simulation import test_verify
 from tests.simulation.test_verify import KEYED, KEYLESS, NAME, Pair, schema_of, settled
 
@@ -333,7 +333,7 @@ def test_some_rows_are_equal_however_much_both_sides_move(pair: Pair, of: str) -
 
     with pair.running() as (capture, judge):
         quiet(judge, capture)
-        scopes: dict[str, Scope] = {
+        scopes: dict[str, VerifyScope] = {
             "sample": Sample(Decimal(50)),
             "since": Since(now(pair)),
             "keys": OfIds(frozenset(digest_of(f"{n},") for n in (*range(100), 10_000))),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from replicator.capture.requests import Requests
-from replicator.capture.snapshots import SnapshotRunner
+from replicator.capture.snapshots.driver import SnapshotRunner
 from replicator.config import DDLConfig
 from replicator.state import table_life
 from replicator.state.records import RequestKind, Stage

@@ -9,7 +9,6 @@ import pytest
 
 from replicator.model.errors import LogGapError, TransientError
 from replicator.model.reports import CaptureStage
-from replicator.testing.waiting import wait_until
 from replicator_testbed.captured import Captured, RunningCapture
 from replicator_testbed.postgresql_captures import (
     Make,
@@ -22,6 +21,7 @@ from replicator_testbed.postgresql_captures import (
 )
 from replicator_testbed.present import present
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testing.waiting import wait_until
 
 
 def let_it_continue(captured: Captured, until: Callable[[RunningCapture], Any]) -> None:

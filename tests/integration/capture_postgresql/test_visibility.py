@@ -14,7 +14,6 @@ import pytest
 from replicator.model.reports import CaptureStage
 from replicator.plugins.source import ChunkRequest
 from replicator.state.records import Stage
-from replicator.testing.waiting import PATIENCE, wait_until
 from replicator_testbed.captured import PublishedWindow, RunningCapture
 from replicator_testbed.postgresql_captures import (
     Make,
@@ -32,6 +31,7 @@ from replicator_testbed.postgresql_captures import (
 )
 from replicator_testbed.servers import ScratchDatabase
 from replicator_testbed.standby import LateStandby
+from replicator_testing.waiting import PATIENCE, wait_until
 
 
 @pytest.mark.sampled(1)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from replicator_source_sqlserver.position import Position
-from replicator_source_sqlserver.versions import VersionPosition
+from replicator_source_sqlserver.cdc.position import Position
+from replicator_source_sqlserver.tracking.versions import VersionPosition
 from replicator_testbed import sqlserver_load
 from replicator_testbed.captured import Captured
 from replicator_testbed.sqlserver.databases import SqlServerDatabase

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -10,18 +9,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from replicator.capture.alterations import Effect, decide, effect_of
-from replicator.capture.altering import Altering
-from replicator.capture.settings import never_widens
-from replicator.capture.tables import TrackedTables
+from replicator.capture.definitions.altering import altered_by_log
+from replicator.capture.definitions.policies import Effect, decide, effect_of
 from replicator.config import DDLConfig
-from replicator.journal import JournalWriter
 from replicator.model.errors import SchemaConflictError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, no_fill
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import table_life
 from replicator.state.records import Decision, ErrorRecord, RequestKind, Stage
-from replicator.testing.defaults import writer_limits
 from replicator_testbed.present import present
 
 if TYPE_CHECKING:
@@ -577,27 +572,14 @@ def test_what_may_be_null_is_recorded_or_stops_the_table(bench: Bench, policy: s
 def test_a_default_is_recorded_or_stops_the_table(
     bench: Bench, statement: str, policy: str, decision: Decision
 ) -> None:
-    chosen = DDLConfig.model_validate({"change_default": policy})
-    writer = JournalWriter(
-        bench.store, name="test", epoch=0, uri=(bench.folder / "journal").as_uri(), limits=writer_limits()
-    )
+    settings = replace(bench.settings, ddl=lambda _: DDLConfig.model_validate({"change_default": policy}))
     schema = numbered(bench.schema("t"))
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    tables = TrackedTables(
-        writer, [replace(table_life.added(schema.table), schema=schema, stage=Stage.STREAMING)], lambda: now
-    )
-    altering = Altering(
-        source=None,  # type: ignore[arg-type]
-        tables=tables,
-        snapshots=None,  # type: ignore[arg-type]
-        policies=lambda _: chosen,
-        widens=never_widens,
-    )
+    record = replace(table_life.added(schema.table), schema=schema, stage=Stage.STREAMING)
     event = replace(altered(schema, schema, no_fill()), statement=statement)
-    with nullcontext() if decision is Decision.RECORD else pytest.raises(SchemaConflictError, match="change_default"):
-        altering.note_rows(present(tables.get(schema.table)), event, 0, are_others=False)
-    writer.close()
-    assert [entry.decision for entry in tables.take_history()] == [decision]
+    outcome = altered_by_log(record, event, 0, settings)
+    assert [note.decision for note in outcome.notes] == [decision]
+    assert (outcome.failure is None) is (decision is Decision.RECORD)
+    assert outcome.failure is None or "change_default" in outcome.failure.error.message
 
 
 @pytest.mark.parametrize("is_altered", [False, True], ids=["as it was", "altered"])

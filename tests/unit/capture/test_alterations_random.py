@@ -18,7 +18,7 @@ from replicator.config import DDLConfig
 from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state.records import RequestKind, Stage
-from replicator.testing.memory import LockedError, MemorySource, MemoryTransaction
+from replicator_testing.memory import LockedError, MemorySource, MemoryTransaction
 
 if TYPE_CHECKING:
     from tests.unit.capture.conftest import Bench

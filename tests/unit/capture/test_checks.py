@@ -13,8 +13,8 @@ from replicator.capture import Capture
 from replicator.model.errors import ConfigError, FatalError, Problem, Severity, SourceUnavailableError
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.records import Lease, RequestKind, Stage
-from replicator.testing.memory import MemorySource
 from replicator_testbed.present import present
+from replicator_testing.memory import MemorySource
 
 if TYPE_CHECKING:
     from tests.unit.capture.conftest import Bench

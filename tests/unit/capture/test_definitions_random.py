@@ -22,10 +22,10 @@ from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import table_life
 from replicator.state.records import RequestKind, Stage
-from replicator.testing.defaults import AT_ONCE, apply_settings, target_context
-from replicator.testing.memory import LockedError, MemorySource, MemoryTarget, MemoryTransaction, MemoryWarehouse
-from replicator.testing.memory.target import MemoryTargetConfig
 from replicator_testbed.applied import Control as ApplyControl
+from replicator_testing.defaults import AT_ONCE, apply_settings, target_context
+from replicator_testing.memory import LockedError, MemorySource, MemoryTarget, MemoryTransaction, MemoryWarehouse
+from replicator_testing.memory.target import MemoryTargetConfig
 
 if TYPE_CHECKING:
     from tests.unit.capture.conftest import Bench

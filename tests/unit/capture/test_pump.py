@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
-from replicator.capture import tracker
-from replicator.capture.starting import Inquiry
+from replicator.capture.snapshots import beginning
+from replicator.capture.snapshots.starting import Inquiry
 from replicator.config import DDLConfig
 from replicator.model.errors import FatalError, FencedError, SourceUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
 from replicator.model.reports import SnapshotStep
 from replicator.model.schema import TableId
 from replicator.state.records import Preparation, RequestKind, Stage
-from replicator.testing.memory import MemorySource
 from replicator_testbed.captured import PublishedWindow
 from replicator_testbed.present import present
+from replicator_testing.memory import MemorySource
 
 if TYPE_CHECKING:
     from tests.unit.capture.conftest import Bench
@@ -225,7 +225,7 @@ def test_an_answer_that_comes_between_two_looks_is_not_lost(bench: Bench, monkey
         inquiries.append(JustNow(call))
         return Inquiry(cast("Future[Any]", inquiries[-1]), ids)
 
-    monkeypatch.setattr(tracker, "Inquiry", inquiry)
+    monkeypatch.setattr(beginning, "Inquiry", inquiry)
     table = bench.create(bench.schema("t"))
     bench.fill(table, 3)
     with bench.running() as capture:

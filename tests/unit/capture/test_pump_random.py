@@ -15,7 +15,7 @@ import pytest
 
 from replicator.model.errors import SourceUnavailableError
 from replicator.state.records import RequestKind, Stage
-from replicator.testing.memory import LockedError, MemorySource, MemoryTransaction
+from replicator_testing.memory import LockedError, MemorySource, MemoryTransaction
 
 if TYPE_CHECKING:
     from tests.unit.capture.conftest import Bench

@@ -15,8 +15,8 @@ from replicator.model.errors import SourceUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.state.records import Stage
-from replicator.testing.memory import MemorySource
 from replicator_testbed.present import present
+from replicator_testing.memory import MemorySource
 
 if TYPE_CHECKING:
     from tests.unit.capture.conftest import Bench

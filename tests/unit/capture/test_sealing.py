@@ -15,8 +15,8 @@ from replicator.model.errors import PluginError
 from replicator.model.offset import Offset
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch
 from replicator.state.records import Stage
-from replicator.testing.memory.source import MemoryLogReader
 from replicator_testbed.present import present
+from replicator_testing.memory.source import MemoryLogReader
 
 if TYPE_CHECKING:
     from tests.unit.capture.conftest import Bench

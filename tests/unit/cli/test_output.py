@@ -25,9 +25,9 @@ from replicator.model.errors import ConfigError, Problem
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.model.status import ErrorStatus
 from replicator.observability import configure_logging, get_logger, register_secret
-from replicator.service.assess import Assessment
-from replicator.service.objectives import Breach, BreachKind
-from replicator.service.verify import document
+from replicator.service.configuring.assess import Assessment
+from replicator.service.status.objectives import Breach, BreachKind
+from replicator.service.verify.check import document
 from replicator.verify import Counts, Difference, Kind, Result, Verdict
 from replicator_testbed.statuses import NOW, replicator_status, table_status
 

@@ -19,8 +19,8 @@ from replicator.journal.location import MARKER
 from replicator.model.errors import ConfigError, CorruptStreamError, FencedError, ReplicatorError
 from replicator.state.records import Lease
 from replicator.state.store import StateStore
-from replicator.testing.waiting import wait_until
 from replicator_testbed.present import present
+from replicator_testing.waiting import wait_until
 
 HOLDERS = "original:1:boot", "standby:2:boot", "copy:3:boot"
 

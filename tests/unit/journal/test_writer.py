@@ -33,8 +33,8 @@ from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import SegmentFile, Stage, StateStore, TableRecord
 from replicator.state.records import RequestKind
-from replicator.testing.defaults import writer_limits
 from replicator_testbed.present import present
+from replicator_testing.defaults import writer_limits
 
 if TYPE_CHECKING:
     from tests.unit.journal.conftest import Journal

@@ -23,12 +23,12 @@ from replicator.runtime.home import Home
 from replicator.runtime.pumps import run_apply, run_capture
 from replicator.state.records import Stage, TableRecord
 from replicator.state.store import StateStore
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget, MemoryWarehouse, StoredTable
-from replicator.testing.target_harness import items_schema
-from replicator.testing.waiting import wait_until
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.captured import CaptureControl
 from replicator_testbed.present import present
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemoryTarget, MemoryWarehouse, StoredTable
+from replicator_testing.target_harness import items_schema
+from replicator_testing.waiting import wait_until
 
 CLAIM = "claim.json"
 REGISTRY = Registry.of(sources=[MemorySource], targets=[MemoryTarget, DeltaLakeTarget])

@@ -16,8 +16,8 @@ from replicator.runtime.serve import serve
 from replicator.runtime.supervisor import End, RunOutcome
 from replicator.state.records import Lease, ReplicatorRecord, SnapshotProgress, Stage, TableRecord
 from replicator.state.store import StateStore
-from replicator.testing.waiting import PATIENCE
 from replicator_testbed.present import present
+from replicator_testing.waiting import PATIENCE
 
 NAME = "shop"
 OTHERS = ("a", "b", "c")

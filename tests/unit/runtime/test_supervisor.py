@@ -34,9 +34,9 @@ from replicator.state.records import (
     TableRecord,
 )
 from replicator.state.store import StateStore
-from replicator.testing.defaults import AT_ONCE, CONFIG
-from replicator.testing.waiting import PATIENCE
 from replicator_testbed.present import present
+from replicator_testing.defaults import AT_ONCE, CONFIG
+from replicator_testing.waiting import PATIENCE
 
 
 def test_the_end_of_a_worker_that_was_stopped_does_not_concern_its_successor(

@@ -16,7 +16,7 @@ from replicator.service import attending, ddl, lifecycle
 from replicator.state import holder_id, table_life
 from replicator.state.records import Desired, ErrorRecord, RequestKind, Stage, TableRecord
 from replicator.state.store import StateStore
-from replicator.state.workers import Refusal
+from replicator.state.workers import WorkerRefusal
 from replicator_testbed.present import present
 
 ERROR = ErrorRecord(code="log_gap", message="The slot is lost.", action=None, at=datetime(2026, 1, 31, tzinfo=UTC))
@@ -48,7 +48,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StateStor
 
 
 def serves(store: StateStore, *, capacity: int = 9, refuses: bool = False, is_draining: bool = False) -> None:
-    refusals = {"shop": Refusal(code="variable_not_set", message="No PASSWORD.")} if refuses else {}
+    refusals = {"shop": WorkerRefusal(code="variable_not_set", message="No PASSWORD.")} if refuses else {}
     store.workers.announce(SERVE, capacity=capacity, is_draining=is_draining, version="1", refusals=refusals)
 
 

@@ -17,10 +17,10 @@ from replicator.service import lifecycle
 from replicator.state import holder_id, table_life
 from replicator.state.records import Desired, Preparation, RequestKind
 from replicator.state.store import StateStore
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget
-from replicator.testing.memory.database import Slot
-from replicator.testing.waiting import wait_until
 from replicator_testbed.present import present
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemoryTarget
+from replicator_testing.memory.database import Slot
+from replicator_testing.waiting import wait_until
 
 NAME = "shop"
 REGISTRY = Registry.of(sources=[MemorySource], targets=[MemoryTarget])

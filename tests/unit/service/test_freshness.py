@@ -16,8 +16,8 @@ from replicator.model.reports import ApplyReport
 from replicator.model.schema import TableId
 from replicator.service.alerts.conditions import JournalRoom, look
 from replicator.service.metrics import exposition
-from replicator.service.objectives import breaches
-from replicator.service.status import status
+from replicator.service.status.assemble import status
+from replicator.service.status.objectives import breaches
 from replicator.state import holder_id
 from replicator.state.records import (
     AppliedRecord,

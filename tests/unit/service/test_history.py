@@ -12,9 +12,9 @@ import pytest
 from replicator.model.errors import ConfigError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId
-from replicator.service.history import history
-from replicator.service.history_document import Outcome
-from replicator.service.stored import find
+from replicator.service.configuring.stored import find
+from replicator.service.history.changes import history
+from replicator.service.history.document import Outcome
 from replicator.state import holder_id
 from replicator.state.records import (
     AppliedRecord,

@@ -20,8 +20,8 @@ from replicator.service import lifecycle
 from replicator.state import table_life
 from replicator.state.records import Lease, RequestKind
 from replicator.state.store import StateStore
-from replicator.testing.memory import MemorySource, MemoryTarget
-from replicator.testing.waiting import PATIENCE
+from replicator_testing.memory import MemorySource, MemoryTarget
+from replicator_testing.waiting import PATIENCE
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from replicator.cli.entry import main
 from replicator.model.events import SnapshotKind
 from replicator.model.schema import TableId
-from replicator.service.objectives import BreachKind, breaches
-from replicator.service.status import status
+from replicator.service.status.assemble import status
+from replicator.service.status.objectives import BreachKind, breaches
 from replicator.state import holder_id
 from replicator.state.records import (
     AppliedRecord,

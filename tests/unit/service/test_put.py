@@ -16,11 +16,11 @@ from replicator.plugins.registry import Registry
 from replicator.plugins.source import TableSummary
 from replicator.runtime.home import Home
 from replicator.service import lifecycle
-from replicator.service.assess import Assessment
+from replicator.service.configuring.assess import Assessment
 from replicator.state.store import StateStore
-from replicator.testing.defaults import writer_limits
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget
-from replicator.testing.target_harness import items_schema
+from replicator_testing.defaults import writer_limits
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemoryTarget
+from replicator_testing.target_harness import items_schema
 
 
 @dataclass(slots=True, kw_only=True)

@@ -16,14 +16,14 @@ from replicator.plugins.registry import Registry
 from replicator.runtime import assembly, messages
 from replicator.service.alerts.watcher import AlertWatcher
 from replicator.service.lineage.watcher import LineageWatcher
-from replicator.service.status import status
+from replicator.service.status.assemble import status
 from replicator.state import holder_id
 from replicator.state.records import ErrorRecord
 from replicator.state.store import StateStore
-from replicator.state.watches import Job
-from replicator.testing.memory import MemorySource, MemoryTarget
+from replicator.state.watches import WatchJob
 from replicator.web.dashboard.words import remarks
 from replicator_testbed.present import present
+from replicator_testing.memory import MemorySource, MemoryTarget
 
 REGISTRY = Registry.of(sources=[MemorySource], targets=[MemoryTarget])
 CONFIG = """\
@@ -107,5 +107,5 @@ def test_alerts_and_lineage_that_cannot_be_read_stand_in_the_status_until_a_proc
     printed = CliRunner().invoke(main, ["status", "shop"]).stdout
     assert "no alerts are sent: [alerts_not_readable]" in printed
     assert "no process watches" not in printed, "one does, and says why it cannot"
-    assert store.watches.hold("shop", Job.ALERTS, holder_id(), 60)
+    assert store.watches.hold("shop", WatchJob.ALERTS, holder_id(), 60)
     assert [one.of for one in status(store, present(store.replicator("shop"))).refused] == ["lineage"]

@@ -19,8 +19,8 @@ from replicator.service.reloading import Reloaded, reload
 from replicator.state import holder_id, table_life
 from replicator.state.records import Desired, Role
 from replicator.state.store import StateStore
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget
 from replicator_testbed.present import present
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemoryTarget
 
 REGISTRY = Registry.of(sources=[MemorySource], targets=[MemoryTarget])
 A, B, C = (TableId("public", name) for name in "abc")
@@ -109,7 +109,7 @@ AGAIN = "and starts capture and apply again, at a clean point."
         (
             "",
             ALERTS,
-            "alerts changed. Its worker keeps running and starts nothing again. Who sends alerts has it within seconds.",
+            "alerts changed. Its worker keeps running and starts nothing again. The process that sends alerts has it within seconds.",
         ),
         ("", "retry: {give_up_after: 2h}\n", f"retry changed. Its worker keeps running {AGAIN}"),
         ("", "verify: {every: 1d}\n", "verify changed. Its worker keeps running and begins scheduled verification."),

@@ -11,7 +11,7 @@ import pytest
 from replicator.model.events import SnapshotKind
 from replicator.model.schema import TableId
 from replicator.model.status import TableState, TableStatus
-from replicator.service.status import status, statuses
+from replicator.service.status.assemble import status, statuses
 from replicator.state import holder_id
 from replicator.state.records import (
     AppliedRecord,

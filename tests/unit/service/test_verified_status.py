@@ -12,12 +12,12 @@ from replicator.model.schema import TableId
 from replicator.model.status import ReplicatorStatus, TableStatus
 from replicator.model.verdict import Result
 from replicator.runtime.caught_up import CatchUp
-from replicator.service import verified_status
-from replicator.service.status import status
+from replicator.service.status import verified as verified_status
+from replicator.service.status.assemble import status
 from replicator.state import holder_id
 from replicator.state.records import AlarmRecord, AppliedRecord, Segment, Stage, TableRecord, TargetCopy
 from replicator.state.store import StateStore
-from replicator.state.verification_records import VerificationOutcome
+from replicator.state.verification.records import VerificationOutcome
 from replicator_testbed.present import present
 
 A, B = TableId("shop", "a"), TableId("shop", "b")

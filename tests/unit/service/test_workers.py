@@ -18,7 +18,7 @@ from replicator.service.workers import workers
 from replicator.state import holder_id
 from replicator.state.records import Desired, RequestKind
 from replicator.state.store import StateStore
-from replicator.state.workers import Refusal
+from replicator.state.workers import WorkerRefusal
 from replicator_testbed.present import present
 
 CONFIG = "name: shop\nsource: {type: memory, password: '${env:SHOP_PASSWORD}'}\ntarget: {type: memory}\n"
@@ -38,7 +38,7 @@ def test_each_worker_is_shown_with_what_it_runs_and_what_it_cannot(
     for name, holder in (("shop", ELSEWHERE), ("crm", ELSEWHERE), ("erp", holder_id())):
         store.create_replicator(name, "", "/j")
         store.acquire_lease(name, holder, 60)
-    refusals = {"erp": Refusal(code="journal_missing", message="[not] there")}
+    refusals = {"erp": WorkerRefusal(code="journal_missing", message="[not] there")}
     store.workers.announce(ELSEWHERE, capacity=5, is_draining=True, version="0.1.0", refusals=refusals)
     found = {one.host: one for one in workers(store)}
     north = found.pop("north")

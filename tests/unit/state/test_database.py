@@ -15,9 +15,9 @@ import pytest
 from sqlalchemy import Connection
 
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, StateUnavailableError
-from replicator.state import local_files, migrations
-from replicator.state.address import is_shared, parse_state_url
-from replicator.state.local_files import network_mount
+from replicator.state.database import local_files, migrations
+from replicator.state.database.address import is_shared, parse_state_url
+from replicator.state.database.local_files import network_mount
 from replicator.state.store import StateStore
 from replicator_testbed.present import present
 

@@ -15,11 +15,12 @@ from replicator.model.schema import TableId
 from replicator.model.verdict import Result
 from replicator.plugins.kit.keyranges import holds, sort_key
 from replicator.plugins.verification import KeyRange
-from replicator.state import holder_id, ranges
-from replicator.state.ranges import Gap, gaps, is_proven, is_tiled, with_range
+from replicator.state import holder_id
 from replicator.state.records import AlarmRecord
 from replicator.state.store import StateStore
-from replicator.state.verification_records import RangeOutcome, RangeRecord, VerificationOutcome
+from replicator.state.verification import ranges
+from replicator.state.verification.ranges import Gap, gaps, is_proven, is_tiled, with_range
+from replicator.state.verification.records import RangeOutcome, RangeRecord, VerificationOutcome
 
 A = TableId("shop", "a")
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

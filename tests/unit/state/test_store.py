@@ -44,7 +44,6 @@ from replicator.state.records import (
     ErrorRecord,
     EventEntry,
     HistoryEntry,
-    KeyRange,
     Preparation,
     Reported,
     Reports,
@@ -52,12 +51,13 @@ from replicator.state.records import (
     Segment,
     SegmentFile,
     SnapshotProgress,
+    SnapshotRange,
     Stage,
     TableRecord,
     TargetCopy,
 )
 from replicator.state.store import RUNS_KEPT, StateStore
-from replicator.state.verification_records import VerificationOutcome
+from replicator.state.verification.records import VerificationOutcome
 from replicator_testbed.present import present
 
 if TYPE_CHECKING:
@@ -332,7 +332,8 @@ def test_table_records_round_trip(sealed: StateStore) -> None:
         table=B, incarnation=2, stage=Stage.FAILED, schema=SCHEMA, first_change=77, error=ERROR,
         identity=TableIdentity(object="5", storage=Truncated(by="7"), parts={"columns": ["id"]}, altered="9"),
         snapshot=SnapshotProgress(
-            kind=SnapshotKind.IN_PLACE, start_number=5, ranges=(KeyRange(after=("1", "a"), upto=("9", "z")), KeyRange(is_done=True)),
+            kind=SnapshotKind.IN_PLACE, start_number=5,
+            ranges=(SnapshotRange(after=("1", "a"), upto=("9", "z")), SnapshotRange(is_done=True)),
             keys=(("3", "ű"),), rows=9, estimated_rows=100, started_at=NOW, completed_at=NOW,
         ),
     )  # fmt: skip

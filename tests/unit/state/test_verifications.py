@@ -13,8 +13,8 @@ from replicator.model.verdict import Result
 from replicator.state import holder_id
 from replicator.state.records import AlarmRecord, RequestKind, Segment
 from replicator.state.store import StateStore
-from replicator.state.verification_records import VerificationOutcome, VerificationRecord
-from replicator.state.verifications import VERIFY_DIFFERENT, after
+from replicator.state.verification.outcomes import VERIFY_DIFFERENT, after
+from replicator.state.verification.records import VerificationOutcome, VerificationRecord
 
 A = TableId("shop", "a")
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from replicator.state import holder_id
 from replicator.state.store import StateStore
-from replicator.state.workers import Refusal
+from replicator.state.workers import WorkerRefusal
 
 if TYPE_CHECKING:
     from tests.unit.state.conftest import FakeClock
 
 ELSEWHERE = "elsewhere:1:boot/1/1"
-REFUSED = {"shop": Refusal(code="journal_missing", message="not there")}
+REFUSED = {"shop": WorkerRefusal(code="journal_missing", message="not there")}
 
 
 def announce(store: StateStore, holder: str, *, is_draining: bool = False) -> None:

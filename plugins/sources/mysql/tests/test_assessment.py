@@ -13,7 +13,7 @@ from replicator.model.errors import AccessDeniedError, Problem, Severity, TableE
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import PullLimits
-from replicator_source_mysql.assessment import assess_server
+from replicator_source_mysql.assessment.server import assess_server
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.filters import Filters
 from replicator_source_mysql.flavors import MYSQL
@@ -289,7 +289,7 @@ def test_transactions_that_are_prepared_before_the_first_start_are_named_with_wh
             cursor.execute(text)
     (problem,) = found()
     assert problem.severity is Severity.WARNING
-    assert "an XA transaction is prepared: X'6561726c792260',X'6227',7." in problem.message
+    assert "An XA transaction is prepared: X'6561726c792260',X'6227',7." in problem.message
     assert problem.action is not None
     statements = problem.action.removeprefix("Before the first start: ").split(" or ")
     assert statements == ["XA COMMIT X'6561726c792260',X'6227',7;", "XA ROLLBACK X'6561726c792260',X'6227',7;"]

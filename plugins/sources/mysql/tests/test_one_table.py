@@ -13,9 +13,9 @@ from replicator.model.errors import CorruptStreamError, FatalError, TableError
 from replicator.model.events import ROW
 from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, PullLimits
-from replicator_source_mysql import tablerows
 from replicator_source_mysql.binlog import RowDecoder, TableMap, TableMaps, uncompressed_body
 from replicator_source_mysql.binlog.events import corrupt, too_large
+from replicator_source_mysql.log import table_rows as tablerows
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_mysql.versions import Versions
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer

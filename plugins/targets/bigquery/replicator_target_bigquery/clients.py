@@ -23,14 +23,14 @@ from replicator_target_bigquery.config import BigQueryConfig
 
 TIMEOUT_S: Final = 60.0
 READ_RETRY: Final = Retry(initial=0.2, maximum=5.0, timeout=30.0)
-"""For reads alone: repeating one hides no outcome. Whatever changes something is sent once."""
+"""The retries of reads alone: repeating one hides no outcome. A request that changes something is sent once."""
 
 _TOKEN_RETRIES: Final = 3
 _SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 
 
 def credentials_of(config: BigQueryConfig) -> Any:
-    """The credentials that the configuration names; no I/O beyond reading the file, or asking the machine's metadata server.
+    """Return the credentials that the configuration names; no I/O beyond reading the file, or asking the machine's metadata server.
 
     Raises:
         google.auth.exceptions.GoogleAuthError: There are none.

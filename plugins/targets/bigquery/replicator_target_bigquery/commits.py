@@ -71,7 +71,7 @@ class Commits:
         return row
 
     def claim(self, path: str, table: TargetTable, before: ledger.Entry | None, *, may_adopt: bool) -> ledger.Entry:
-        """Create the ledger or bring it up to date, write the epoch into it, and then read it."""
+        """Create the ledger or bring it up to date, write the epoch into it, and then return its row."""
         if before is None:
             self._jobs.script(ledger.create_statement(path, table), self.job_id(table, "ledger", uuid4().hex))
         elif before.format < ledger.FORMAT:
@@ -147,7 +147,7 @@ class Commits:
             self.settle(held, sequence_num)
 
     def plan(self, held: HeldTable, shape: str, what: str) -> None:
-        """Write another text instead of the shape's mark, and that the columns are neither the former nor the later ones."""
+        """Write another text instead of the shape's mark: the columns are neither the former nor the later ones."""
         self.commit(held, [], held.last, what, {"shape": text(shape), "table_columns": "NULL"})
         if held.row.shape != shape:
             raise _busy(held)
@@ -182,7 +182,7 @@ class Commits:
             )
 
     def job_id(self, table: TargetTable, what: str, suffix: str) -> str:
-        """A name that the same piece of work has in every attempt."""
+        """Return a job id that the same piece of work has in every attempt."""
         mark = self._names.mark(table.table)
         return f"replicator_{table.uuid[:8]}_{mark}_{table.incarnation}_{table.epoch}_{what}_{suffix}"
 

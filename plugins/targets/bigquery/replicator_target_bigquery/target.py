@@ -19,7 +19,7 @@ from replicator.plugins import get_logger
 from replicator.plugins.kit.columns import conflict
 from replicator.plugins.kit.ledger import LedgerTarget, refuse_soft_multiset
 from replicator.plugins.target import Audit, Batch, Ledger, TargetContext, TargetTable
-from replicator.plugins.verification import SupportsTargetVerification, TableState
+from replicator.plugins.verification import SupportsTargetVerification, VerifiedState
 from replicator_target_bigquery import ledger, pruning, statements, types, verification
 from replicator_target_bigquery.alteration import Plan, filled, planned, strangers, touched
 from replicator_target_bigquery.assess import Assessor
@@ -42,11 +42,11 @@ _log = get_logger("target.bigquery")
 class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVerification):
     """Tables of a BigQuery project, one dataset per schema or database of the source.
 
-    A batch goes these ways; a crash between them leaves what stands behind the dash:
+    A batch goes these ways; a crash between them leaves what stands after the dash:
 
     1. The journal's files are copied to the staging bucket. - Objects that the next process finds or never needs.
     2. One load job puts them into a staging table of their own. - A table that expires.
-    3. One script, in one transaction: the ledger is what this process knows; merge; the ledger moves on. - Nothing
+    3. One script, in one transaction: the ledger is as this process knows it; merge; the ledger moves. - Nothing
        before its commit, everything after it; which of the two, the next claim reads in the ledger.
     4. Staging table and copies are removed. - As in 1 and 2.
     """
@@ -63,13 +63,13 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
 
     @classmethod
     def default_max_wait_s(cls, config: BigQueryConfig) -> float:  # noqa: ARG003
-        """A batch every five minutes: it costs by the table, not by its changes."""
+        """Return five minutes: a batch costs by the table, not by its changes."""
         return 300.0
 
     # -- what the host asks about -------------------------------------------------------------------------------------
 
     def identity(self) -> Mapping[str, str]:
-        """Project, location and naming rule: another one would be other tables."""
+        """The project, location and naming rule: others would lead to other tables."""
         return {
             "project": self.config.project,
             "location": self.config.location.lower(),
@@ -85,11 +85,11 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
         ).problems(tables)  # fmt: skip
 
     def widens(self, before: pa.DataType, after: pa.DataType) -> bool:
-        """Where BigQuery has one type for both, or SET DATA TYPE for the two."""
+        """Return whether BigQuery has one type for both, or SET DATA TYPE for the two."""
         return types.widens(before, after)
 
     def rest_s(self, table: TableId, *, is_behind: bool) -> float:
-        """The rest of `apply.max_wait`, which a table that is behind does not take; longer when a budget runs out."""
+        """Return the rest of `apply.max_wait`, which a table that lags does not take; longer when a budget runs out."""
         return self._governor.rest_s(table, is_behind=is_behind)
 
     # -- what the host asks for ---------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
 
     @contextmanager
     def working_on(self, table: TargetTable, batch: Batch | None = None) -> Iterator[None]:
-        """Errors of Google's clients become ours; one about a batch's size says how large it is."""
+        """Translate errors of Google's clients; one about a batch's size says how large it is."""
         try:
             with translated(str(table.table)):
                 yield
@@ -132,7 +132,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
         return HeldTable(table=table, last=row.last, path=path, ledger_path=ledger_path, row=row)
 
     def move_ledger(self, held: HeldTable, sequence_num: int) -> None:
-        """A script without a body."""
+        """Move the ledger by a script without a body."""
         self._commits.commit(held, [], sequence_num, "advance")
 
     def merge_batch(self, held: HeldTable, batch: Batch) -> Mapping[str, Any] | None:
@@ -162,22 +162,22 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
         }
 
     def audit(self, table: TargetTable, since: str | None) -> Audit:  # noqa: ARG002 - the ledger has sums
-        """The counts in the ledger. What others do to the table's rows BigQuery does not tell."""
+        """Return the counts in the ledger. What others do to the table's rows BigQuery does not tell."""
         with self.holding(table) as held:
             return Audit(position=None, merged=held.row.merged)
 
     def not_compared(self, schema: TableSchema) -> Collection[str]:
-        """JSON, which is not kept as text."""
+        """Return the JSON columns that are not kept as text."""
         return verification.not_compared(schema, self.config.table(schema.table).json_as or "string")
 
     def open_state(
         self, table: TargetTable, schema: TableSchema, *, columns: Mapping[str, str], at: int
-    ) -> AbstractContextManager[TableState]:
-        """The table at a moment at which the ledger is as it has to be."""
+    ) -> AbstractContextManager[VerifiedState]:
+        """Open the table at a moment at which the ledger is at `at`."""
         return verification.open_state(self._services, self.config, self._names, table, schema, columns, at)
 
     def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:
-        """Once per process: remove what earlier processes left in staging. BigQuery itself looks after its tables."""
+        """Remove leftovers of earlier processes in staging, once per process. BigQuery itself maintains its tables."""
         if table.table in self._swept:
             return None
         self._swept.add(table.table)
@@ -265,9 +265,9 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
     def create_table(self, held: HeldTable, schema: TableSchema, sequence_num: int) -> None:
         """Create the table, out of readers' sight if they have an older one; repeating it repairs a crash at any point.
 
-        1. What stands there and is not the wanted table is dropped, on the condition that the ledger is still ours.
+        1. A table there that is not the wanted one is dropped, on the condition that the ledger is still ours.
         2. The table is made by one request, which changes nothing if it is there.
-        3. The ledger learns when BigQuery made it, and whether readers have it.
+        3. The ledger records when BigQuery made it, and whether readers have it.
         """
         table = held.table
         refuse_columns(schema, [*check_columns(schema), *column_problems(self._names, schema)])
@@ -345,7 +345,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
         self._commits.commit(held, body, sequence_num, "altered", {"shape": text(after.mark), "table_columns": columns})
 
     def drop_table(self, held: HeldTable, sequence_num: int) -> None:
-        """Drop the table, built or not, in a script that first says so in the ledger: a crash behind the DROP is no loss then."""
+        """Drop the table, built or not, in a script that first says so in the ledger: a crash after the DROP is no loss then."""
         published = self._names.path(held.table.table)
         if held.row.is_building(held.table):
             self._incarnations.check_owner(held.table, self._tables.find(published))
@@ -360,14 +360,14 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
         self._commits.commit(held, [], sequence_num, "drop", cleared, first)
 
     def publish_table(self, held: HeldTable, sequence_num: int) -> None:
-        """Replace the older table by what was built; of a table that readers have already only the ledger moves."""
+        """Replace the older table by the built one; of a table that readers have already only the ledger moves."""
         if held.row.is_building(held.table):
             self._incarnations.publish(held, sequence_num)
         else:
             self.move_ledger(held, sequence_num)
 
     def clear_table(self, held: HeldTable, sequence_num: int, below: int | None = None) -> None:
-        """A script with one UPDATE or DELETE, if the table is of this incarnation."""
+        """Clear the table by a script with one UPDATE or DELETE, if it is of this incarnation."""
         body = []
         if held.row.is_of(held.table):
             is_soft = held.table.options.deletes == "soft"
@@ -390,7 +390,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
             )
 
     def _refuse_plan(self, held: HeldTable, plan: Plan, before: Shape, existing: ExistingTable) -> None:
-        """Refuse what BigQuery cannot do, and a table that somebody else altered, before anything is done."""
+        """Refuse an alteration that BigQuery cannot do, and a table that others altered, before anything is done."""
         table = held.table
         key = [column.name for column in before.key] if is_primary_key(before.key) else []
         fixed = [name for name in dict.fromkeys([*key, *existing.fixed]) if folded(name) in touched(plan)]
@@ -407,12 +407,12 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
             raise self.recreate(table, f"Somebody else altered the table in the target: {found}.")
 
     def _carry_out(self, held: HeldTable, plan: Plan, sequence_num: int) -> None:
-        """Do what is left of a stage."""
+        """Do the remaining steps of a stage."""
         for statement in plan.statements(held.path, self._tables.columns(held.path)):
             try:
                 self._commits.alter_guarded(held, statement, sequence_num)
             except SchemaConflictError:
-                # A statement of the process before may have been under way still.
+                # A statement of the former process may have been under way still.
                 if statement in plan.statements(held.path, self._tables.columns(held.path)):
                     raise
             crash_point("target.column_altered")
@@ -451,7 +451,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
         return done
 
     def _within(self, shape: Shape, batch: Batch) -> str | None:
-        """A condition with literals on the partition column, where that is part of the key: only then no other row can be meant."""
+        """Return a condition with literals on the partition column, where that is part of the key: only then no other row can be meant."""
         wanted = self.config.table(batch.schema.table).partition_by
         column = next((c for c in shape.key if c.column.name == wanted), None)
         if column is None or batch.is_append:
@@ -460,7 +460,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
         return None if found is None else pruning.condition(column, "t", found)
 
     def _check_unchanged(self, held: HeldTable) -> ExistingTable:
-        """The table; refuse to write into one that is not the one we made. Who took it over is told first."""
+        """Return the table; refuse to write into one that is not the one we made. A process that took it over is reported first."""
         existing = self._tables.find(held.path)
         if existing is None or existing.made_at_ms != held.row.made_at_ms:
             ledger.checked(self._commits.read_again(held.ledger_path, held.table), held.table)

@@ -17,11 +17,11 @@ from replicator.model.errors import Problem, ReplicatorError, Severity
 from replicator.model.schema import Column
 from replicator.plugins.kit import ledger
 from replicator.plugins.target import TableOptions, TargetTable
-from replicator.testing.alterations import evolved, numbered
-from replicator.testing.batches import RowChange, insert, update, write_batch
-from replicator.testing.target_harness import STRANGER, UUID, Copy, as_tuples, item, items_schema
 from replicator_target_bigquery.target import BigQueryTarget
 from replicator_testbed.advice import Case, codes_in, ways_of
+from replicator_testing.alterations import evolved, numbered
+from replicator_testing.batches import RowChange, insert, update, write_batch
+from replicator_testing.target_harness import STRANGER, UUID, Copy, as_tuples, item, items_schema
 
 if TYPE_CHECKING:
     from plugins.targets.bigquery.tests.conftest import Warehouse

@@ -16,9 +16,9 @@ from replicator.model.errors import FatalError, FencedError, TableError
 from replicator.model.events import DDLOperation
 from replicator.model.schema import TableId
 from replicator.plugins.target import EMPTY_LEDGER, Claim, TargetTable
-from replicator.testing.batches import insert, write_batch
-from replicator.testing.target_harness import STRANGER, UUID, Copy, as_tuples, item, items_schema
 from replicator_target_bigquery.target import BigQueryTarget
+from replicator_testing.batches import insert, write_batch
+from replicator_testing.target_harness import STRANGER, UUID, Copy, as_tuples, item, items_schema
 
 if TYPE_CHECKING:
     from plugins.targets.bigquery.tests.conftest import Warehouse

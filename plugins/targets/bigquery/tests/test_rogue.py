@@ -14,14 +14,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pydantic import ValidationError
 
 from replicator.model.errors import ReplicatorError, Severity
-from replicator.testing.defaults import target_context
-from replicator.testing.target_harness import UUID, items_schema
 from replicator_target_bigquery import clients
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import translated
 from replicator_target_bigquery.target import BigQueryTarget
 from replicator_testbed import rogue
 from replicator_testbed.receiver import make_certificate
+from replicator_testing.defaults import target_context
+from replicator_testing.target_harness import UUID, items_schema
 
 SECRETS = (b"Authorization", b"authorization", b"Bearer", b"assertion", b"PRIVATE KEY")
 

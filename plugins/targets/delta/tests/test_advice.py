@@ -16,8 +16,8 @@ import replicator_target_delta
 from replicator.model.errors import Problem, ReplicatorError, TargetUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.target import TableOptions
-from replicator_target_delta.losses import LOOK_EVERY_S, FileChecks
-from replicator_target_delta.tablelog import TableLog, read_log
+from replicator_target_delta.lane.losses import LOOK_EVERY_S, FileChecks
+from replicator_target_delta.log.table import TableLog, read_log
 from replicator_testbed.advice import Case, codes_in, ways_of
 from replicator_testbed.present import present
 

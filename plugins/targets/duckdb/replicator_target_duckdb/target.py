@@ -17,7 +17,7 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.findings import type_findings
 from replicator.plugins.kit.transactional import TransactionalTarget
 from replicator.plugins.target import Batch, Ledger, TableOptions, TargetContext, TargetTable
-from replicator.plugins.verification import SupportsTargetVerification, TableState
+from replicator.plugins.verification import SupportsTargetVerification, VerifiedState
 from replicator_target_duckdb import sql
 from replicator_target_duckdb.config import DuckDBConfig
 from replicator_target_duckdb.database import Database
@@ -78,7 +78,7 @@ class DuckDBTarget(TransactionalTarget[DuckDBConfig, duckdb.DuckDBPyConnection],
     @contextmanager
     def open_state(
         self, table: TargetTable, schema: TableSchema, *, columns: Mapping[str, str], at: int
-    ) -> Iterator[TableState]:
+    ) -> Iterator[VerifiedState]:
         """Copy what is compared out of the file."""
         with table_state(self._database, table, schema, columns, at, self.entry) as state:
             yield state

@@ -15,9 +15,9 @@ from replicator.model.errors import TableError
 from replicator.model.events import IS_DELETED
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.duckdb.state import DuckDBState
-from replicator.plugins.kit.transactional import Entry
+from replicator.plugins.kit.transactional import LedgerEntry
 from replicator.plugins.target import TargetTable
-from replicator.plugins.verification import TableState, order_of
+from replicator.plugins.verification import VerifiedState, order_of
 from replicator_target_duckdb import sql, tables
 from replicator_target_duckdb.database import Database
 from replicator_target_duckdb.types import type_name
@@ -33,8 +33,8 @@ def table_state(
     schema: TableSchema,
     columns: Mapping[str, str],
     at: int,
-    entry_of: Callable[[duckdb.DuckDBPyConnection, TableId], Entry | None],
-) -> Iterator[TableState]:
+    entry_of: Callable[[duckdb.DuckDBPyConnection, TableId], LedgerEntry | None],
+) -> Iterator[VerifiedState]:
     """Copy what is compared into a file of its own, and answer from there for as long as the context.
 
     Raises:
@@ -67,7 +67,7 @@ class CopiedState(DuckDBState):
 
 def _check(
     connection: duckdb.DuckDBPyConnection,
-    entry: Entry | None,
+    entry: LedgerEntry | None,
     table: TargetTable,
     schema: TableSchema,
     columns: Mapping[str, str],

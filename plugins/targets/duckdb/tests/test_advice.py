@@ -16,11 +16,11 @@ from replicator.model.errors import Problem
 from replicator.model.schema import Column
 from replicator.plugins.kit import findings, ledger, transactional
 from replicator.plugins.target import TableOptions, TargetTable
-from replicator.testing.alterations import evolved
-from replicator.testing.batches import insert, update
-from replicator.testing.target_harness import STRANGER, UUID, Copy, as_tuples, item, items_schema
 from replicator_target_duckdb.target import DuckDBTarget
 from replicator_testbed.advice import Case, codes_in, ways_of
+from replicator_testing.alterations import evolved
+from replicator_testing.batches import insert, update
+from replicator_testing.target_harness import STRANGER, UUID, Copy, as_tuples, item, items_schema
 
 NOT_PROVOKED: Final = {
     "fenced": "a newer worker has the table: this one ends (the contract)",
