@@ -203,7 +203,9 @@ class PeriodicWork:
             self.tables.adopt(table_life.failed(tracked.record, record.error))
 
 
-def _select(source: NamedSource, select: Callable[[], Sequence[TableId]], unnamed: Sequence[TableId]) -> SelectionAnswer:
+def _select(
+    source: NamedSource, select: Callable[[], Sequence[TableId]], unnamed: Sequence[TableId]
+) -> SelectionAnswer:
     """In the control thread: what the configuration selects by now."""
     seen: Visibility | None = None
     with suppress(TransientError):

@@ -12,9 +12,9 @@ import pytest
 from replicator.model.errors import KeyMissingError
 from replicator.model.merged import Merged
 from replicator.plugins.kit.folding import (
-    RowFate,
     FoldedRow,
     Key,
+    RowFate,
     StoredRow,
     fold,
     fold_multiset,
