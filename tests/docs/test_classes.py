@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -78,11 +79,15 @@ def held(node: ast.ClassDef) -> set[str]:
     return names
 
 
-def classes(base: Path) -> Iterator[tuple[str, ast.ClassDef]]:
-    for path in sorted(base.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                yield f"{path.relative_to(base.parent).as_posix()}:{node.name}", node
+@cache
+def classes(base: Path) -> Sequence[tuple[str, ast.ClassDef]]:
+    """The classes of the modules of a distribution: those that stand in no function."""
+    return [
+        (f"{path.relative_to(base.parent).as_posix()}:{node.name}", node)
+        for path in sorted(base.rglob("*.py"))
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    ]
 
 
 def test_a_class_is_one_idea() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from typing import Final, NamedTuple
 
 from replicator.model.errors import SchemaConflictError, TableError, UnsupportedTypeError
 from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins import get_logger
 from replicator_source_mysql import column_types as t
 from replicator_source_mysql.binlog import (
     ColumnSpec,
@@ -26,7 +26,7 @@ from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.rows.values import KEY_KINDS
 from replicator_source_mysql.sql.clauses import ColumnChanges
 
-log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _VERSIONS_MAX: Final = 10_000
 
@@ -250,11 +250,7 @@ class Versions:
     def _note_nulled(self, table: TableId) -> Callable[[str, int], None]:
         def note(column: str, count: int) -> None:
             if not self._nulled[table, column]:
-                log.warning(
-                    "Column %s of %s: values that its type cannot hold become NULL (unrepresentable: null).",
-                    column,
-                    table,
-                )
+                _log.warning("values_become_null", table=str(table), column=column, setting="unrepresentable: null")
             self._nulled[table, column] += count
 
         return note

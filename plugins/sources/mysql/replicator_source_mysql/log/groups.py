@@ -8,18 +8,18 @@ So a transaction of any size costs a second reading only if it is of that kind, 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from replicator.model.schema import TableId
+from replicator.plugins import get_logger
 from replicator_source_mysql.events import Begin
 from replicator_source_mysql.log.pulls import Pull, Transaction
 from replicator_source_mysql.log.undoing import END, Savepoints, Undone, released_name, set_name, target_name
 from replicator_source_mysql.versions import HeldRows, Version
 
-log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _REPLACEMENT: Final = "\ufffd"
 
@@ -188,11 +188,7 @@ class Undoing:
             if tables and group.transaction is not None:
                 pull.unlogged(group.transaction, tables)
         for table in sorted(tables, key=str):
-            log.warning(
-                "The transaction %s rolls back to an unknown savepoint: a new snapshot of %s is taken.",
-                group.id,
-                table,
-            )
+            _log.warning("unknown_savepoint", table=str(table), transaction=group.id, then="a new snapshot")
 
     def _folded(self, name: str) -> str:
         return name.upper() if name.isascii() else self.fold(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -14,12 +13,13 @@ import pyarrow as pa
 from replicator.model.errors import ReplicatorError, TableError
 from replicator.model.events import DDLEvent, change_schema
 from replicator.model.schema import TableId
+from replicator.plugins import get_logger
 from replicator.plugins.kit.arrow import Longs
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, PullLimits, TableChanges
 from replicator_source_mysql.binlog.events import TOO_LARGE
 from replicator_source_mysql.versions import Version
 
-log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _BYTES_MAX: Final = 1 << 30
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -254,7 +254,7 @@ def error_of_table(table: TableId, error: Exception) -> TableError:
     if isinstance(error, TableError):
         return error
     # Events came with the right checksums: whatever cannot be read is about the table. The log has what a message may not.
-    log.error("Rows of %s in the log cannot be read.", table, exc_info=error)
+    _log.error("corrupt_rows", table=str(table), exc_info=error)
     found = error.message.rstrip(".") if isinstance(error, ReplicatorError) else type(error).__name__
     message = f"its rows in the log cannot be read: {found}."
     if isinstance(error, ReplicatorError) and error.code == TOO_LARGE:

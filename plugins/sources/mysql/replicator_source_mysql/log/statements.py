@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 from replicator.model.errors import TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId
+from replicator.plugins import get_logger
 from replicator_source_mysql.coordinates.cursor import ReadPosition
 from replicator_source_mysql.ddl.alterations import Alteration
 from replicator_source_mysql.ddl.statements import Effect, TableEffect, effects, opens_group
@@ -24,7 +24,7 @@ from replicator_source_mysql.reach.definitions import KnownDefinitions, defines_
 from replicator_source_mysql.reach.tables import CHANGING
 from replicator_source_mysql.sql.reader import shown
 
-log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _DDL: Final = {
     Effect.TRUNCATE: DDLOperation.TRUNCATE_TABLE,
@@ -130,9 +130,7 @@ class Statements:
         text = shown(statement, self._flavor)
         errors = {table: refusal(TableEffect(effect=Effect.STATEMENT, table=table), text) for table in tables}
         for table in sorted(tables, key=str):
-            log.warning(
-                "The log has a statement instead of the rows that it changed, which may be rows of %s: %s", table, text
-            )
+            _log.warning("statement_instead_of_rows", table=str(table), statement=text)
         pull.unlogged_statement(group.ensure_transaction(), errors)
 
     def _apply(self, effect: TableEffect, statement: Query, group: Group, pull: Pull) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from replicator.plugins import get_logger
 from replicator_source_mysql.binlog.events import corrupt
 from replicator_source_mysql.coordinates import Progress
 from replicator_source_mysql.coordinates.prepared import PreparedTransaction
@@ -13,7 +13,7 @@ from replicator_source_mysql.log.groups import Group
 from replicator_source_mysql.log.pulls import Pull
 from replicator_source_mysql.log.table_rows import TableRows
 
-log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -38,13 +38,14 @@ class XaTransactions:
         if total <= self._size_max:
             return
         tables = {version.schema.table for version, *_ in group.held}
-        log.warning(
-            "Prepared XA transactions hold %d bytes of changes, more than source.transaction_bytes_max (%d): if %s is"
-            " committed, a new snapshot is taken of %s.",
-            total,
-            self._size_max,
-            group.id,
-            ", ".join(sorted(map(str, tables))),
+        _log.warning(
+            "xa_transaction_too_large",
+            transaction=group.id,
+            bytes=total,
+            limit=self._size_max,
+            setting="source.transaction_bytes_max",
+            tables=", ".join(sorted(map(str, tables))),
+            then="a new snapshot if it is committed",
         )
         group.unlogged |= tables
         group.held.clear()
@@ -96,12 +97,12 @@ class XaTransactions:
             self._rows.release(group, prepared.held, prepared.unlogged, pull)
             return
         tables = frozenset(self._rows.tables)
-        log.warning(
-            "%s commits the XA transaction %s, which was prepared before the log was first read. Its changes are unknown, so new"
-            " snapshots of all tables (%d) are taken.",
-            group.begin.gtid,
-            xid,
-            len(tables),
+        _log.warning(
+            "unknown_xa_transaction",
+            transaction=group.begin.gtid,
+            xid=xid,
+            tables=len(tables),
+            then="new snapshots of all tables",
         )
         self._rows.release(group, [], tables, pull)
 

@@ -5,7 +5,6 @@ The server's own words and its SQLSTATE are always passed on; of the classes who
 
 from __future__ import annotations
 
-import logging
 import re
 import traceback
 from collections.abc import Mapping, Sequence
@@ -25,8 +24,9 @@ from replicator.model.errors import (
     TableError,
 )
 from replicator.model.schema import TableId
+from replicator.plugins import get_logger
 
-log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 RESTART_ACTION: Final = (
     "Run `replicator snapshot NAME --changed-only`. It starts at a new log position, and reads only the rows again that differ. "
@@ -173,7 +173,7 @@ def corrupt_rows(table: TableId, what: str, error: Exception | None = None) -> T
     if error is not None:
         frames = "".join(traceback.format_tb(error.__traceback__))
         kind = type(error).__name__
-        log.error("Rows of %s in the log cannot be read: %s. Traceback:\n%s%s", table, what, frames, kind)
+        _log.error("corrupt_rows", table=str(table), reason=what, traceback=f"Traceback:\n{frames}{kind}")
     return TableError(
         f"its rows in the log cannot be read: {what}.",
         code="corrupt_rows",

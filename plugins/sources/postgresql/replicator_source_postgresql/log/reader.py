@@ -10,7 +10,6 @@ and the server sends the transaction that was cut again whole.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -34,6 +33,7 @@ from replicator.model.identity import TableIdentity
 from replicator.model.isolation import table_error
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins import get_logger
 from replicator.plugins.kit.arrow import Longs
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, LogReader, PullLimits, TableChanges
 from replicator_source_postgresql.log import pgoutput as p
@@ -50,7 +50,7 @@ from replicator_source_postgresql.wire import Block, Bytes, Frames, MalformedErr
 
 __all__ = ["LsnMarks", "PgLogReader", "mark_prefix"]
 
-log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _BEGIN_SIZE: Final = HEADER + 21
 _COMMIT_SIZE: Final = HEADER + 26
@@ -457,9 +457,7 @@ class PgLogReader(LogReader):
 
     def _note_nulled(self, table: TableId, column: str, count: int) -> None:
         if not self._nulled[table, column]:
-            log.warning(
-                "Column %s of %s: values that its type cannot hold become NULL (unrepresentable: null).", column, table
-            )
+            _log.warning("values_become_null", table=str(table), column=column, setting="unrepresentable: null")
         self._nulled[table, column] += count
 
     def _located(self, error: ReplicatorError) -> ReplicatorError:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import Any, Final
 
 import psycopg
 
+from replicator.plugins import get_logger
 from replicator.plugins.source import SourceContext
 
 VERSION_TERMINATE_WAITS: Final = 140000
@@ -16,7 +16,7 @@ VERSION_TERMINATE_WAITS: Final = 140000
 _NAME_BYTES_MAX: Final = 63
 _WAIT_MS: Final = 5000
 
-log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 def application_name(context: SourceContext) -> str:
@@ -55,9 +55,7 @@ def end_fenced_reader(connection: psycopg.Connection[Any], pid: int, context: So
     ).fetchone()
     if ended is None:
         return False
-    log.warning(
-        "The server process %d read the replication slot for epoch %s, which is over: it was ended.", pid, match[2]
-    )
+    _log.warning("slot_reader_ended", pid=pid, epoch=match[2])
     return True
 
 
