@@ -234,9 +234,6 @@ class SparkHost:
 
     def _forget(self) -> None:
         """Drop all state of the JVM, so that the next `session` starts from nothing."""
-        from pyspark import SparkContext
-        from pyspark.sql import SparkSession
-
         if self._watch is not None:
             self._watch.stop()
             self._watch = None
@@ -248,14 +245,7 @@ class SparkHost:
             if self._process.poll() is None:
                 self._process.terminate()
             self._process.wait()
-        gateway = SparkContext._gateway  # noqa: SLF001 - PySpark offers no way to leave a dead JVM
-        if gateway is not None:
-            gateway.shutdown()
-        SparkContext._gateway = None  # noqa: SLF001
-        SparkContext._jvm = None  # noqa: SLF001
-        SparkContext._active_spark_context = None  # noqa: SLF001
-        SparkSession._instantiatedSession = None  # noqa: SLF001
-        SparkSession._activeSession = None  # noqa: SLF001
+            _leave_gateway()
         self._process = None
         self._session = None
         if self._log is not None:
@@ -264,6 +254,21 @@ class SparkHost:
         if self._scratch is not None:
             self._scratch.remove()
             self._scratch = None
+
+
+def _leave_gateway() -> None:
+    """Have PySpark forget its JVM, for which it offers no way."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = SparkContext._gateway  # noqa: SLF001
+    if gateway is not None:
+        gateway.shutdown()
+    SparkContext._gateway = None  # noqa: SLF001
+    SparkContext._jvm = None  # noqa: SLF001
+    SparkContext._active_spark_context = None  # noqa: SLF001
+    SparkSession._instantiatedSession = None  # noqa: SLF001
+    SparkSession._activeSession = None  # noqa: SLF001
 
 
 def _no_scratch(folder: Path, fact: str) -> ReplicatorError:

@@ -272,3 +272,9 @@ def test_types_named_by_the_log_are_looked_up_while_another_thread_reads(
 def test_every_setting_stands_in_the_documentation() -> None:
     page = (Path(__file__).parents[4] / "docs" / "sources" / "postgresql.md").read_text()
     assert [name for name in PostgresqlConfig.model_fields if f"`{name}`" not in page] == []
+
+
+def test_a_process_that_reads_no_statement_loads_no_parser() -> None:
+    program = "import sys, replicator_source_postgresql.source; print('sqlglot' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "False\n"

@@ -6,20 +6,24 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-import sqlglot
-from sqlglot.errors import SqlglotError
-from sqlglot.tokenizer_core import Token, TokenType
-
-_QUOTED: Final = frozenset({TokenType.IDENTIFIER})
-_TEXTS: Final = frozenset(
-    {TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.BYTE_STRING, TokenType.NATIONAL_STRING}
-)
-_OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET})
-_CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
+# The names of sqlglot's kinds of tokens. It takes a tenth of the start of a process to import, and few processes read a statement.
+_QUOTED: Final = frozenset({"IDENTIFIER"})
+_TEXTS: Final = frozenset({"STRING", "HEREDOC_STRING", "BYTE_STRING", "NATIONAL_STRING"})
+_OPENING: Final = frozenset({"L_PAREN", "L_BRACKET"})
+_CLOSING: Final = frozenset({"R_PAREN", "R_BRACKET"})
 
 
 class NotUnderstoodError(Exception):
     """The text has none of the known forms."""
+
+
+class Token(NamedTuple):
+    """A token; `start` and `end` are the positions of its first and its last character."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
 
 
 class Name(NamedTuple):
@@ -31,16 +35,18 @@ class Name(NamedTuple):
 
 def cursor_of(text: str) -> Cursor:
     """Read a statement, with or without a semicolon at its end."""
+    from sqlglot.errors import SqlglotError
+
     try:
-        tokens = sqlglot.tokenize(text, read="postgres")
+        tokens = _tokens(text)
     except SqlglotError as error:
         raise NotUnderstoodError from error
-    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
+    while tokens and tokens[-1].kind == "SEMICOLON":
         tokens.pop()
     depth = 0
     for token in tokens:
         depth += _deeper(token)
-        if depth < 0 or token.token_type is TokenType.SEMICOLON:
+        if depth < 0 or token.kind == "SEMICOLON":
             raise NotUnderstoodError
     if depth:
         raise NotUnderstoodError
@@ -68,7 +74,7 @@ class Cursor:
 
     def words(self) -> list[str]:
         """Return the keywords of the next token, which may be several; none if it is a name in quotes, or a text."""
-        if self.is_at_end or self._tokens[self._at].token_type in _QUOTED | _TEXTS:
+        if self.is_at_end or self._tokens[self._at].kind in _QUOTED | _TEXTS:
             return []
         return self._tokens[self._at].text.upper().split()
 
@@ -99,10 +105,10 @@ class Cursor:
             raise NotUnderstoodError
         token = self._tokens[self._at]
         self._at += 1
-        if token.token_type in _QUOTED:
+        if token.kind in _QUOTED:
             return token.text
         if (
-            token.token_type in _TEXTS
+            token.kind in _TEXTS
             or not token.text.replace("_", "a").replace("$", "a").isalnum()
             or token.text[0].isdigit()
         ):
@@ -136,7 +142,7 @@ class Cursor:
         depth = 0
         for token in self._tokens[self._at :]:
             depth += _deeper(token)
-            if token.token_type is TokenType.COMMA and not depth:
+            if token.kind == "COMMA" and not depth:
                 found.append([])
             else:
                 found[-1].append(token)
@@ -147,7 +153,7 @@ class Cursor:
         """Return the contents of the parentheses that come next."""
         self.expect("(")
         start = self._at
-        self._skip(lambda token: token.token_type is TokenType.R_PAREN)
+        self._skip(lambda token: token.kind == "R_PAREN")
         found = Cursor(self._text, self._tokens[start : self._at])
         self.expect(")")
         return found
@@ -159,7 +165,7 @@ class Cursor:
             raise NotUnderstoodError
         self._skip(
             lambda token: (
-                self._at > start and token.token_type not in _QUOTED | _TEXTS and token.text.upper().split()[0] in ends
+                self._at > start and token.kind not in _QUOTED | _TEXTS and token.text.upper().split()[0] in ends
             )
         )
         first, last = self._tokens[start], self._tokens[self._at - 1]
@@ -177,10 +183,16 @@ class Cursor:
 
 def functions_in(text: str) -> set[str]:
     """Return the names before parentheses in an expression: those of its functions, and some that are none."""
-    tokens = sqlglot.tokenize(text, read="postgres")
-    called = [token for token, behind in pairwise(tokens) if behind.token_type is TokenType.L_PAREN]
-    return {token.text if token.token_type in _QUOTED else token.text.lower() for token in called}
+    tokens = _tokens(text)
+    called = [token for token, behind in pairwise(tokens) if behind.kind == "L_PAREN"]
+    return {token.text if token.kind in _QUOTED else token.text.lower() for token in called}
+
+
+def _tokens(text: str) -> list[Token]:
+    import sqlglot
+
+    return [Token(t.token_type.name, t.text, t.start, t.end) for t in sqlglot.tokenize(text, read="postgres")]
 
 
 def _deeper(token: Token) -> int:
-    return (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+    return (token.kind in _OPENING) - (token.kind in _CLOSING)
