@@ -1,6 +1,6 @@
 """Change the product in 120 spots, one after the other, and see which test notices: `make mutants`.
 
-The spots are picked with a seed in the files of `MODULES`, as many in each area. Everything is done in a copy: a work tree of
+The spots are picked with a seed in the files of `MODULES`, as many in each area. Everything is done in another work tree of
 git with an environment of its own, so that processes that tests start run the changed code, too. Per layer of the tests:
 
 1. Each spot gets a probe, and the tests run once: this tells which tests reach which spot, how long they take, and which fail
@@ -10,7 +10,7 @@ git with an environment of its own, so that processes that tests start run the c
    outside of the fast layer has to be green without the mutant, else it does not count.
 
 Each mutant is a line of `tests/mutants.jsonl`: how it ended at which commit. A run that was interrupted continues: what was
-reached is kept with the copy.
+reached is kept next to that tree.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ def with_probes(source: bytes, mutants: Mapping[int, Mutant]) -> bytes:
     return b"".join(lines)
 
 
-# -- the copy ---------------------------------------------------------------------------------------------------------
+# -- another tree --------------------------------------------------------------------------------------------------------
 
 PROBE: Final = """
 import json, os
@@ -328,7 +328,7 @@ def pytest_runtest_logreport(report):
 """
 
 
-class Copy:
+class Clone:
     """A work tree of git at a commit, with an environment that has its packages instead of ours."""
 
     def __init__(self, folder: Path, commit: str) -> None:
@@ -472,12 +472,12 @@ class Known:
 class Run:
     """All mutants against all layers that are asked for."""
 
-    def __init__(self, copy: Copy, commit: str, mutants: Sequence[Mutant], tests: Sequence[str]) -> None:
-        self._copy = copy
+    def __init__(self, clone: Clone, commit: str, mutants: Sequence[Mutant], tests: Sequence[str]) -> None:
+        self._clone = clone
         self._commit = commit
         self._mutants = dict(enumerate(mutants))
         self._only = tests
-        self._log = copy.told.parent / "pytest.log"
+        self._log = clone.told.parent / "pytest.log"
         self._lines = read_record()
 
     def _key(self, mutant: Mutant) -> tuple[str, str, int, str]:
@@ -485,10 +485,10 @@ class Run:
 
     def layer(self, name: str) -> None:
         """Find out what reaches which mutant, then run those that live."""
-        files = [file for file in self._copy.files(name) if not self._only or file in self._only]
+        files = [file for file in self._clone.files(name) if not self._only or file in self._only]
         marks = MARKS.get(name, MARKS[""])
         self._probe(files, name, marks)
-        known = Known.read(self._copy.told)
+        known = Known.read(self._clone.told)
         for number, mutant in self._mutants.items():
             line = self._lines.get(self._key(mutant), {})
             if line.get("outcome") == "killed" or (name in line.get("layers", ()) and not self._only):
@@ -496,21 +496,21 @@ class Run:
             self._try(mutant, known, number, files, name, marks)
 
     def _probe(self, files: Sequence[str], name: str, marks: str) -> None:
-        done = self._copy.told / f"done-{'matrix' if name == 'matrix' else 'default'}.txt"
+        done = self._clone.told / f"done-{'matrix' if name == 'matrix' else 'default'}.txt"
         finished = set(done.read_text(encoding="utf-8").split()) if done.exists() else set()
         left = [file for file in files if file not in finished]
         per_module: dict[str, dict[int, Mutant]] = defaultdict(dict)
         for number, mutant in self._mutants.items():
             per_module[mutant.module][number] = mutant
-        sources = {module: (self._copy.tree / module).read_bytes() for module in per_module}
+        sources = {module: (self._clone.tree / module).read_bytes() for module in per_module}
         try:
             for module, source in sources.items():
-                self._copy.write(module, with_probes(source, per_module[module]))
+                self._clone.write(module, with_probes(source, per_module[module]))
             while left:
                 folder = Path(left[0]).parent
                 chunk = [file for file in left if Path(file).parent == folder][:FILES_AT_ONCE]
                 began = time.monotonic()
-                self._copy.pytest(
+                self._clone.pytest(
                     ["-p", "mutant_probe", "-m", marks, "--timeout=300", *chunk], log=self._log, within_s=None
                 )
                 print(f"{name}: {len(left)} files left; {folder}: {time.monotonic() - began:.0f} s", flush=True)
@@ -519,7 +519,7 @@ class Run:
                 left = [file for file in left if file not in chunk]
         finally:
             for module, source in sources.items():
-                self._copy.write(module, source)
+                self._clone.write(module, source)
 
     def _try(self, mutant: Mutant, known: Known, number: int, files: Sequence[str], name: str, marks: str) -> None:
         began = time.monotonic()
@@ -531,7 +531,7 @@ class Run:
             if by is None or name == "fast" or by.partition("[")[0] not in tests:
                 break
             again = [by.partition("[")[0]]
-            if self._copy.pytest(["-m", marks, "--timeout=120", *again], log=self._log, within_s=LIMIT_S) == 0:
+            if self._clone.pytest(["-m", marks, "--timeout=120", *again], log=self._log, within_s=LIMIT_S) == 0:
                 break
             known.bad.update(again)
             by = None
@@ -551,14 +551,16 @@ class Run:
 
     def _red(self, mutant: Mutant, tests: Sequence[str], marks: str) -> str | None:
         """The first test that fails with the mutant."""
-        source = (self._copy.tree / mutant.module).read_bytes()
-        named = self._copy.told.parent / "arguments.txt"
+        source = (self._clone.tree / mutant.module).read_bytes()
+        named = self._clone.told.parent / "arguments.txt"
         named.write_text("\n".join(tests), encoding="utf-8")
         try:
-            self._copy.write(mutant.module, mutant.applied(source))
-            code = self._copy.pytest(["-x", "-m", marks, "--timeout=120", f"@{named}"], log=self._log, within_s=LIMIT_S)
+            self._clone.write(mutant.module, mutant.applied(source))
+            code = self._clone.pytest(
+                ["-x", "-m", marks, "--timeout=120", f"@{named}"], log=self._log, within_s=LIMIT_S
+            )
         finally:
-            self._copy.write(mutant.module, source)
+            self._clone.write(mutant.module, source)
         text = self._log.read_text(errors="replace")
         if code == 0:
             return None
@@ -578,7 +580,7 @@ def read_record() -> dict[tuple[str, str, int, str], dict[str, Any]]:
 
 
 def write_record(lines: Mapping[tuple[str, str, int, str], Mapping[str, Any]]) -> None:
-    """Write it anew."""
+    """Replace it."""
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines.values())
     RECORD.write_text(text, encoding="utf-8")
 
@@ -611,23 +613,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # What was reached is known by the numbers of these mutants.
     like = git("rev-parse", chosen.like) if chosen.like else ""
     variant = f"like-{like[:12]}{'-survivors' if chosen.survivors else ''}" if like else f"{chosen.count}-{chosen.seed}"
-    copy = Copy(cache / f"{commit[:12]}-{variant}", commit)
+    clone = Clone(cache / f"{commit[:12]}-{variant}", commit)
     if like:
         lines = [line for line in read_record().values() if line["commit"] == like]
         wanted = [line for line in lines if not chosen.survivors or line["outcome"] == "survived"]
         files = [
-            f for f in git("-C", str(copy.tree), "ls-files", "replicator", "plugins").splitlines() if f.endswith(".py")
+            f for f in git("-C", str(clone.tree), "ls-files", "replicator", "plugins").splitlines() if f.endswith(".py")
         ]
-        mutants, missing = find_again(copy.tree, files, wanted)
+        mutants, missing = find_again(clone.tree, files, wanted)
         for one in missing:
             print(f"not in this code: {one}")
     else:
-        mutants = pick(copy.tree, count=chosen.count, seed=chosen.seed)
+        mutants = pick(clone.tree, count=chosen.count, seed=chosen.seed)
     if chosen.list:
         for mutant in mutants:
             print(f"{mutant.module}:{mutant.line} {mutant.function}: {mutant.what}")
         return 0
-    run = Run(copy, commit, mutants, chosen.tests)
+    run = Run(clone, commit, mutants, chosen.tests)
     for name in chosen.layers:
         run.layer(name)
     for told in summary(commit):
