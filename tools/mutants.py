@@ -30,6 +30,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
@@ -485,7 +486,11 @@ class Run:
 
     def layer(self, name: str) -> None:
         """Find out what reaches which mutant, then run those that live."""
-        files = [file for file in self._clone.files(name) if not self._only or file in self._only]
+        files = [
+            file
+            for file in self._clone.files(name)
+            if not self._only or any(fnmatchcase(file, pattern) for pattern in self._only)
+        ]
         marks = MARKS.get(name, MARKS[""])
         self._probe(files, name, marks)
         known = Known.read(self._clone.told)
@@ -603,7 +608,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--like", help="the mutants that the record has of this commit, instead of picked ones")
     parser.add_argument("--survivors", action="store_true", help="of these only those that survived")
     parser.add_argument("--layers", nargs="*", choices=LAYERS, default=LAYERS[:-1], help="in this order")
-    parser.add_argument("--tests", nargs="*", default=[], help="only these files of tests")
+    parser.add_argument("--tests", nargs="*", default=[], help="only these files of tests, or patterns of them")
     parser.add_argument("--count", type=int, default=120)
     parser.add_argument("--seed", type=int, default=37)
     parser.add_argument("--list", action="store_true", help="print the mutants; run nothing")
