@@ -69,6 +69,16 @@ def test_a_transaction_without_an_end_is_not_taken_for_ended(before: str | None,
     assert caught.value.code == "transaction_not_closed"
 
 
+def test_a_log_was_heard_when_it_delivered_something_or_told_a_newer_time() -> None:
+    unsealed = Unsealed(position=START)
+    told = replace(EMPTY, source_time=datetime(2026, 1, 1, tzinfo=UTC))
+    heard: list[tuple[float | None, float | None, bool]] = []
+    for now, next_batch in enumerate([EMPTY, batch(("7", 1), open_transaction=None, events=1), told, told, EMPTY]):
+        unsealed.add(next_batch, float(now))
+        heard.append((unsealed.heard_at, unsealed.since, unsealed.is_idle))
+    assert heard == [(None, None, True), (1, 1, False), (2, 1, True), (2, 1, True), (2, 1, True)]
+
+
 def test_nothing_is_sealed_of_a_transaction_that_the_source_forgot(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
