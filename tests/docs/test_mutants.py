@@ -115,18 +115,19 @@ def test_tests_that_reach_a_mutant_are_given_to_it_next_of_kin_first_and_those_t
         "tests/a.py::test_quick": 1,
         "tests/unit/test_pump.py::test_slow[1]": 9,
         "tests/unit/test_pump.py::test_bad": 1,
+        "tests/a.py::test_dear": 44.5,
     }
     (tmp_path / "tests-1.jsonl").write_text(
         "".join(json.dumps([t, "failed" if "bad" in t else "passed", s]) + "\n" for t, s in tests.items())
     )
     (tmp_path / "reached-2.jsonl").write_text("".join(json.dumps([4, t]) + "\n" for t in (*tests, "")))
     known = tool.Known.read(tmp_path)
-    assert known.tests(4, "replicator/apply/pump.py", ["tests/a.py", "tests/unit/test_pump.py"]) == [
-        "tests/unit/test_pump.py::test_slow",
-        "tests/a.py::test_quick",
-    ]
-    assert known.tests(4, "replicator/apply/pump.py", ["tests/a.py"]) == ["tests/a.py::test_quick"]
-    assert known.tests(5, "replicator/apply/pump.py", ["tests/a.py"]) == []
+    assert known.tests(4, "replicator/apply/pump.py", ["tests/a.py", "tests/unit/test_pump.py"]) == (
+        ["tests/unit/test_pump.py::test_slow", "tests/a.py::test_quick"],
+        1,
+    )
+    assert known.tests(4, "replicator/apply/pump.py", ["tests/a.py"]) == (["tests/a.py::test_quick"], 1)
+    assert known.tests(5, "replicator/apply/pump.py", ["tests/a.py"]) == ([], 0)
 
 
 def test_the_record_is_of_mutants_that_ended(tool: ModuleType) -> None:
