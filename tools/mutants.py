@@ -37,7 +37,6 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[1]
 RECORD: Final = ROOT / "tests" / "mutants.jsonl"
 LAYERS: Final = ("fast", "servers", "lake", "walks", "matrix")
-MARKS: Final = {"matrix": "matrix and not soak and not bench", "": "not matrix and not soak and not bench"}
 LIMIT_S: Final = 300
 EXPECTED_S: Final = 45
 """So much time the tests of a mutant may take without it, in each layer. What is beyond it is left out, and counted in the record."""
@@ -417,6 +416,13 @@ class Clone:
         ]
 
 
+def options_of(layer: str) -> Sequence[str]:
+    """What chooses the tests of a layer among those of its files."""
+    marks = f"{'' if layer == 'matrix' else 'not '}matrix and not soak and not bench"
+    # Its import takes as long as everything else.
+    return ["-m", marks, *(["-p", "no:schemathesis"] if layer == "fast" else [])]
+
+
 def git(*arguments: str) -> str:
     """What git prints."""
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
@@ -491,16 +497,16 @@ class Run:
             for file in self._clone.files(name)
             if not self._only or any(fnmatchcase(file, pattern) for pattern in self._only)
         ]
-        marks = MARKS.get(name, MARKS[""])
-        self._probe(files, name, marks)
+        options = options_of(name)
+        self._probe(files, name, options)
         known = Known.read(self._clone.told)
         for number, mutant in self._mutants.items():
             line = self._lines.get(self._key(mutant), {})
             if line.get("outcome") == "killed" or (name in line.get("layers", ()) and not self._only):
                 continue
-            self._try(mutant, known, number, files, name, marks)
+            self._try(mutant, known, number, files, name, options)
 
-    def _probe(self, files: Sequence[str], name: str, marks: str) -> None:
+    def _probe(self, files: Sequence[str], name: str, options: Sequence[str]) -> None:
         done = self._clone.told / f"done-{'matrix' if name == 'matrix' else 'default'}.txt"
         finished = set(done.read_text(encoding="utf-8").split()) if done.exists() else set()
         left = [file for file in files if file not in finished]
@@ -516,7 +522,7 @@ class Run:
                 chunk = [file for file in left if Path(file).parent == folder][:FILES_AT_ONCE]
                 began = time.monotonic()
                 self._clone.pytest(
-                    ["-p", "mutant_probe", "-m", marks, "--timeout=300", *chunk], log=self._log, within_s=None
+                    ["-p", "mutant_probe", *options, "--timeout=300", *chunk], log=self._log, within_s=None
                 )
                 print(f"{name}: {len(left)} files left; {folder}: {time.monotonic() - began:.0f} s", flush=True)
                 with done.open("a", encoding="utf-8") as file:
@@ -526,18 +532,20 @@ class Run:
             for module, source in sources.items():
                 self._clone.write(module, source)
 
-    def _try(self, mutant: Mutant, known: Known, number: int, files: Sequence[str], name: str, marks: str) -> None:
+    def _try(
+        self, mutant: Mutant, known: Known, number: int, files: Sequence[str], name: str, options: Sequence[str]
+    ) -> None:
         began = time.monotonic()
         by = None
         while True:
             tests, left_out = known.tests(number, mutant.module, files)
             if not tests:
                 break
-            by = self._red(mutant, tests, marks)
+            by = self._red(mutant, tests, options)
             if by is None or name == "fast" or by.partition("[")[0] not in tests:
                 break
             again = [by.partition("[")[0]]
-            if self._clone.pytest(["-m", marks, "--timeout=120", *again], log=self._log, within_s=LIMIT_S) == 0:
+            if self._clone.pytest([*options, "--timeout=120", *again], log=self._log, within_s=LIMIT_S) == 0:
                 break
             known.bad.update(again)
             by = None
@@ -558,16 +566,14 @@ class Run:
             f"{line['outcome']} {mutant.module}:{mutant.line} {mutant.what}: {by or f'{len(tests)} tests'}", flush=True
         )
 
-    def _red(self, mutant: Mutant, tests: Sequence[str], marks: str) -> str | None:
+    def _red(self, mutant: Mutant, tests: Sequence[str], options: Sequence[str]) -> str | None:
         """The first test that fails with the mutant."""
         source = (self._clone.tree / mutant.module).read_bytes()
         named = self._clone.told.parent / "arguments.txt"
         named.write_text("\n".join(tests), encoding="utf-8")
         try:
             self._clone.write(mutant.module, mutant.applied(source))
-            code = self._clone.pytest(
-                ["-x", "-m", marks, "--timeout=120", f"@{named}"], log=self._log, within_s=LIMIT_S
-            )
+            code = self._clone.pytest(["-x", *options, "--timeout=120", f"@{named}"], log=self._log, within_s=LIMIT_S)
         finally:
             self._clone.write(mutant.module, source)
         text = self._log.read_text(errors="replace")
@@ -608,7 +614,7 @@ def summary(commit: str) -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is left."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--commit", default="HEAD", help="of which state of the code")
+    parser.add_argument("--commit", default="HEAD", help="of which state of the code; names that of a run to continue")
     parser.add_argument("--like", help="the mutants that the record has of this commit, instead of picked ones")
     parser.add_argument("--survivors", action="store_true", help="of these only those that survived")
     parser.add_argument("--layers", nargs="*", choices=LAYERS, default=LAYERS[:-1], help="in this order")
@@ -638,6 +644,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for mutant in mutants:
             print(f"{mutant.module}:{mutant.line} {mutant.function}: {mutant.what}")
         return 0
+    print(f"{len(mutants)} mutants of {commit[:12]}", flush=True)
     run = Run(clone, commit, mutants, chosen.tests)
     for name in chosen.layers:
         run.layer(name)
