@@ -79,6 +79,24 @@ def test_a_log_was_heard_when_it_delivered_something_or_told_a_newer_time() -> N
     assert heard == [(None, None, True), (1, 1, False), (2, 1, True), (2, 1, True), (2, 1, True)]
 
 
+def test_transactions_are_sealed_together_until_the_time_for_it_is_over(bench: Bench) -> None:
+    table = bench.create(bench.schema("t"))
+    with bench.running() as capture:
+        capture.until(bench.is_at(Stage.STREAMING))
+    before = present(bench.store.last_segment("test")).id
+    bench.settings = replace(bench.settings, seal_every_s=3600, seal_gap_s=3600, seal_rows=3)
+    with bench.running() as capture:
+        for n in range(1, 4):
+            position = capture.control.status and capture.control.status.position
+            bench.fill(table, 1, first=n)
+            capture.until(
+                lambda at=position: capture.control.status is not None and capture.control.status.position != at
+            )
+        capture.until(bench.holds(table))
+    sealed = bench.store.segments("test", before, 10)
+    assert [sum(file.rows for file in segment.files) for segment in sealed if segment.files] == [3]
+
+
 def test_nothing_is_sealed_of_a_transaction_that_the_source_forgot(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
