@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from replicator.testing.memory.source import MemoryLogReader
 from replicator_testbed.present import present
 
 if TYPE_CHECKING:
-    from tests.unit.capture.conftest import Bench
+    from tests.unit.capture.conftest import Bench, Running
 
 START = Offset.of({"position": 1})
 
@@ -79,6 +80,10 @@ def test_a_log_was_heard_when_it_delivered_something_or_told_a_newer_time() -> N
     assert heard == [(None, None, True), (1, 1, False), (2, 1, True), (2, 1, True), (2, 1, True)]
 
 
+def has_read_beyond(capture: Running, position: str | None) -> bool:
+    return capture.control.status is not None and capture.control.status.position != position
+
+
 def test_transactions_are_sealed_together_until_the_time_for_it_is_over(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     with bench.running() as capture:
@@ -87,11 +92,9 @@ def test_transactions_are_sealed_together_until_the_time_for_it_is_over(bench: B
     bench.settings = replace(bench.settings, seal_every_s=3600, seal_gap_s=3600, seal_rows=3)
     with bench.running() as capture:
         for n in range(1, 4):
-            position = capture.control.status and capture.control.status.position
+            seen = capture.control.status
             bench.fill(table, 1, first=n)
-            capture.until(
-                lambda at=position: capture.control.status is not None and capture.control.status.position != at
-            )
+            capture.until(functools.partial(has_read_beyond, capture, seen and seen.position))
         capture.until(bench.holds(table))
     sealed = bench.store.segments("test", before, 10)
     assert [sum(file.rows for file in segment.files) for segment in sealed if segment.files] == [3]
