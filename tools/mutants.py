@@ -549,15 +549,15 @@ class Run:
                 break
             known.bad.update(again)
             by = None
-        if self._only and not by:  # some tests say nothing about all of them
-            return
+        # Some tests say nothing about all of a layer.
+        layers = () if self._only and not by else (name,)
         self._lines = read_record()  # somebody may have written notes meanwhile
         line = self._lines.get(self._key(mutant), {})
         self._lines[self._key(mutant)] = line = {
             "area": mutant.area, "module": mutant.module, "line": mutant.line, "function": mutant.function,
             "kind": mutant.kind, "what": mutant.what, "commit": self._commit,
             "outcome": "killed" if by else "survived", "by": by or "",
-            "layers": sorted({*line.get("layers", ()), name}, key=LAYERS.index),
+            "layers": sorted({*line.get("layers", ()), *layers}, key=LAYERS.index),
             "tests": line.get("tests", 0) + len(tests), "left_out": line.get("left_out", 0) + left_out,
             "seconds": round(line.get("seconds", 0) + time.monotonic() - began), "note": line.get("note", ""),
         }  # fmt: skip
