@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
@@ -741,6 +741,23 @@ def test_numbers_without_statistics_are_read(tmp_path: Path) -> None:
     bare.apply(*[insert(0, item(i)) for i in range(10)])
     bare.clear(below=6)
     assert sorted(bare.rows("id")) == [(i,) for i in range(5, 10)]
+
+
+def test_times_in_the_log_are_those_of_the_commits(bare: Bare) -> None:
+    first, began = bare.version() + 1, int(datetime.now(UTC).timestamp() * 1000)
+    bare.apply(*[insert(0, item(i)) for i in range(10)])
+    bare.apply(update(0, item(1, "new")), delete(0, item(2)))
+    bare.clear(below=6)
+    bare.clear()
+    ended = datetime.now(UTC).timestamp() * 1000
+    told = set()
+    for version in range(first, bare.version() + 1):
+        for line in (bare.log / f"{version:020}.json").read_text().splitlines():
+            for body in json.loads(line).values():
+                for name in {"timestamp", "modificationTime", "deletionTimestamp", "lastUpdated"} & body.keys():
+                    told.add(name)
+                    assert began <= body[name] <= ended, (version, name)
+    assert len(told) == 4
 
 
 def test_clearing_is_done_once(bare: Bare) -> None:
