@@ -959,6 +959,17 @@ def test_a_log_that_was_replaced_is_read_from_its_beginning(bare: Bare) -> None:
     assert bare.lane._log.state.version == 3
 
 
+def test_rows_of_a_log_that_was_replaced_are_those_of_its_new_commits(bare: Bare) -> None:
+    """As after a folder was restored from a backup, and written to by others since: the version is the same, the rows are not."""
+    bare.apply(insert(0, item(1)))
+    bare.apply(insert(0, item(2)))
+    (bare.log / f"{2:020}.json").unlink()
+    assert bare.new_lane().apply(bare.table, bare.batch(bare.numbered([insert(0, item(3))]))) is not None
+    assert bare.version() == 2
+    bare.apply(update(0, item(1, "x")), update(0, item(3, "z")))
+    assert sorted(bare.rows("id", "name")) == [(1, "x"), (3, "z")]
+
+
 def test_a_checkpoint_is_read_as_the_commits_before_it(bare: Bare) -> None:
     for number in range(6):
         bare.apply(*[insert(0, item(10 * number + i)) for i in range(10)], delete(0, item(10 * number - 5)))
