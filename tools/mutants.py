@@ -6,8 +6,8 @@ git with an environment of its own, so that processes that tests start run the c
 1. Each spot gets a probe, and the tests run once: this tells which tests reach which spot, how long they take, and which fail
    anyway. A process that outlives the test that started it tells of that test only. `tests/docs`, which judges texts, is left out.
 2. Each mutant that lives runs the tests that reach it, next of kin first and cheap ones before dear ones, until one is red.
-   What no test ends within five minutes is killed, since what it ran takes less than one without the mutant. A red test
-   outside of the fast layer has to be green without the mutant, else it does not count.
+   What no test ends within five minutes is killed, since what it ran takes less than one without the mutant. A test
+   that was red only after ten seconds has to be green without the mutant, else it does not count.
 
 Each mutant is a line of `tests/mutants.jsonl`: how it ended at which commit. A run that was interrupted continues: what was
 reached is kept next to that tree.
@@ -40,6 +40,7 @@ LAYERS: Final = ("fast", "servers", "lake", "walks", "matrix")
 LIMIT_S: Final = 300
 EXPECTED_S: Final = 45
 """So much time the tests of a mutant may take without it, in each layer. What is beyond it is left out, and counted in the record."""
+WAITED_S: Final = 10
 FILES_AT_ONCE: Final = 12
 
 MYSQL: Final = "plugins/sources/mysql/replicator_source_mysql"
@@ -542,7 +543,7 @@ class Run:
             if not tests:
                 break
             by = self._red(mutant, tests, options)
-            if by is None or name == "fast" or by.partition("[")[0] not in tests:
+            if by is None or by.partition("[")[0] not in tests or not self._may_have_waited(by):
                 break
             again = [by.partition("[")[0]]
             if self._clone.pytest([*options, "--timeout=120", *again], log=self._log, within_s=LIMIT_S) == 0:
@@ -565,6 +566,11 @@ class Run:
         print(
             f"{line['outcome']} {mutant.module}:{mutant.line} {mutant.what}: {by or f'{len(tests)} tests'}", flush=True
         )
+
+    def _may_have_waited(self, test: str) -> bool:
+        """Whether a red test took so long that it may have failed for the want of time."""
+        told = re.findall(r"^FAILED (\S+) \(\w+, (\d+) s\)", self._log.read_text(errors="replace"), re.MULTILINE)
+        return int(dict(told).get(test, WAITED_S)) >= WAITED_S
 
     def _red(self, mutant: Mutant, tests: Sequence[str], options: Sequence[str]) -> str | None:
         """The first test that fails with the mutant."""
