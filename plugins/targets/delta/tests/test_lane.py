@@ -33,8 +33,8 @@ from replicator.plugins.target import Batch, BatchFile, TableOptions, TargetTabl
 from replicator.testing.batches import RowChange, delete, insert, update, write_batch
 from replicator_target_delta import ddl, history
 from replicator_target_delta.alteration import altered
-from replicator_target_delta.config import MaintenanceConfig
-from replicator_target_delta.engine import BYTES_PER_S, DirectTable, Pace
+from replicator_target_delta.config import DeltaLakeConfig, MaintenanceConfig
+from replicator_target_delta.engine import BYTES_PER_S, SPARK_WANTED, DirectTable, Lanes, Pace, merged_by_spark
 from replicator_target_delta.lane import index, lane, parquet, rewrite, vectors
 from replicator_target_delta.lane.index import IndexCache
 from replicator_target_delta.lane.known import TargetColumn, columns_as_found, known_columns
@@ -1062,6 +1062,21 @@ def test_tables_and_batches_that_are_not_the_lane_s_are_refused(tmp_path: Path, 
     refused(keyless, "no key", insert(0, item(1)))
     floats = Bare(tmp_path / "float", schema_of(["id"], id=pa.float64(), v=pa.string()))
     refused(floats, "double", insert(0, {"id": 1.5, "v": "x"}))
+
+
+def test_where_spark_is_wanted_nothing_is_made_or_opened_directly(tmp_path: Path) -> None:
+    lanes = Lanes(DeltaLakeConfig(path=str(tmp_path), engine="spark"))
+    path, storage = str(tmp_path / "items"), Storage(str(tmp_path))
+    new: Any = None
+    with pytest.raises(EngineNeededError, match=SPARK_WANTED):
+        lanes.create(None, storage, path, new, {})
+    with pytest.raises(EngineNeededError, match=SPARK_WANTED):
+        lanes.open(None, storage, path)
+
+
+def test_why_spark_merged_is_told_unless_it_was_wanted() -> None:
+    assert merged_by_spark("the table has a feature").reason == "the table has a feature"
+    assert merged_by_spark(SPARK_WANTED).reason is None
 
 
 def test_a_table_that_is_committed_directly_rests_longer_after_much() -> None:
