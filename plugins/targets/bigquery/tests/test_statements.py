@@ -26,7 +26,7 @@ def test_only_what_has_a_lower_number_is_cleared_where_a_number_is_given() -> No
 def test_rows_that_are_not_found_are_counted_where_they_are_expected(expects_rows: bool) -> None:
     schema = items_schema()
     batch = Batch(schema=schema, files=[], last=3, skip_to=0, rows=3, expects_rows=expects_rows)
-    names = Names(BigQueryConfig.model_validate({"project": "p", "location": "EU", "staging": {"bucket": "b"}}))
+    names = Names(BigQueryConfig.model_validate({"project": "p", "location": "EU", "staging": {"bucket": "staging"}}))
     found: list[str] = []
 
     def counted(query: str) -> str:
