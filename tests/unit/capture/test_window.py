@@ -234,6 +234,23 @@ def test_too_many_touches_count_as_unknown_keys() -> None:
     assert window.add_chunk(SCHEMA, chunk(1), Saw(frozenset({"7"}))).verdict is RowVerdict.GOOD
 
 
+def test_too_many_touches_of_a_transaction_that_is_still_open_count_as_unknown_keys() -> None:
+    window = Window(touches_max=2)
+    window.watch(SCHEMA)
+    window.deliver(batch(*[change("UPDATE", "7", row(i)) for i in range(3)], open_transaction="7"), 0)
+    window.deliver(batch(change("UPDATE", "7", row(8))), 3)
+    assert window.add_chunk(SCHEMA, chunk(1, 8), Saw()).verdict is RowVerdict.READ_AGAIN
+
+
+def test_a_table_that_is_watched_from_amid_a_transaction_knows_nothing_of_its_keys() -> None:
+    window = Window()
+    window.deliver(batch(change("UPDATE", "7", row(1)), open_transaction="7"), 0)
+    window.watch(SCHEMA)
+    window.deliver(batch(change("UPDATE", "7", row(2))), 1)
+    assert window.add_chunk(SCHEMA, chunk(1, 2), Saw()).verdict is RowVerdict.READ_AGAIN
+    assert window.add_chunk(SCHEMA, chunk(1, 2), Saw(frozenset({"7"}))).verdict is RowVerdict.GOOD
+
+
 def test_outstanding_reads_keep_the_ring(window: Window) -> None:
     window.deliver(batch(change("UPDATE", "7", row(1, a="x"))), 0)
     window.begin_reading()
