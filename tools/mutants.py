@@ -71,7 +71,11 @@ MODULES: Final[Mapping[str, Sequence[str]]] = {
     "merge of Delta": (f"{DELTA}/spark/statements.py", f"{DELTA}/engine.py"),
     "merge of BigQuery": (f"{BIGQUERY}/statements.py", f"{BIGQUERY}/reduce.py"),
     "merge of DuckDB": (f"{DUCKDB}/merge.py",),
-    "guard and tokens": ("replicator/web/guard.py", "replicator/service/access/tokens.py", "replicator/state/tokens.py"),
+    "guard and tokens": (
+        "replicator/web/guard.py",
+        "replicator/service/access/tokens.py",
+        "replicator/state/tokens.py",
+    ),
     "projection": ("replicator/capture/definitions/projection.py",),
 }
 """Where mutants are picked. A file that moves moves here, too; `--like` finds those of the record by name and text."""

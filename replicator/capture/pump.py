@@ -39,7 +39,7 @@ from replicator.capture.marks import MarkBoard
 from replicator.capture.opening import bring_in_line, check, named_in_source, tracked_schemas
 from replicator.capture.parts import Parts
 from replicator.capture.periodic import PeriodicWork
-from replicator.capture.requests import BarrierMark, PositionMark, Requests
+from replicator.capture.requests import BarrierMark, PositionMark, OperatorRequests
 from replicator.capture.sealing import Sealer, Unsealed
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.snapshots.beginning import Beginnings
@@ -334,7 +334,7 @@ class _Session:
             source=source, reader=reader, writer=parts.writer, window=window, tables=tables, tracker=self._tracker,
             settings=settings, clock=clock, submit=submit, control=control, unsealed=Unsealed(position=offset),
         )  # fmt: skip
-        self._requests = Requests(parts=parts, tables=tables, tracker=self._tracker, marks=self._marks)
+        self._requests = OperatorRequests(parts=parts, tables=tables, tracker=self._tracker, marks=self._marks)
         self._periodic = PeriodicWork(
             parts=parts, tables=tables, tracker=self._tracker, snapshots=self._snapshots, marks=self._marks
         )

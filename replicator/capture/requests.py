@@ -30,7 +30,7 @@ class BarrierMark:
 
 
 @dataclass(slots=True, kw_only=True)
-class Requests:
+class OperatorRequests:
     """The requests of one open log. Called by the loop's thread alone.
 
     Attributes:

@@ -143,6 +143,4 @@ def test_an_answer_that_comes_right_behind_the_wait_for_it_ends_nothing(
         )
         bench.database.make_visible(hidden)
         bench.fill(table, 2, first=2)
-        capture.until(
-            lambda: bench.holds(table)() and not present(bench.store.journal.last_segment("test")).ring
-        )
+        capture.until(lambda: bench.holds(table)() and not present(bench.store.journal.last_segment("test")).ring)
