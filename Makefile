@@ -19,10 +19,12 @@ PARTS ?=
 # What `make test-threads` runs, and when its threads yield.
 THREADED ?= tests/simulation tests/unit/apply tests/unit/capture tests/unit/journal tests/unit/runtime tests/unit/state tests/unit/verify
 SEED ?= 1
+# More for make mutants, for example: make mutants MUTANTS_ARGS="--layers fast"
+MUTANTS_ARGS ?=
 # How long each part of `make bench-long` measures.
 MINUTES ?= 60
 
-.PHONY: help setup demo test test-fast test-servers test-lake test-walks test-matrix test-threads test-certain durations check format bench bench-long docs lock clean
+.PHONY: help setup demo test test-fast test-servers test-lake test-walks test-matrix test-threads test-certain mutants durations check format bench bench-long docs lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -80,14 +82,13 @@ test-threads: setup  ## Run tests of threads with threads that yield at random (
 test-certain: setup  ## Run make test until ten runs in a row had no failure, five of them next to a load; adds to tests/certain.jsonl
 	@$(BIN)/python tools/certain.py
 
+mutants: setup  ## Change the product in 120 spots, one by one, and see which test notices: hours; continues where it ended, adds to tests/mutants.jsonl
+	@$(BIN)/python tools/mutants.py $(MUTANTS_ARGS)
+
 docs: setup  ## Write the generated pages, then check that the docs agree with the code and that their examples run
 	@$(BIN)/python -m replicator.plugins.reference docs/configuration.md
 	@$(BIN)/python -m replicator.cli.reference docs/cli.md
-	@$(BIN)/python -m replicator.service.status_schema docs/status.schema.json
-	@$(BIN)/python -m replicator.service.history_schema docs/history.schema.json
-	@$(BIN)/python -m replicator.service.plan_schema docs/plan.schema.json
-	@$(BIN)/python -m replicator.service.start_plan_schema docs/start-plan.schema.json
-	@$(BIN)/python -m replicator.service.verify_schema docs/verify.schema.json
+	@$(BIN)/python -m replicator.service.schemas docs
 	@$(BIN)/pytest tests/docs $(PYTEST_ARGS)
 
 lock: setup  ## Resolve requirements.lock again (LOCK_ARGS="--upgrade" for newer versions)

@@ -63,6 +63,8 @@ TOUCHES: Final[Mapping[str, Sequence[str]]] = {
     "replicator/config/": ("tests/faults/*",),
     "tools/server_versions.py": ("versions/*",),
     "tools/": (),
+    "Makefile": (),
+    ".gitignore": (),
     "": EVERYTHING,
 }
 """The parts that a change below a path is about; the longest path that fits counts."""

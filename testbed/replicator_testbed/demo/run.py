@@ -20,7 +20,7 @@ from rich.table import Table
 from replicator.model.schema import TableId
 from replicator.model.status import ReplicatorStatus
 from replicator.runtime.caught_up import CatchUp
-from replicator.service import status
+from replicator.service.status import assemble as status
 from replicator.state.store import StateStore
 from replicator_testbed.compare import Sum
 from replicator_testbed.databases import source_block

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,11 +16,11 @@ from replicator.model.errors import PluginError
 from replicator.model.offset import Offset
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch
 from replicator.state.records import Stage
-from replicator.testing.memory.source import MemoryLogReader
 from replicator_testbed.present import present
+from replicator_testing.memory.source import MemoryLogReader
 
 if TYPE_CHECKING:
-    from tests.unit.capture.conftest import Bench
+    from tests.unit.capture.conftest import Bench, Running
 
 START = Offset.of({"position": 1})
 
@@ -69,6 +70,36 @@ def test_a_transaction_without_an_end_is_not_taken_for_ended(before: str | None,
     assert caught.value.code == "transaction_not_closed"
 
 
+def test_a_log_was_heard_when_it_delivered_something_or_told_a_newer_time() -> None:
+    unsealed = Unsealed(position=START)
+    told = replace(EMPTY, source_time=datetime(2026, 1, 1, tzinfo=UTC))
+    heard: list[tuple[float | None, float | None, bool]] = []
+    for now, next_batch in enumerate([EMPTY, batch(("7", 1), open_transaction=None, events=1), told, told, EMPTY]):
+        unsealed.add(next_batch, float(now))
+        heard.append((unsealed.heard_at, unsealed.since, unsealed.is_idle))
+    assert heard == [(None, None, True), (1, 1, False), (2, 1, True), (2, 1, True), (2, 1, True)]
+
+
+def has_read_beyond(capture: Running, position: str | None) -> bool:
+    return capture.control.status.position != position
+
+
+def test_transactions_are_sealed_together_until_the_time_for_it_is_over(bench: Bench) -> None:
+    table = bench.create(bench.schema("t"))
+    with bench.running() as capture:
+        capture.until(bench.is_at(Stage.STREAMING))
+    before = present(bench.store.journal.last_segment("test")).id
+    bench.settings = replace(bench.settings, seal_every_s=3600, seal_gap_s=3600, seal_rows=3)
+    with bench.running() as capture:
+        for n in range(1, 4):
+            position = capture.control.status.position
+            bench.fill(table, 1, first=n)
+            capture.until(functools.partial(has_read_beyond, capture, position))
+        capture.until(bench.holds(table))
+    sealed = bench.store.journal.segments("test", before, 10)
+    assert [sum(file.rows for file in segment.files) for segment in sealed if segment.files] == [3]
+
+
 def test_nothing_is_sealed_of_a_transaction_that_the_source_forgot(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,8 +137,10 @@ def test_an_answer_that_comes_right_behind_the_wait_for_it_ends_nothing(
         capture.until(bench.is_at(Stage.STREAMING))
         hidden = bench.write(table, {"id": 1, "a": "late", "b": None}, visible=False)
         capture.until(
-            lambda: any(text.startswith(f"{hidden}@") for text in present(bench.store.last_segment("test")).ring)
+            lambda: any(
+                text.startswith(f"{hidden}@") for text in present(bench.store.journal.last_segment("test")).ring
+            )
         )
         bench.database.make_visible(hidden)
         bench.fill(table, 2, first=2)
-        capture.until(lambda: bench.holds(table)() and not present(bench.store.last_segment("test")).ring)
+        capture.until(lambda: bench.holds(table)() and not present(bench.store.journal.last_segment("test")).ring)

@@ -19,16 +19,16 @@ from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import LogBatch, LogReader, PullLimits, Seen
-from replicator.testing.defaults import chunk_request
-from replicator.testing.waiting import wait_until
 from replicator_source_postgresql import hooks
 from replicator_source_postgresql import source as module
 from replicator_source_postgresql.config import PostgresqlConfig
-from replicator_source_postgresql.lookups import LogCatalogue
+from replicator_source_postgresql.log.lookups import LogCatalogue
 from replicator_source_postgresql.position import Position
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.postgresql_programs import find_distribution
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testing.defaults import chunk_request
+from replicator_testing.waiting import wait_until
 
 T = TableId("public", "t")
 MakeSource = Callable[..., PostgresqlSource]

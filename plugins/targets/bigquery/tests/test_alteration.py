@@ -18,14 +18,14 @@ from replicator.model.errors import TableError, TargetUnavailableError
 from replicator.model.naming import folded
 from replicator.model.schema import Column, TableSchema
 from replicator.plugins.target import TableOptions, TargetContext, TargetTable
-from replicator.testing.alterations import AlteredTable, Killed, evolved, killed_at, numbered, text_column
-from replicator.testing.batches import delete, insert, update
-from replicator.testing.target_harness import UUID, Copy, as_tuples, item, items_schema
 from replicator_target_bigquery.alteration import TEMPORARY, Plan, planned
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.shape import Shape, shape_of
 from replicator_target_bigquery.target import BigQueryTarget
+from replicator_testing.alterations import AlteredTable, Killed, evolved, killed_at, numbered, text_column
+from replicator_testing.batches import delete, insert, update
+from replicator_testing.target_harness import UUID, Copy, as_tuples, item, items_schema
 
 from .service import Fault, Service, job
 

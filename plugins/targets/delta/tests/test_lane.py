@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
@@ -30,11 +30,9 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.lake import keys
 from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
 from replicator.plugins.target import Batch, BatchFile, TableOptions, TargetTable
-from replicator.testing.batches import RowChange, delete, insert, update, write_batch
-from replicator_target_delta import ddl, history
-from replicator_target_delta.alteration import altered
-from replicator_target_delta.config import MaintenanceConfig
-from replicator_target_delta.engine import BYTES_PER_S, DirectTable, Pace
+from replicator_target_delta.config import DeltaLakeConfig, MaintenanceConfig
+from replicator_target_delta.definition.metadata import altered
+from replicator_target_delta.engine import BYTES_PER_S, SPARK_WANTED, DirectTable, Lanes, Pace, merged_by_spark
 from replicator_target_delta.lane import index, lane, parquet, rewrite, vectors
 from replicator_target_delta.lane.index import IndexCache
 from replicator_target_delta.lane.known import TargetColumn, columns_as_found, known_columns
@@ -42,13 +40,16 @@ from replicator_target_delta.lane.lane import Lane
 from replicator_target_delta.lane.log import DeltaLakeLogReader
 from replicator_target_delta.lane.parquet import write_rows
 from replicator_target_delta.ledger import Entry
-from replicator_target_delta.mapping import columns_property
+from replicator_target_delta.log import history
+from replicator_target_delta.log.mapping import columns_property
+from replicator_target_delta.log.table import COLUMNS, DamagedLogError, read_log
+from replicator_target_delta.shape import tables as ddl
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import COLUMNS, DamagedLogError, read_log
 from replicator_testbed import workloads
 from replicator_testbed.alterations import AlteredWorkloads
 from replicator_testbed.delta import read_delta, rows_of
 from replicator_testbed.present import present
+from replicator_testing.batches import RowChange, delete, insert, update, write_batch
 
 NAME = TableId("shop", "items")
 PLAIN = TableOptions()
@@ -743,6 +744,23 @@ def test_numbers_without_statistics_are_read(tmp_path: Path) -> None:
     assert sorted(bare.rows("id")) == [(i,) for i in range(5, 10)]
 
 
+def test_times_in_the_log_are_those_of_the_commits(bare: Bare) -> None:
+    first, began = bare.version() + 1, int(datetime.now(UTC).timestamp() * 1000)
+    bare.apply(*[insert(0, item(i)) for i in range(10)])
+    bare.apply(update(0, item(1, "new")), delete(0, item(2)))
+    bare.clear(below=6)
+    bare.clear()
+    ended = datetime.now(UTC).timestamp() * 1000
+    told = set()
+    for version in range(first, bare.version() + 1):
+        for line in (bare.log / f"{version:020}.json").read_text().splitlines():
+            for body in json.loads(line).values():
+                for name in {"timestamp", "modificationTime", "deletionTimestamp", "lastUpdated"} & body.keys():
+                    told.add(name)
+                    assert began <= body[name] <= ended, (version, name)
+    assert len(told) == 4
+
+
 def test_clearing_is_done_once(bare: Bare) -> None:
     bare.apply(insert(0, item(1)))
     assert bare.lane.clear(bare.table, 5, None, 1) == 2
@@ -942,6 +960,17 @@ def test_a_log_that_was_replaced_is_read_from_its_beginning(bare: Bare) -> None:
     assert bare.lane._log.state.version == 3
 
 
+def test_rows_of_a_log_that_was_replaced_are_those_of_its_new_commits(bare: Bare) -> None:
+    """As after a folder was restored from a backup, and written to by others since: the version is the same, the rows are not."""
+    bare.apply(insert(0, item(1)))
+    bare.apply(insert(0, item(2)))
+    (bare.log / f"{2:020}.json").unlink()
+    assert bare.new_lane().apply(bare.table, bare.batch(bare.numbered([insert(0, item(3))]))) is not None
+    assert bare.version() == 2
+    bare.apply(update(0, item(1, "x")), update(0, item(3, "z")))
+    assert sorted(bare.rows("id", "name")) == [(1, "x"), (3, "z")]
+
+
 def test_a_checkpoint_is_read_as_the_commits_before_it(bare: Bare) -> None:
     for number in range(6):
         bare.apply(*[insert(0, item(10 * number + i)) for i in range(10)], delete(0, item(10 * number - 5)))
@@ -1034,6 +1063,21 @@ def test_tables_and_batches_that_are_not_the_lane_s_are_refused(tmp_path: Path, 
     refused(keyless, "no key", insert(0, item(1)))
     floats = Bare(tmp_path / "float", schema_of(["id"], id=pa.float64(), v=pa.string()))
     refused(floats, "double", insert(0, {"id": 1.5, "v": "x"}))
+
+
+def test_where_spark_is_wanted_nothing_is_made_or_opened_directly(tmp_path: Path) -> None:
+    lanes = Lanes(DeltaLakeConfig(path=str(tmp_path), engine="spark"))
+    path, storage = str(tmp_path / "items"), Storage(str(tmp_path))
+    new: Any = None
+    with pytest.raises(EngineNeededError, match=SPARK_WANTED):
+        lanes.create(None, storage, path, new, {})
+    with pytest.raises(EngineNeededError, match=SPARK_WANTED):
+        lanes.open(None, storage, path)
+
+
+def test_why_spark_merged_is_told_unless_it_was_wanted() -> None:
+    assert merged_by_spark("the table has a feature").reason == "the table has a feature"
+    assert merged_by_spark(SPARK_WANTED).reason is None
 
 
 def test_a_table_that_is_committed_directly_rests_longer_after_much() -> None:

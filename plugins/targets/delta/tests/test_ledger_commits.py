@@ -17,13 +17,15 @@ import pytest
 from py4j.protocol import Py4JError
 
 from replicator.model.errors import FencedError, TableError, TargetUnavailableError
-from replicator.testing.waiting import wait_until
-from replicator_target_delta import logstore
+from replicator.model.schema import TableId
+from replicator.plugins.target import TargetTable
 from replicator_target_delta.errors import is_concurrent
-from replicator_target_delta.ledger import Entry, Transaction
-from replicator_target_delta.logstore import obstacle
-from replicator_target_delta.tablelog import TableLog, read_log
+from replicator_target_delta.ledger import Entry, Transaction, exists
+from replicator_target_delta.log import store as logstore
+from replicator_target_delta.log.store import obstacle
+from replicator_target_delta.log.table import TableLog, read_log
 from replicator_testbed.present import present
+from replicator_testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from plugins.targets.delta.tests.conftest import Lake
@@ -239,6 +241,22 @@ def test_a_log_of_puts_alone_gets_checkpoints_and_outlives_its_json_files(lake: 
     lake.next = 25
     successor.apply_batch(lake.table, lake.batch([lake.insert(id=1, name="a", note="x")]))
     assert lake.rows() == {(1, "a", "x")}
+
+
+@pytest.mark.parametrize(
+    ("others", "is_there"),
+    [
+        ({}, True),
+        ({"replicator.uuid": "another's"}, False),
+        ({"replicator.incarnation": "2"}, False),
+        ({"replicator.state": "dropped"}, False),
+    ],
+)
+def test_a_table_is_there_if_it_is_ours_of_this_incarnation_and_was_not_dropped(
+    others: dict[str, str], is_there: bool
+) -> None:
+    table = TargetTable(table=TableId("shop", "items"), uuid="ours", incarnation=3, epoch=1)
+    assert exists(table, {"replicator.uuid": "ours", "replicator.incarnation": "3"} | others) is is_there
 
 
 LINES = ['{"commitInfo":{"txnId":"x"}}', '{"txn":{"appId":"größe"}}']
