@@ -39,7 +39,7 @@ from replicator.capture.marks import MarkBoard
 from replicator.capture.opening import bring_in_line, check, named_in_source, tracked_schemas
 from replicator.capture.parts import Parts
 from replicator.capture.periodic import PeriodicWork
-from replicator.capture.requests import BarrierMark, PositionMark, OperatorRequests
+from replicator.capture.requests import BarrierMark, OperatorRequests, PositionMark
 from replicator.capture.sealing import Sealer, Unsealed
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.snapshots.beginning import Beginnings
