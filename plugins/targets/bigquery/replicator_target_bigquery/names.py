@@ -8,14 +8,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, Literal, Protocol
 
 from replicator.model.errors import Problem
 from replicator.model.events import RESERVED_COLUMNS
 from replicator.model.naming import folded
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.target import TargetTable
-from replicator_target_bigquery.config import BigQueryConfig
 
 LENGTH_MAX: Final = 300
 _UNSAFE: Final = {"ascii": re.compile(r"[^A-Za-z0-9_]+"), "unicode": re.compile(r"[^\w]+")}
@@ -24,11 +23,31 @@ _RESERVED_PREFIXES: Final = (
 )  # fmt: skip
 
 
+class NamingSettings(Protocol):
+    """Settings that decide on names; see `BigQueryConfig`."""
+
+    @property
+    def project(self) -> str:
+        """The project of all datasets."""
+
+    @property
+    def dataset(self) -> str:
+        """The rule for datasets of tables."""
+
+    @property
+    def own_dataset(self) -> str:
+        """The dataset of ledgers and staging."""
+
+    @property
+    def names(self) -> Literal["ascii", "unicode"]:
+        """Which characters names keep."""
+
+
 @dataclass(frozen=True)
 class Names:
     """The names of datasets and tables for one configuration."""
 
-    config: BigQueryConfig
+    config: NamingSettings
 
     def dataset(self, table: TableId) -> str:
         """Return the dataset of a table, by the naming rule."""
