@@ -132,7 +132,7 @@ def _prepare(resources: ExitStack, rig: Rig, proxy: FaultProxy) -> str:
     disks = {small: "24m", rig.lake: "512m", rig.home: "512m", local: "256m"}
     for folder in disks:
         folder.mkdir()
-    errors = [_mount(resources, folder, f"size={size}") for folder, size in disks.items()]
+    errors = [_mount(resources, folder, f"size={size},mode=700") for folder, size in disks.items()]
     mount_error = next(filter(None, errors), "")
     rig.extra += f"journal: {{uri: {small / 'journal'}}}\n"
     rig.extra = rig.extra.replace('{"spark.driver.memory"', f'{{"spark.local.dir": "{local}", "spark.driver.memory"')

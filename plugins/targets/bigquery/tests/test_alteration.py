@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from plugins.targets.bigquery.tests.conftest import Warehouse
     from replicator_testbed.bigquery import BigQueryEmulator
 
-NAMES = Names(
-    BigQueryConfig.model_validate({"project": "demo-project", "location": "EU", "staging": {"bucket": "staging"}})
-)
+CONFIG = BigQueryConfig.model_validate({"project": "demo-project", "location": "EU", "staging": {"bucket": "staging"}})
+NAMES = Names(CONFIG)
 
 
 @dataclass
@@ -369,7 +368,7 @@ def test_a_type_is_widened_where_every_value_stays_what_it_is(
     before: pa.DataType, after: pa.DataType, does: bool
 ) -> None:
     context = TargetContext(replicator="r", uuid=UUID, epoch=1, max_wait_s=0.0)
-    assert BigQueryTarget(NAMES.config, context).widens(before, after) is does
+    assert BigQueryTarget(CONFIG, context).widens(before, after) is does
 
 
 def retyped(schema: TableSchema, **types: pa.DataType) -> TableSchema:
