@@ -114,9 +114,13 @@ class World:
         )
 
     def check_freshness(self) -> None:
+        before = self.store.applied(NAME)
         reached = self.store.reached.of(NAME)  # before the records: apply continues meanwhile
         for table, record in self.store.applied(NAME).items():
             if (time := reached.get(str(table))) is None:
+                continue
+            if table not in before or before[table].incarnation != record.incarnation:
+                # A new incarnation began in between, and begins with nothing applied.
                 continue
             covered = (time - START) / timedelta(seconds=1)
             left = self.store.journal.feed(NAME, table, record.last_applied, 1)

@@ -6,6 +6,7 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -76,7 +77,8 @@ def test_a_replicator_that_its_worker_deletes_meanwhile_is_deleted(
         if is_made_again:
             store.create_replicator("shop", "name: shop", "/j")
 
-    monkeypatch.setattr(time, "sleep", delete_meanwhile)
+    # Only here: threads that another test left may sleep, too.
+    monkeypatch.setattr(lifecycle, "time", SimpleNamespace(sleep=delete_meanwhile, monotonic=time.monotonic))
     home = Home.from_environment()
     done = lifecycle.delete(store, home, Registry.discover(), "shop", drop_target=False, force=False)
     assert done == Deletion()
