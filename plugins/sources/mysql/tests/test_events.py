@@ -116,6 +116,19 @@ def test_events_that_may_be_ignored_are() -> None:
     assert (batch.events, batch.offset) == (0, None)
 
 
+def test_the_end_of_the_log_is_asked_for_once_a_second() -> None:
+    now, asked = [100.0], []
+
+    def probe() -> LogEnd:
+        asked.append(now[0])
+        return FAR
+
+    reader = reader_of(probe=probe, clock=lambda: now[0])
+    for now[0] in (100.0, 100.4, 100.9, 101.1, 101.5, 102.2):
+        reader.pull(LIMITS)
+    assert asked == [100.0, 101.1, 102.2]
+
+
 def test_a_transaction_that_a_crash_cut_off_counts_for_nothing() -> None:
     reader = reader_of(
         event(Kind.ROTATE, struct.pack("<Q", 4) + b"binlog.000001", flags=0x20),
