@@ -97,6 +97,7 @@ class Mutant:
     module: str = ""
     function: str
     line: int
+    code: str
     statement: int
     kind: str
     what: str
@@ -152,8 +153,9 @@ class Finder:
         after = (self._source[first:start] + text.encode() + self._source[end:last]).decode()
         shown = " → ".join(" ".join(part.split())[:160] for part in (before, after))
         line = self._source[:start].count(b"\n") + 1
+        code = self._source[self._starts[line - 1] : self._starts[line]].decode().strip()
         mutant = Mutant(
-            function=".".join(self._names), line=line, statement=self._statement, kind=kind, what=shown,
+            function=".".join(self._names), line=line, code=code, statement=self._statement, kind=kind, what=shown,
             start=start, end=end, text=text,
         )  # fmt: skip
         self.found.append(mutant)
@@ -287,7 +289,7 @@ def find_again(tree: Path, files: Sequence[str], lines: Sequence[Mapping[str, An
             m
             for module in same_name
             for m in mutants_of(tree, module)
-            if (m.function, m.what) == (line["function"], line["what"])
+            if (m.function, m.what, m.code) == (line["function"], line["what"], line["code"])
         ]
         if alike:
             found.append(replace(alike[0], area=line["area"]))
@@ -555,7 +557,7 @@ class Run:
         self._lines = read_record()  # somebody may have written notes meanwhile
         line = self._lines.get(self._key(mutant), {})
         self._lines[self._key(mutant)] = line = {
-            "area": mutant.area, "module": mutant.module, "line": mutant.line, "function": mutant.function,
+            "area": mutant.area, "module": mutant.module, "line": mutant.line, "function": mutant.function, "code": mutant.code,
             "kind": mutant.kind, "what": mutant.what, "commit": self._commit,
             "outcome": "killed" if by else "survived", "by": by or "",
             "layers": sorted({*line.get("layers", ()), *layers}, key=LAYERS.index),
