@@ -73,8 +73,9 @@ def test_a_range_of_keys_begins_behind_one_key_and_ends_with_another(
     database.executemany("INSERT INTO dbo.t VALUES (?, ?, ?)", rows)
     read = plan(width)
     for first, last in itertools.combinations(range(len(rows)), 2):
-        ends = {"after": cursor_of(read, rows[first]), "upto": cursor_of(read, rows[last])}
-        assert run(database, read, ChunkRequest(schema=read.schema, limit=99, **ends)) == rows[first + 1 : last + 1]
+        after, upto = (cursor_of(read, rows[at]) for at in (first, last))
+        request = ChunkRequest(schema=read.schema, limit=99, after=after, upto=upto)
+        assert run(database, read, request) == rows[first + 1 : last + 1]
 
 
 @pytest.mark.matrix

@@ -14,8 +14,9 @@ from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits
 from replicator.testing.source_harness import Change, Delivered
 from replicator_source_sqlserver import capturelog, discovery
-from replicator_source_sqlserver.capturedtables import CapturedTables
+from replicator_source_sqlserver.capturedtables import CapturedTables, Turn
 from replicator_source_sqlserver.health import CaptureHealth
+from replicator_source_sqlserver.log import _Turned
 from replicator_source_sqlserver.position import Position
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.world import WIDE, World, drained, labels, shown, world_of_two
@@ -28,6 +29,16 @@ def two(postgres: PostgresServer) -> Iterator[World]:
     """Two captured tables, t and u."""
     with world_of_two(postgres) as two:
         yield two
+
+
+def test_a_turn_is_made_once_and_so_are_all_in_front_of_it() -> None:
+    turned = _Turned().behind(Turn(lsn=b"2", table=T))
+    made = {
+        (lsn, table.name) for lsn in (b"1", b"2", b"3") for table in (T, U) if turned.has(Turn(lsn=lsn, table=table))
+    }
+    assert made == {(b"1", "t"), (b"1", "u"), (b"2", "t")}
+    assert turned.behind(Turn(lsn=b"2", table=U)).has(Turn(lsn=b"2", table=T))
+    assert not turned.behind(Turn(lsn=b"3", table=U)).has(Turn(lsn=b"3", table=T))
 
 
 @pytest.mark.matrix
