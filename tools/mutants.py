@@ -419,9 +419,10 @@ class Clone:
         ]
 
 
-def options_of(layer: str) -> Sequence[str]:
-    """What chooses the tests of a layer among those of its files."""
-    marks = f"{'' if layer == 'matrix' else 'not '}matrix and not soak and not bench"
+def options_of(layer: str, project: str) -> Sequence[str]:
+    """What chooses the tests of a layer among those of its files. `project`: the text of pyproject.toml, which has the marks."""
+    matrix = "matrix" if re.search(r'"matrix: ', project) else "slow"  # its name until there was a matrix
+    marks = f"{'' if layer == 'matrix' else 'not '}{matrix} and not soak and not bench"
     # Its import takes as long as everything else.
     return ["-m", marks, *(["-p", "no:schemathesis"] if layer == "fast" else [])]
 
@@ -500,7 +501,7 @@ class Run:
             for file in self._clone.files(name)
             if not self._only or any(fnmatchcase(file, pattern) for pattern in self._only)
         ]
-        options = options_of(name)
+        options = options_of(name, (self._clone.tree / "pyproject.toml").read_text(encoding="utf-8"))
         self._probe(files, name, options)
         known = Known.read(self._clone.told)
         for number, mutant in self._mutants.items():
