@@ -88,11 +88,7 @@ mutants: setup  ## Change the product in 120 spots, one by one, and see which te
 docs: setup  ## Write the generated pages, then check that the docs agree with the code and that their examples run
 	@$(BIN)/python -m replicator.plugins.reference docs/configuration.md
 	@$(BIN)/python -m replicator.cli.reference docs/cli.md
-	@$(BIN)/python -m replicator.service.status_schema docs/status.schema.json
-	@$(BIN)/python -m replicator.service.history_schema docs/history.schema.json
-	@$(BIN)/python -m replicator.service.plan_schema docs/plan.schema.json
-	@$(BIN)/python -m replicator.service.start_plan_schema docs/start-plan.schema.json
-	@$(BIN)/python -m replicator.service.verify_schema docs/verify.schema.json
+	@$(BIN)/python -m replicator.service.schemas docs
 	@$(BIN)/pytest tests/docs $(PYTEST_ARGS)
 
 lock: setup  ## Resolve requirements.lock again (LOCK_ARGS="--upgrade" for newer versions)

@@ -25,7 +25,7 @@ from replicator.plugins.target import Batch, TargetContext, TargetTable
 from replicator.runtime.pumps import return_unused_memory
 from replicator.spark.session import SparkHost
 from replicator_target_delta.config import DeltaLakeConfig
-from replicator_target_delta.spark import SPARK_NEEDS
+from replicator_target_delta.spark.settings import SPARK_NEEDS
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.java import jvm_pid
 

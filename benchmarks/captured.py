@@ -19,13 +19,13 @@ from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.state.store import StateStore
-from replicator.testing.defaults import capture_settings
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.mysql_servers import MysqlDatabase
 from replicator_testbed.servers import ScratchDatabase
+from replicator_testing.defaults import capture_settings
 
 ITEMS: Final = TableId("public", TABLE)
 _NAME: Final = "bench"
@@ -55,7 +55,7 @@ class _Control:
         time.sleep(min(timeout_s, _WAIT_S))
 
     def announce(self, event: str, **_: Any) -> None:
-        if event == "sealed" and (segment := self._store.last_segment(_NAME)):
+        if event == "sealed" and (segment := self._store.journal.last_segment(_NAME)):
             self._sealed = segment.last
 
     def report(self, report: Report) -> None:
@@ -173,7 +173,7 @@ def _capture(
         store = StateStore(f"sqlite:///{folder / 'state.db'}")
         stack.callback(store.close)
         store.create_replicator(_NAME, "", uri)
-        lease = store.acquire_lease(_NAME, "bench", _LEASE_S)
+        lease = store.leases.acquire(_NAME, "bench", _LEASE_S)
         assert lease is not None, "a new replicator's lease is free"
         yield (
             Capture(
@@ -192,4 +192,4 @@ def _capture(
 
 
 def _sealed_rows(store: StateStore) -> int:
-    return sum(file.rows for segment in store.segments(_NAME, 0, _SEGMENTS_MAX) for file in segment.files)
+    return sum(file.rows for segment in store.journal.segments(_NAME, 0, _SEGMENTS_MAX) for file in segment.files)

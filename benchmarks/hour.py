@@ -22,7 +22,7 @@ from benchmarks.steady import Load, Measured, measure
 from replicator.config import SparkConfig
 from replicator.model.schema import TableId
 from replicator.spark.session import SparkHost
-from replicator_target_delta.spark import SPARK_NEEDS
+from replicator_target_delta.spark.settings import SPARK_NEEDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,8 +15,8 @@ from benchmarks.mysql_decode import SETTINGS, TABLE, insert
 from benchmarks.report import Report, at_least, compared
 from benchmarks.scale import Scale
 from replicator.model.schema import TableId
-from replicator_source_mysql.chunksql import whole_query
-from replicator_source_mysql.discovery import read_tables
+from replicator_source_mysql.catalogue.discovery import read_tables
+from replicator_source_mysql.rows.chunk_statements import whole_query
 from replicator_source_mysql.snapshot import read_plan
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 

@@ -29,7 +29,7 @@ from benchmarks.report import Line, Report, at_most
 from benchmarks.scale import Scale
 from benchmarks.steady import Load, make_tables, writing
 from replicator.state.store import StateStore
-from replicator.testing.waiting import wait_until
+from replicator_testing.waiting import wait_until
 
 READERS: Final = 100
 EVERY_S: Final = 5.0

@@ -16,11 +16,11 @@ from benchmarks.report import Line, Report, spell
 from benchmarks.scale import Scale
 from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits
-from replicator.testing.waiting import wait_until
-from replicator_source_sqlserver.position import Position
+from replicator_source_sqlserver.cdc.position import Position
 from replicator_testbed.sqlserver.drivers import Address, Driver, connect
 from replicator_testbed.sqlserver.foreign import address_of
 from replicator_testbed.sqlserver.world import connector_of, position_of, reader_of
+from replicator_testing.waiting import wait_until
 
 GOAL: Final = 0.5
 SHARE: Final = 50

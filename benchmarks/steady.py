@@ -36,7 +36,7 @@ from replicator.model.schema import TableId
 from replicator.spark.session import SparkHost
 from replicator.state.store import StateStore
 from replicator_target_delta.ledger import Entry
-from replicator_target_delta.spark import SPARK_NEEDS
+from replicator_target_delta.spark.settings import SPARK_NEEDS
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 Engine = Literal["spark", "auto"]
@@ -300,7 +300,7 @@ def _seals(store: StateStore, name: str) -> list[tuple[int, float]]:
     """Of each segment: its last sequence number, and when it was sealed. Ascending."""
     return [
         (segment.last, segment.sealed_at.timestamp())
-        for segment in store.segments(name, 0, _SEGMENTS_MAX)
+        for segment in store.journal.segments(name, 0, _SEGMENTS_MAX)
         if segment.last >= segment.first
     ]
 

@@ -13,12 +13,12 @@ from replicator.config import SparkConfig
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.target import TargetContext, TargetTable
 from replicator.spark.session import SparkHost
-from replicator.testing.batches import delete, insert, update, write_batch
-from replicator.testing.target_harness import item, items_schema
 from replicator_target_delta.config import DeltaLakeConfig
-from replicator_target_delta.spark import SPARK_NEEDS
+from replicator_target_delta.spark.settings import SPARK_NEEDS
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.java import CLASS_ARCHIVE, short_lived_options
+from replicator_testing.batches import delete, insert, update, write_batch
+from replicator_testing.target_harness import item, items_schema
 
 UUID = "00000000-0000-0000-0000-00000000c1a5"
 

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 .venv/bin/python -m pip install --quiet uv
-.venv/bin/uv pip compile pyproject.toml plugins/*/*/pyproject.toml testbed/pyproject.toml \
+.venv/bin/uv pip compile pyproject.toml plugins/*/*/pyproject.toml testbed/pyproject.toml testing/pyproject.toml \
   --group pyproject.toml:test --group pyproject.toml:dev --all-extras \
   --universal --python-version 3.11 --generate-hashes --no-annotate \
   --no-emit-package replicator \
@@ -16,6 +16,7 @@ cd "$(dirname "$0")/.."
   --no-emit-package replicator-target-bigquery \
   --no-emit-package replicator-target-delta \
   --no-emit-package replicator-testbed \
+  --no-emit-package replicator-testing \
   --custom-compile-command "tools/lock.sh" --no-config --quiet \
   --output-file requirements.lock "$@" >/dev/null
 printf 'pip\n' | .venv/bin/uv pip compile - \

@@ -62,17 +62,21 @@ MODULES: Final[Mapping[str, Sequence[str]]] = {
     "ledger": ("replicator/plugins/kit/ledger.py", f"{DELTA}/ledger.py", f"{BIGQUERY}/ledger.py"),
     "life of a table": ("replicator/state/table_life.py",),
     "plan": ("replicator/apply/plan.py",),
-    "log of MySQL": (f"{MYSQL}/log.py", f"{MYSQL}/pulls.py"),
-    "log of PostgreSQL": (f"{POSTGRESQL}/log.py",),
-    "log of SQL Server": (f"{SQLSERVER}/log.py", f"{SQLSERVER}/trackedlog.py"),
-    "chunks of MySQL": (f"{MYSQL}/snapshot.py", f"{MYSQL}/chunksql.py"),
-    "chunks of PostgreSQL": (f"{POSTGRESQL}/snapshot.py", f"{POSTGRESQL}/chunksql.py"),
-    "chunks of SQL Server": (f"{SQLSERVER}/snapshot.py", f"{SQLSERVER}/chunksql.py"),
-    "merge of Delta": (f"{DELTA}/merge.py", f"{DELTA}/engine.py"),
+    "log of MySQL": (f"{MYSQL}/log/reader.py", f"{MYSQL}/log/pulls.py"),
+    "log of PostgreSQL": (f"{POSTGRESQL}/log/reader.py",),
+    "log of SQL Server": (f"{SQLSERVER}/cdc/log.py", f"{SQLSERVER}/tracking/log.py"),
+    "chunks of MySQL": (f"{MYSQL}/snapshot.py", f"{MYSQL}/rows/chunk_statements.py"),
+    "chunks of PostgreSQL": (f"{POSTGRESQL}/snapshot/reader.py", f"{POSTGRESQL}/snapshot/chunk_statements.py"),
+    "chunks of SQL Server": (f"{SQLSERVER}/snapshot/reader.py", f"{SQLSERVER}/snapshot/chunk_statements.py"),
+    "merge of Delta": (f"{DELTA}/spark/statements.py", f"{DELTA}/engine.py"),
     "merge of BigQuery": (f"{BIGQUERY}/statements.py", f"{BIGQUERY}/reduce.py"),
     "merge of DuckDB": (f"{DUCKDB}/merge.py",),
-    "guard and tokens": ("replicator/web/guard.py", "replicator/service/tokens.py", "replicator/state/tokens.py"),
-    "projection": ("replicator/capture/projection.py",),
+    "guard and tokens": (
+        "replicator/web/guard.py",
+        "replicator/service/access/tokens.py",
+        "replicator/state/tokens.py",
+    ),
+    "projection": ("replicator/capture/definitions/projection.py",),
 }
 """Where mutants are picked. A file that moves moves here, too; `--like` finds those of the record by name and text."""
 
@@ -283,11 +287,12 @@ def find_again(tree: Path, files: Sequence[str], lines: Sequence[Mapping[str, An
     """The mutants of the record in another state of the code, and what is not in it any more."""
     found, missing = [], []
     for line in lines:
-        name = Path(line["module"]).name
-        same_name = sorted((f for f in files if Path(f).name == name), key=lambda f: f != line["module"])
+        with_code = [file for file in files if line["code"] in (tree / file).read_text(encoding="utf-8")]
+        # Its own file first, then one of its name.
+        with_code.sort(key=lambda f: (f != line["module"], Path(f).name != Path(line["module"]).name, f))
         alike = [
             m
-            for module in same_name
+            for module in with_code
             for m in mutants_of(tree, module)
             if (m.function, m.what, m.code) == (line["function"], line["what"], line["code"])
         ]

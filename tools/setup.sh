@@ -206,7 +206,7 @@ fingerprint() {
   {
     "$python" -c 'import sys; print(sys.version, sys.prefix)'
     pwd
-    cat requirements.lock tools/pip.lock pyproject.toml plugins/*/*/pyproject.toml testbed/pyproject.toml tools/setup.sh tools/install_mysql.sh tools/install_mariadb_plugins.sh tools/install_prometheus.sh tools/unpack_debian.sh tools/resolve_jars.py tools/class_archive.py testbed/replicator_testbed/java.py
+    cat requirements.lock tools/pip.lock pyproject.toml plugins/*/*/pyproject.toml testbed/pyproject.toml testing/pyproject.toml tools/setup.sh tools/install_mysql.sh tools/install_mariadb_plugins.sh tools/install_prometheus.sh tools/unpack_debian.sh tools/resolve_jars.py tools/class_archive.py testbed/replicator_testbed/java.py
   } | "$python" -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())'
 }
 
@@ -222,7 +222,7 @@ pip() { $venv/bin/python -m pip --disable-pip-version-check --no-input "$@"; }
 
 install_packages() {
   local editable=(-e .) project
-  for project in plugins/*/*/pyproject.toml testbed/pyproject.toml; do
+  for project in plugins/*/*/pyproject.toml testbed/pyproject.toml testing/pyproject.toml; do
     editable+=(-e "$(dirname "$project")")
   done
   # The pip that comes with Python 3.11 takes the newest version, not the locked one, of a package that is also required with an extra.

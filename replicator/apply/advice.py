@@ -1,4 +1,4 @@
-"""What the target advises about a table: it is asked often, in threads that all tables share, and may be wrong without harm.
+"""Advice of the target about a table: asked for often, from threads that all tables share; wrong advice does no harm.
 
 So an error of one table's advice ends nothing and fails nothing: the log tells of it once, and the table is treated as if there were no
 advice.
@@ -26,15 +26,15 @@ class Advice:
         self._told: set[tuple[TableId, str]] = set()
 
     def rest_s(self, table: TableId, *, is_behind: bool) -> float:
-        """How long the table is better left alone, in seconds; 0.0 where the target cannot say: it will say so at the batch, too."""
+        """Return the seconds for which the table is better left alone; 0.0 where the target cannot say: it will say so at the batch."""
         return self._asked("rest_s", table, lambda: self._target.rest_s(table, is_behind=is_behind), 0.0)
 
     def rows_max(self, table: TableId) -> int | None:
-        """The most changes that the next batch should have; None: as configured."""
+        """Return the most changes that the next batch should have; None: as configured."""
         return self._asked("rows_max", table, lambda: self._target.rows_max(table), None)
 
     def engine(self, table: TableId) -> EngineReport | None:
-        """What applied the last batch; None: unknown."""
+        """Return the engine that applied the last batch; None if unknown."""
         return self._asked("engine", table, lambda: self._target.engine(table), None)
 
     def _asked(self, what: str, table: TableId, ask: Callable[[], T], otherwise: T) -> T:

@@ -1,4 +1,4 @@
-"""What the tables of one replicator share while they are applied."""
+"""State and settings that the tables of one replicator share while they are applied."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from replicator.state.store import StateStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyContext:
-    """What the tables of one replicator share."""
+    """State and settings that the tables of one replicator share."""
 
     target: DeltaTarget[Any]
     advice: Advice
@@ -32,29 +32,29 @@ class ApplyContext:
     clock: Callable[[], float]
 
     def newest_number(self) -> int:
-        """The journal's last sequence number."""
-        segment = self.store.last_segment(self.name)
+        """Return the journal's last sequence number."""
+        segment = self.store.journal.last_segment(self.name)
         return -1 if segment is None else segment.last
 
     def check_lease(self) -> None:
-        """See that no other process has taken over: what was read of the journal before was then sealed under this epoch or an older one.
+        """Check that no other process has taken over: what was read of the journal before was then sealed under this epoch or an older one.
 
         Raises:
-            FencedError: One has.
+            FencedError: Another process has taken over.
         """
-        self.store.check_epoch(self.name, self.epoch)
+        self.store.leases.check_epoch(self.name, self.epoch)
 
     def record_of(self, table: TableId) -> TableRecord | None:
-        """What capture knows of a table now."""
+        """Return capture's record of a table as it is now; None if there is none."""
         return self.store.table(self.name, table)
 
     def is_net(self, table: TableId) -> bool:
-        """Whether its changes are net: a row that is deleted may be missing in the target. Asked behind the files that it is about."""
+        """Return whether its changes are net: a row that is deleted may be missing in the target. Ask after reading the files."""
         record = self.record_of(table)
         return record is not None and record.is_net
 
     def create(self, table: TargetTable, after: int) -> int:
-        """Apply the CREATE_TABLE of a table's incarnation, which stands above a number in the journal.
+        """Apply the CREATE_TABLE of a table's incarnation, which comes after a number in the journal.
 
         Returns:
             Its own number; `EMPTY_LEDGER` if the journal does not have it any more: then the target will say that the table is missing.

@@ -1,6 +1,6 @@
 """Alarms: a table continues although it may differ from its source. Pure.
 
-An alarm is raised by what an audit of the target says, and cleared by a snapshot that began after it and is complete, or by a
+An alarm is raised after an audit of the target, and cleared by a snapshot that began after it and is complete, or by a
 verification that began after it and found the whole table equal. One that is raised while either is under way stays: rows that were read
 already may be the ones concerned.
 """
@@ -23,14 +23,14 @@ Alarms = tuple[AlarmRecord, ...]
 
 
 def raised(alarms: Alarms, audit: Audit, known: Merged, *, action: str, now: Callable[[], datetime]) -> Alarms:
-    """The alarms after an audit.
+    """Return the alarms after an audit.
 
     Args:
-        alarms: Those before.
-        audit: What it said.
-        known: The counts at the audit before.
-        action: What the operator can do.
-        now: The time; asked only if there is something to tell.
+        alarms: The alarms before the audit.
+        audit: The audit's result.
+        known: The counts at the previous audit.
+        action: The next step for the operator.
+        now: Returns the time; called only if there is an alarm to raise.
     """
     missing = audit.merged.not_found - known.not_found
     if missing > 0:
@@ -56,17 +56,17 @@ def raised(alarms: Alarms, audit: Audit, known: Merged, *, action: str, now: Cal
 
 
 def covered(alarms: Alarms) -> Alarms:
-    """The alarms once a snapshot has begun: it clears these."""
+    """Mark all alarms as covered by a snapshot that has begun: its completion clears them."""
     return tuple(replace(alarm, is_covered=True) for alarm in alarms)
 
 
 def cleared(alarms: Alarms) -> Alarms:
-    """The alarms that are left once a snapshot is complete."""
+    """Return the alarms that are left once a snapshot is complete."""
     return tuple(alarm for alarm in alarms if not alarm.is_covered)
 
 
 def holding(alarms: Alarms, disproved: Alarms) -> Alarms:
-    """The alarms without those that a verification has disproved. One that was seen again since then is another."""
+    """Return the alarms without those that a verification has disproved. One that was seen again since then is kept."""
     seen = {(alarm.code, alarm.at, alarm.count) for alarm in disproved}
     return tuple(alarm for alarm in alarms if (alarm.code, alarm.at, alarm.count) not in seen)
 

@@ -1,4 +1,4 @@
-"""What becomes of a table's errors once they have come too often, and which of several errors ends the loop. Pure."""
+"""Policy for a table's repeated errors, and the order in which errors of several threads end the loop. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _CRASHES_ALONE_MAX: Final = 4
 
 
 def is_exhausted(applied: AppliedRecord) -> bool:
-    """Whether the target's engine crashed so often while it worked on the table alone that it is the table's failure."""
+    """Return whether the target's engine crashed so often while it worked on the table alone that the table fails."""
     return applied.crashes > _CRASHES_ALONE_MAX
 
 
 def crashed_too_often(error: TargetCrashedError, table: TableId) -> TableError:
-    """What a table is shown with at which the target's engine crashed again and again."""
+    """Return the error of a table at which the target's engine crashed repeatedly."""
     return TableError(
         f"The target's engine crashed {_CRASHES_ALONE_MAX} times while it applied this table alone, also with smaller batches. "
         f"The last error: {error.message}",
@@ -36,7 +36,7 @@ def crashed_too_often(error: TargetCrashedError, table: TableId) -> TableError:
 
 
 def waited_too_long(error: TargetUnavailableError, name: str) -> TableError:
-    """What becomes of an error of one table once it has been tried for as long as the retry budget allows."""
+    """Return the error that fails a table once an attempt was repeated for as long as the retry budget allows."""
     return TableError(
         f"gave up after retry.give_up_after: {error.message}",
         code=error.code,
@@ -46,7 +46,7 @@ def waited_too_long(error: TargetUnavailableError, name: str) -> TableError:
 
 
 def urgency(error: BaseException) -> int:
-    """What is raised when several threads failed, lowest first: who lost the lease comes first, what passes by itself last."""
+    """Rank an error when several threads failed, lowest first: a lost lease comes first, a transient error last."""
     if isinstance(error, FencedError):
         return 0
     if isinstance(error, FatalError):

@@ -1,4 +1,4 @@
-"""Chooses the next unit of work of one table from what the journal holds for it. Pure."""
+"""Chooses the next unit of work of one table from its part of the journal. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, Snaps
 from replicator.state.records import EventEntry, SegmentFile, TableRecord
 
 Item = SegmentFile | EventEntry
-"""What a table's feed consists of."""
+"""An item of a table's feed."""
 
 APPEND_NOTHING: Final = -1
 
 
 class More(Enum):
-    """The items at hand do not tell where a unit ends: read further."""
+    """Answer that the items at hand do not determine the end of a unit: read further."""
 
     MORE = "more"
 
@@ -30,26 +30,26 @@ MORE: Final = More.MORE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """When a batch is large enough. Soft: a transaction is never split."""
+    """Limits at which a batch is large enough. Soft: a transaction is never split."""
 
     rows: int
     bytes: int
 
     def below(self, unit: BatchUnit) -> BatchLimits | None:
-        """Limits of half the size of a unit that was too large; None if a smaller one would cut a transaction in two."""
+        """Return limits of half the size of a unit that was too large; None if a smaller one would cut a transaction in two."""
         if not any(_may_cut(before, after) for before, after in pairwise(unit.files)):
             return None
         rows, size = sum(file.rows for file in unit.files), sum(file.bytes for file in unit.files)
         return BatchLimits(rows=max(1, min(self.rows, rows) // 2), bytes=max(1, min(self.bytes, size) // 2))
 
     def divided(self, by: int) -> BatchLimits:
-        """Limits of a part of the size."""
+        """Return these limits divided by a number."""
         return BatchLimits(rows=max(1, self.rows // by), bytes=max(1, self.bytes // by))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passed:
-    """Snapshot events that a unit moves the ledger past: the table is incomplete from a start on, whole again from a completion on."""
+    """Snapshot events that a unit moves the ledger past: the table is incomplete after a start, and complete again after a completion."""
 
     starts: bool = False
     completes: bool = False
@@ -60,8 +60,8 @@ class BatchUnit:
     """Files to apply in one commit.
 
     Attributes:
-        last: The ledger afterwards: that of the last file, or of the events behind it that ask nothing of the target.
-        following: The lowest number that stays to be done, as far as it is known; None if nothing is left.
+        last: The ledger afterwards: that of the last file, or of events after it that need no work in the target.
+        following: The lowest number that is left to apply, as far as it is known; None if nothing is left.
         is_in_snapshot: A snapshot starts before the files: what came before it may be missing in the target.
     """
 
@@ -85,7 +85,7 @@ class EventUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvanceUnit:
-    """Events that ask nothing of the target but to be remembered; `last` and `following` as in `BatchUnit`."""
+    """Events that need no work in the target except to advance its ledger; `last` and `following` as in `BatchUnit`."""
 
     last: int
     passed: Passed
@@ -113,17 +113,17 @@ def next_unit(
 ) -> Unit | More | None:
     """Choose what to do next with a table.
 
-    A batch takes all files up to the next event, the next shape, or the limits. It ends only where no transaction can
+    A batch takes all files up to the next event, the next schema, or the limits. It ends only where no transaction can
     be split: after the last file of a commit of the journal, or next to a file with snapshot rows only,
-    which stand between transactions.
+    which are between transactions.
 
     Args:
-        items: Of one table, in order, above its ledger; those of lower incarnations are passed over.
-        incarnation: That the target holds, 0 if none.
+        items: Items of one table, in order, above its ledger; those of lower incarnations are skipped.
+        incarnation: Incarnation that the target holds, 0 if none.
         is_whole: The journal has nothing after `items` yet.
-        limits: Of a batch.
+        limits: Limits of a batch.
         append_below: See `append_bound`.
-        barriers: Numbers at which a unit ends; the next one begins behind them. No file has numbers on both sides of one.
+        barriers: Numbers at which a unit ends; the next one begins after them. No file has numbers on both sides of one.
 
     Returns:
         The unit; None if there is nothing to do; MORE if that depends on what comes after `items`.
@@ -167,11 +167,11 @@ def next_unit(
 
 
 def append_bound(record: TableRecord | None, incarnation: int) -> int:
-    """The number below which files of nothing but snapshot rows may be appended: no key in them is in the target already, or twice in them.
+    """Return the number below which files of only snapshot rows may be appended: no key in them is in the target already, or twice in them.
 
     Args:
-        record: Capture's, read after the files that are judged by it: a change that it does not know of comes later than all of them.
-        incarnation: Of the files.
+        record: Capture's record, read after the files that are judged by it: a change that it does not know of comes after all of them.
+        incarnation: Incarnation of the files.
     """
     if record is None or record.incarnation != incarnation:
         return APPEND_NOTHING
@@ -181,17 +181,17 @@ def append_bound(record: TableRecord | None, incarnation: int) -> int:
 
 
 def first_number(item: Item) -> int:
-    """The lowest sequence number of an item."""
+    """Return the lowest sequence number of an item."""
     return item.first if isinstance(item, SegmentFile) else item.sequence_num
 
 
 def last_number(item: Item) -> int:
-    """The highest sequence number of an item."""
+    """Return the highest sequence number of an item."""
     return item.last if isinstance(item, SegmentFile) else item.sequence_num
 
 
 def begins_incarnation(item: Item, above: int) -> bool:
-    """Whether the item is the CREATE_TABLE of an incarnation above `above`."""
+    """Return whether the item is the CREATE_TABLE of an incarnation above `above`."""
     return (
         isinstance(item, EventEntry)
         and item.incarnation > above
@@ -201,14 +201,14 @@ def begins_incarnation(item: Item, above: int) -> bool:
 
 
 def starts_in_place(item: Item, incarnation: int) -> int | None:
-    """The start number of an in-place snapshot of this incarnation that begins with the item; None if none does."""
+    """Return the start number of an in-place snapshot of this incarnation that begins with the item; None if none does."""
     if isinstance(item, EventEntry) and item.incarnation == incarnation and isinstance(item.event, SnapshotEvent):
         return item.event.start_number if item.event.phase is SnapshotPhase.STARTED else None
     return None
 
 
 def told_phase(item: Item) -> SnapshotPhase | None:
-    """What an item says of what the target holds; None: nothing.
+    """Return the snapshot phase that the item announces for the target's table; None if it announces none.
 
     A snapshot is complete once readers see it. Of an incarnation above the first, an event of its own says so, which also follows each
     snapshot in place.
@@ -228,16 +228,16 @@ def _newest_beginning(items: Sequence[Item], incarnation: int) -> EventEntry | N
     if isinstance(first, EventEntry) and begins_incarnation(first, incarnation):
         return first
     raise CorruptStreamError(
-        f"incarnation {newest} begins at number {first_number(first)} without its CREATE_TABLE",
+        f"Incarnation {newest} begins at number {first_number(first)} without its CREATE_TABLE.",
         code="corrupt_state",
         table=str(first.table),
     )
 
 
 def _is_quiet(item: Item) -> bool:
-    """Whether the target has nothing to do.
+    """Return whether the item needs no work in the target.
 
-    So it is at the start of a snapshot, and at the end of one that readers see from the start: the very first one, and one of what changed.
+    True at the start of a snapshot, and at the end of one whose rows readers see from the start: the first one, and one of changed rows.
     """
     if not isinstance(item, EventEntry) or not isinstance(item.event, SnapshotEvent):
         return False
@@ -260,7 +260,7 @@ def before_hold(items: Sequence[Item], barriers: Sequence[int]) -> Sequence[Item
 
 
 def _before_barrier(own: Sequence[Item], barriers: Sequence[int]) -> Sequence[Item]:
-    """The items before the first barrier that lies between two of them; all if none does."""
+    """Return the items before the first barrier that lies between two of them; all if none does."""
     between = [barrier for barrier in barriers if own and last_number(own[0]) <= barrier < last_number(own[-1])]
     return [item for item in own if last_number(item) <= min(between)] if between else own
 
@@ -281,7 +281,7 @@ def _following(own: Sequence[Item], behind: int, *, is_whole: bool) -> int | Non
 def _batch_end(
     own: Sequence[Item], start: int, *, is_whole: bool, limits: BatchLimits, append_below: int
 ) -> int | None:
-    """The index behind the batch's last file; None if it lies behind the items at hand."""
+    """Return the index after the batch's last file; None if it lies after the items at hand."""
     first = own[start]
     assert isinstance(first, SegmentFile)
     rows, size, end = 0, 0, start
@@ -313,7 +313,7 @@ def _may_append(file: SegmentFile, below: int) -> bool:
 
 
 def end_of(unit: BatchUnit | EventUnit | AdvanceUnit) -> int:
-    """The number up to which a unit that cannot be applied blocks the table; later events that it would pass do not."""
+    """Return the number up to which a unit that cannot be applied blocks the table; later events that it would pass are not included."""
     match unit:
         case BatchUnit():
             return unit.files[-1].last

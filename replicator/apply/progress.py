@@ -1,4 +1,4 @@
-"""How far a table is in the target."""
+"""Progress of a table in the target."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableProgress:
-    """How far a table is.
+    """Progress of a table.
 
     Attributes:
-        last_applied: The ledger as far as this process knows.
+        last_applied: The ledger, as this process knows it.
         highest: The table's highest number in the journal at the last look.
         is_complete: The target holds the whole table: no snapshot has begun in it and not ended.
     """

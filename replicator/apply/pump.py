@@ -40,15 +40,15 @@ from replicator.state.records import TableRecord
 from replicator.state.store import StateStore
 
 _ALIKE = 2
-"""So many tables that failed with one code, and nothing applied since, make a further one wait before it fails."""
+"""After this many tables fail with the same code and nothing is applied since, the next one waits before it fails."""
 _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wait:
-    """A table that the target cannot take now: until when on the pump's clock, and why.
+    """A table that the target cannot take now: until when it waits, on the pump's clock, and why.
 
-    `units` is how many had been applied of all tables when the table first had to wait: what comes on top is of others.
+    `units` counts the units of all tables applied when the table first had to wait: later ones are of other tables.
     """
 
     until: float
@@ -57,7 +57,7 @@ class _Wait:
 
 
 class _Others(Enum):
-    """What the target has done with other tables since one first had to wait; unknown while it has not."""
+    """Outcome of other tables' work since a table first had to wait; unknown while there is none."""
 
     UNKNOWN = auto()
     APPLIED = auto()
@@ -67,8 +67,8 @@ class _Others(Enum):
 class Apply:
     """Applies the journal to the target until told to stop.
 
-    One thread looks at the journal whenever it is woken; `tables_parallel` threads apply. A thread that has finished
-    a unit takes the next at once. An error of one table, foreseen or not, fails that table (see `table_error`). A
+    One thread reads the journal's index whenever it is woken; `tables_parallel` threads apply. A thread that has finished
+    a unit takes the next at once. An error of one table, expected or not, fails that table (see `table_error`). A
     throttled table waits for a time that the retry policy chooses, and fails when that gives it up. So does a table at
     which the target failed, as long as it takes others: after the first failure that is not known yet, and the table
     waits alone; if it fails again and nothing was applied meanwhile, it is the target that is away. That, a crash of the
@@ -76,12 +76,12 @@ class Apply:
     a restart continues from the ledgers.
 
     Args:
-        target: Where to.
+        target: The target.
         store: The state store.
         reader: The journal.
-        name: Of the replicator.
-        uuid: Of the replicator.
-        epoch: Of the lease.
+        name: Name of the replicator.
+        uuid: Identifier of the replicator.
+        epoch: Epoch of the lease.
         settings: Bounds and choices.
         clock: A monotonic clock in seconds.
     """
@@ -138,8 +138,8 @@ class Apply:
 
         Raises:
             FencedError: A newer epoch has the target or the state store.
-            FatalError: `ledger_ahead`, or from target, journal or state store.
-            TransientError: From target, journal or state store; a new `Apply` continues from the ledgers.
+            FatalError: `ledger_ahead`, or an error of target, journal or state store.
+            TransientError: Target, journal or state store failed; a new `Apply` continues from the ledgers.
         """
         self._remember()
         threads = [
@@ -158,7 +158,7 @@ class Apply:
             raise min(self._errors, key=urgency)
 
     def progress(self) -> Mapping[TableId, TableProgress]:
-        """How far each table is, as this process knows it. Thread-safe."""
+        """Return the progress of each table, as this process knows it. Thread-safe."""
         with self._news:
             return {table: self._progress(table, applier) for table, applier in self._tables.items()}
 
@@ -178,9 +178,9 @@ class Apply:
             control.wait(self._settings.wake_s)
 
     def _poll(self) -> None:
-        """See what the journal has."""
+        """Read what is new in the journal."""
         store, name = self._context.store, self._context.name
-        highest = store.feed_tables(name)
+        highest = store.journal.feed_tables(name)
         captured = {record.table: record for record in store.tables(name)}
         disproved = self._read_disproved()
         with self._news:
@@ -192,10 +192,10 @@ class Apply:
             self._news.notify_all()
 
     def _read_disproved(self) -> Mapping[TableId, Alarms]:
-        """Alarms that verification has disproved. Asked only while there are alarms."""
+        """Return the alarms that verification has disproved. Asked only while there are alarms."""
         with self._news:
             alarmed = [table for table, applier in self._tables.items() if applier.record.alarms]
-        found = self._context.store.verifications(self._context.name, alarmed) if alarmed else {}
+        found = self._context.store.verifications.of(self._context.name, alarmed) if alarmed else {}
         return {table: record.disproved for table, record in found.items()}
 
     def _offer(self, table: TableId) -> None:
@@ -228,17 +228,17 @@ class Apply:
         return 0.0 if wait is None else max(0.0, wait.until - self._clock())
 
     def _is_removed(self, table: TableId) -> bool:
-        """Whether the table is replicated no more: by the configuration, which capture may not have acted on yet, or by capture's word."""
+        """Return whether the table is no longer replicated: by the configuration, on which capture may not have acted, or by its record."""
         captured = self._captured.get(table)
         return not self._settings.selects(table) or (captured is not None and not table_life.is_replicated(captured))
 
     def _is_superseded(self, table: TableId) -> bool:
-        """Whether the table was removed and came back: what the journal has of it is of no use, a new incarnation is to begin."""
+        """Return whether the table was removed and came back: its part of the journal is obsolete, and a new incarnation begins soon."""
         captured, applied = self._captured.get(table), self._tables[table].record
         return captured is not None and table_life.waits(captured) and 0 < applied.incarnation < captured.incarnation
 
     def _is_to_be_left(self, table: TableId) -> bool:
-        """Whether the table was removed after it was offered."""
+        """Return whether the table was removed after it was offered."""
         with self._news:
             return self._is_removed(table)
 
@@ -280,7 +280,7 @@ class Apply:
             return None
 
     def _take_turn(self, turn: Turn, control: Control) -> None:
-        """Raises what is not this table's failure."""
+        """Work on a table; raise errors that are not this table's failure."""
         if self._is_to_be_left(turn.table):
             return
         applier = self._tables[turn.table]
@@ -342,10 +342,10 @@ class Apply:
             self._resume_turns(table)
 
     def _note_crash(self, turn: Turn, applier: TableApplier, error: TargetCrashedError) -> None:
-        """What the engine worked on as it crashed is applied alone from now on, until something of it was applied.
+        """Note a crash: the table is applied alone from now on, until one of its units is applied.
 
-        A table at which it crashes even then fails. Not if the engine applied nothing else either, and other tables are suspected, too:
-        then it may be the machine.
+        A table at which the engine crashes even then fails. Not if the engine applied nothing else either, and other tables are suspected,
+        too: then the machine may be the cause.
         """
         applier.note_crash(error, was_alone=turn.is_alone)
         with self._news:
@@ -360,7 +360,7 @@ class Apply:
             self._units_at_failure = self._units
 
     def _may_be_everybodys(self, table: TableId, code: str) -> bool:
-        """Whether several others failed with the same code, and nothing was applied since: then there is one cause, and it may pass.
+        """Return whether several others failed with the same code and nothing was applied since: one cause, which may pass.
 
         Of errors not raised as this table's own. The table waits then, as long as the retry budget allows or until others continue.
         """
@@ -379,7 +379,7 @@ class Apply:
             return _Others.APPLIED if self._units > wait.units else _Others.STUCK
 
     def _let_wait(self, table: TableId, error: TargetUnavailableError | TableError) -> bool:
-        """Leave one table alone for a while; False if it was tried for as long as the policy allows."""
+        """Leave one table alone for a while; False if it was retried for as long as the policy allows."""
         with self._news:
             now = self._clock()
             patience = self._patience.setdefault(table, self._settings.patience())
@@ -440,7 +440,7 @@ class Apply:
         )
 
     def _waiting(self, table: TableId) -> WaitingReport | None:
-        """For how long a table that has something to apply is left alone, and why."""
+        """Return for how long a table that has something to apply is left alone, and why."""
         with self._news:
             applier, wait, waits_s = self._tables[table], self._waits.get(table), self._waits_s(table)
             backlog = self._highest.get(table, -1) - applier.looked_to

@@ -1,4 +1,4 @@
-"""How far apply is with one table, in sequence numbers of the journal, and how each event changes that. Pure."""
+"""Progress of apply with one table, in sequence numbers of the journal, and how each event changes it. Pure."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from replicator.plugins.target import EMPTY_LEDGER
 
 
 class Course(StrEnum):
-    """What this process does with the table."""
+    """Work that this process does with the table."""
 
     APPLYING = "applying"
     SEARCHING = "searching"
-    """It failed: only a snapshot or an incarnation that begins later is looked for."""
+    """The table failed: only a snapshot or an incarnation that begins later is looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """How far a table is in this process.
+    """Progress of a table in this process.
 
     Attributes:
-        ledger: Up to here the target has applied everything, as far as this process knows.
-        floor: Everything of the incarnation lies above; spares reading what it superseded.
-        looked_to: While applying: up to here the journal has nothing for the target.
-        searched_to: While searching: up to here no snapshot begins that makes up for what failed.
-        tried_to: Where the last unit ends that could not be applied: such a snapshot begins behind it.
-        whole_at: While a snapshot is under way in the target: the number by which its table is whole, if capture says that the snapshot is.
+        ledger: The target has applied everything up to this number, as far as this process knows.
+        floor: Everything of the incarnation lies above it, so nothing older is read.
+        looked_to: While applying: the journal has nothing for the target up to this number.
+        searched_to: While searching: no snapshot that replaces the failed rows begins up to this number.
+        tried_to: End of the last unit that could not be applied: such a snapshot begins after it.
+        whole_at: While a snapshot is under way in the target: the number at which it is complete, if capture has the whole snapshot.
     """
 
     course: Course = Course.APPLYING
@@ -39,58 +39,58 @@ class Reach:
 
     @classmethod
     def begin(cls, last_applied: int) -> Reach:
-        """At the start of the process, from the table's record."""
+        """Return the progress at the start of the process, from the table's record."""
         return cls(ledger=last_applied, looked_to=last_applied)
 
     @property
     def is_searching(self) -> bool:
-        """Whether this process has given the table up until a snapshot or an incarnation begins."""
+        """Return whether this process has given the table up until a snapshot or an incarnation begins."""
         return self.course is Course.SEARCHING
 
     @property
     def seen_to(self) -> int:
-        """The number up to which nothing of the journal is left to look at."""
+        """Return the number up to which nothing of the journal is left to read."""
         return self.searched_to if self.is_searching else max(self.ledger, self.looked_to)
 
     @property
     def read_from(self) -> int:
-        """Behind which number the journal is read for the next unit."""
+        """Return the number after which the journal is read for the next unit."""
         return max(self.ledger, self.floor)
 
     def planned(self, read_to: int, *, is_idle: bool) -> Reach:
-        """The journal was read up to a number, and held something to do or not."""
+        """Note that the journal was read up to a number, and whether it held something to do."""
         return replace(self, looked_to=read_to if is_idle else self.ledger)
 
     def claimed(self, ledger: int) -> Reach:
-        """The target said what its ledger is."""
+        """Note the ledger that the target returned."""
         return replace(self, ledger=ledger)
 
     def applied(self, last: int) -> Reach:
-        """A unit was applied, or passed by."""
+        """Note that a unit was applied or skipped."""
         return replace(self, ledger=last)
 
     def refused(self, last: int) -> Reach:
-        """A unit that ends at `last` could not be applied."""
+        """Note that a unit that ends at `last` could not be applied."""
         return replace(self, tried_to=last)
 
     def forgotten(self) -> Reach:
-        """What the target holds is to be asked again."""
+        """Note that the target's ledger must be read again."""
         return replace(self, looked_to=min(self.looked_to, self.ledger))
 
     def failed(self) -> Reach:
-        """The table stops here; what makes up for it lies behind what was tried."""
+        """Stop the table here; a snapshot that replaces the failed rows begins after what was tried."""
         return replace(self, course=Course.SEARCHING, searched_to=max(self.searched_to, self.ledger, self.tried_to))
 
     def searched(self, number: int) -> Reach:
-        """The journal was searched up to a number."""
+        """Note that the journal was searched up to a number."""
         return replace(self, searched_to=number)
 
     def resumed(self) -> Reach:
-        """A snapshot in place makes up for what failed."""
+        """Continue: a snapshot in place replaces what failed."""
         return replace(self, course=Course.APPLYING)
 
     def begun(self, number: int) -> Reach:
-        """An incarnation begins with the event of this number, in an empty table of the target."""
+        """Begin an incarnation with the event of this number, in an empty table of the target."""
         return replace(
             self,
             course=Course.APPLYING,
@@ -101,5 +101,5 @@ class Reach:
         )
 
     def whole_from(self, number: int | None) -> Reach:
-        """The number by which the target's table is whole; None while that is not known."""
+        """Note the number at which the target's table is complete; None while that is not known."""
         return replace(self, whole_at=number)

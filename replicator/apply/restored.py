@@ -1,6 +1,6 @@
-"""Whether a target's ledger proves that the state store was restored from an older backup. Pure.
+"""Proof by a target's ledger that the state store was restored from an older backup. Pure.
 
-Numbers are given again after such a restore, so the target would take new changes for applied ones. In an unbroken history the store knows
+Numbers are assigned again after such a restore: the target would take new changes for applied ones. In an unbroken history the store knows
 every incarnation and epoch before they claim the table, and a worker that applies holds the lease after reading what it applies
 (`docs/adr/0011-a-ledger-is-compared-before-it-is-claimed.md`).
 """
@@ -12,13 +12,13 @@ from replicator.state.records import AppliedRecord
 
 
 def proof(found: Ledger, record: AppliedRecord, *, newest: int, sealed_by: int | None) -> str | None:
-    """What the target knows that the state store should know and does not; None if nothing.
+    """Return what the target knows that the state store should know and does not; None if nothing.
 
     Args:
         found: The target's ledger of the table.
         record: The table's record in the state store.
         newest: The journal's last number.
-        sealed_by: The newest epoch that gave numbers up to the ledger's; None if the journal has none of them any more.
+        sealed_by: The newest epoch that assigned numbers up to the ledger's; None if the journal has none of them any more.
     """
     number, epoch, claimed_by = found.last_applied, found.epoch, record.claimed_by
     if found.incarnation < record.incarnation:

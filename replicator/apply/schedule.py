@@ -1,4 +1,4 @@
-"""Says whose turn it is. Pure: time is passed in."""
+"""Chooses the table that the next free thread works on. Pure: time is passed in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Turn:
 
     Attributes:
         table: The table.
-        is_upkeep: It has nothing to apply and is looked after.
+        is_upkeep: The turn is for upkeep: the table has nothing to apply.
         is_suspect: The target's engine crashed at it: no other turn starts before this one ends.
         is_alone: Nothing else was running when it started; otherwise upkeep of other tables was.
     """
@@ -38,7 +38,7 @@ class Schedule:
     A free thread always takes work, so nothing waits while the target is idle. When there are more tables than
     threads, waiting lets batches grow: the table with the most to do is first, until another has waited for
     `max_wait_s`; those are taken in the order of their waiting. A table waits from when it has something to apply, also while
-    it may not have a turn: what has rested for so long does not wait as long again behind larger tables. So every table
+    it may not have a turn: a table that has rested for that long does not wait as long again for larger tables. So every table
     has its turn after all that began to wait before it, however much others have to do. Upkeep comes when no table
     waits, and leaves a thread free if there are several. A table at which the target's engine crashed comes after the
     others, until it has waited for as long; then others' batches finish first, and none is begun meanwhile.
@@ -55,32 +55,32 @@ class Schedule:
 
     @property
     def busy(self) -> frozenset[TableId]:
-        """Tables that have a thread."""
+        """Return the tables that have a thread."""
         return frozenset(self._busy)
 
     def offer(self, table: TableId, *, now: float, backlog: int, crashes: int = 0) -> None:
-        """The table has something to apply.
+        """Note that the table has something to apply.
 
-        `backlog` compares with that of other tables. Again while it waits: only that and `crashes` change. With `crashes` it needs to be
-        alone.
+        `backlog` compares with that of other tables. A second call while it waits changes only that and `crashes`. With `crashes` the table
+        needs to be alone.
         """
         self._waiting[table] = _Waiting(self._since(table, now), backlog, crashes)
         self._held.pop(table, None)
         self._rested.pop(table, None)
 
     def offer_upkeep(self, table: TableId) -> None:
-        """The table may be looked after."""
+        """Note that the table may have upkeep."""
         self._upkeep[table] = None
 
     def hold(self, table: TableId, *, now: float, until: float) -> None:
-        """The table is not to have a turn until it is offered again, at `until`; it waits all the same."""
+        """Give the table no turn until it is offered again, at `until`; the time counts as waiting."""
         self._held[table] = self._since(table, now)
         self._rested[table] = until
         self._waiting.pop(table, None)
         self._upkeep.pop(table, None)
 
     def take(self, now: float) -> Turn | None:
-        """The next turn, for the thread that asks; None if there is none."""
+        """Return the next turn, for the thread that asks; None if there is none."""
         if any(turn.is_suspect for turn in self._busy.values()):
             return None
         free = {table: waiting for table, waiting in self._waiting.items() if table not in self._busy}
@@ -101,25 +101,25 @@ class Schedule:
         return None
 
     def _suspect(self, free: Mapping[TableId, _Waiting]) -> Turn:
-        """Those first that are most likely to be innocent: what is applied clears them."""
+        """Choose the suspect that is most likely to be innocent: what is applied clears it."""
         suspects = {table: waiting for table, waiting in free.items() if waiting.crashes}
         chosen = min(suspects, key=lambda t: (suspects[t].crashes, suspects[t].since, t))
         del self._waiting[chosen]
         return Turn(table=chosen, is_suspect=True, is_alone=not self._busy)
 
     def rested(self, now: float) -> Sequence[TableId]:
-        """Tables that are to be offered again by now; each is named once."""
+        """Return the tables that are to be offered again by now; each is named once."""
         tables = [table for table, until in self._rested.items() if until <= now]
         for table in tables:
             del self._rested[table]
         return tables
 
     def next_s(self, now: float) -> float | None:
-        """Seconds until `rested` names a table; None if nothing is held."""
+        """Return the seconds until `rested` names a table; None if nothing is held."""
         return max(0.0, min(self._rested.values()) - now) if self._rested else None
 
     def release(self, table: TableId) -> None:
-        """The table's thread is done with it."""
+        """Note that the table's thread is done with it."""
         del self._busy[table]
 
     def _since(self, table: TableId, now: float) -> float:

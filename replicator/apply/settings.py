@@ -13,13 +13,13 @@ from replicator.model.schema import TableId
 
 
 class Patience(Protocol):
-    """How long a table that the target cannot take is tried: the policy of `runtime`, one for each table."""
+    """Policy of `runtime` for how long to retry a table that the target cannot take; one for each table."""
 
     def delay(self, now: float) -> float | None:
-        """Seconds until the next attempt; None once it is given up."""
+        """Return the seconds until the next attempt; None once the table is given up."""
 
     def delay_at_limit(self) -> float:
-        """Seconds until the next attempt, where waiting is no failure."""
+        """Return the seconds until the next attempt, where waiting is no failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +29,16 @@ class ApplySettings:
     Attributes:
         tables_parallel: Tables written at the same time.
         max_wait_s: The longest that a table waits so that batches of busier tables go first, its rests included; a free thread never waits.
-        batch: When a batch is large enough.
-        maintain_every: Commits of a table after which it is looked after even if it has more to apply.
-        maintain_idle: Commits after which it is looked after when it has nothing to apply; the first time in a process: one.
-        audit_every_s: How often the target is asked what others changed in a table that has nothing to apply.
+        batch: Limits at which a batch is large enough.
+        maintain_every: Commits of a table after which its upkeep runs even if it has more to apply.
+        maintain_idle: Commits after which its upkeep runs when it has nothing to apply; the first time in a process: one.
+        audit_every_s: Seconds between two audits that ask the target what others changed in a table that has nothing to apply.
         feed_items: Items of a table's feed read at a time.
-        wake_s: The longest between two looks at the journal without an announcement that it grew.
+        wake_s: The longest between two reads of the journal without an announcement that it grew.
         options: The options of each target table.
-        upkeep_pause_s, upkeep_pause_max_s: How long upkeep that failed is postponed, the first time and at most.
-        selects: Whether the configuration replicates a table. Called often.
-        patience: Makes what says how long a table is tried that the target cannot take.
+        upkeep_pause_s, upkeep_pause_max_s: Delay of upkeep that failed, the first time and at most.
+        selects: Returns whether the configuration replicates a table. Called often.
+        patience: Makes the retry policy of a table that the target cannot take.
     """
 
     tables_parallel: int
@@ -57,7 +57,7 @@ class ApplySettings:
 
     @classmethod
     def of(cls, config: ReplicatorConfig, *, max_wait_s: float, patience: Callable[[], Patience]) -> ApplySettings:
-        """The settings of a configuration; what users cannot set has its one value here."""
+        """Return the settings of a configuration; what users cannot set has its one value here."""
         return cls(
             tables_parallel=config.apply.tables_parallel,
             max_wait_s=max_wait_s,

@@ -51,20 +51,20 @@ from replicator.state.next_steps import REPAIR
 from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, TargetCopy
 
 _HOLD_S = 300.0
-"""Seconds that a table waits at most for a verification of a target without older states: one that was killed holds it back no longer."""
+"""Seconds that a table waits at most for a verification of a target without older states: one that was killed delays it no longer."""
 _SMALLER_PER_CRASH, _TIMES_SMALLER_MAX = 10, 3
 """An engine that is killed for its memory may be able to apply smaller batches."""
 _log = get_logger(__name__)
 
 
 class TableApplier:
-    """One table; used by one thread at a time.
+    """Applies one table; used by one thread at a time.
 
-    A unit of work takes these steps; what a crash behind each leaves:
+    A unit of work takes these steps; what a crash after each leaves:
 
     1. For a new incarnation, its number is recorded. It is claimed next time; the target still holds the old table.
     2. Once per process and incarnation the ledger is read, the epoch recorded, and the table claimed in the target. It is claimed again.
-    3. The unit is applied together with the ledger. The ledger says so; the record lags behind until the next claim.
+    3. The unit is applied together with the ledger. The ledger says so; the record is older until the next claim.
     4. The record of the table is brought up to the ledger.
     """
 
@@ -89,59 +89,59 @@ class TableApplier:
 
     @property
     def record(self) -> AppliedRecord:
-        """The table as the state store has it."""
+        """Return the table's record as the state store has it."""
         return self._record
 
     @property
     def is_given_up(self) -> bool:
-        """Whether this process has given the table up until a snapshot or an incarnation begins."""
+        """Return whether this process has given the table up until a snapshot or an incarnation begins."""
         return self._reach.is_searching
 
     @property
     def crashes(self) -> int:
-        """How often the target's engine crashed while it worked on the table, with nothing of it applied since; 0 once given up."""
+        """Return the crashes of the target's engine while it worked on the table, with nothing of it applied since; 0 once given up."""
         return 0 if self.is_given_up else self._record.crashes
 
     @property
     def is_complete(self) -> bool:
-        """Whether the target holds the whole table, perhaps an old state of it: no snapshot has begun in it and not ended."""
+        """Return whether the target holds the whole table, perhaps an old state of it: no snapshot has begun in it and not ended."""
         return self._record.copy is not TargetCopy.SNAPSHOT
 
     @property
     def looked_to(self) -> int:
-        """The number up to which nothing of the journal is left to look at."""
+        """Return the number up to which nothing of the journal is left to read."""
         return self._reach.seen_to
 
     @property
     def is_behind(self) -> bool:
-        """Whether the last unit left something that was there when it was chosen."""
+        """Return whether the last unit left something that was there when it was chosen."""
         return self._is_behind
 
     @property
     def is_held_back(self) -> bool:
-        """Whether a verification reads the target's state, which the next changes would end: they wait for it."""
+        """Return whether the next changes wait for a verification that reads the target's state, which they would end."""
         return self._is_held_back
 
     @property
     def last_batch(self) -> Mapping[str, Any] | None:
-        """What the target said of the last batch of this process; None before it."""
+        """Return the target's details of the last batch of this process; None before it."""
         return self._last_batch
 
     @property
     def commits(self) -> int:
-        """Commits since the table was last looked after."""
+        """Return the commits since the table's last upkeep."""
         return self._commits
 
     @property
     def is_upkeep_due(self) -> bool:
-        """Whether to look after the table when it has nothing to apply.
+        """Return whether upkeep is due when the table has nothing to apply.
 
-        How many commits it had in earlier processes is unknown, so the first of this one counts for all of them.
+        The number of commits in earlier processes is unknown, so the first of this one counts for all of them.
         """
         return self._commits >= (self._context.settings.maintain_idle if self._was_looked_after else 1)
 
     def note_crash(self, error: TargetCrashedError, *, was_alone: bool) -> None:
-        """Note that the target's engine ended while it applied something of the table: its next batches are smaller, and applied alone."""
+        """Note that the target's engine ended while it applied a batch of the table: its next batches are smaller, and applied alone."""
         self._store(table_life.crashed(self._record, was_alone=was_alone))
         _log.warning(
             "engine_crashed", table=str(self._table), code=error.code, crashes=self._record.crashes, alone=was_alone
@@ -152,13 +152,13 @@ class TableApplier:
         self._put(upkeep_crash=ErrorRecord.of(error, self._context.store.now()))
 
     def step(self) -> bool:
-        """Do the next unit; False if there is none, or if it was too large: the next time it is cut.
+        """Do the next unit; False if there is none, or if it was too large and will be split.
 
         A failed table first looks for a later event with which it can continue.
 
         Raises:
             TableError: The table fails (`fail`).
-            FencedError, FatalError, TransientError: From target, journal or state store; nothing is lost or doubled
+            FencedError, FatalError, TransientError: Errors of target, journal or state store; nothing is lost or doubled
             by starting again from the ledger.
         """
         if self._reach.is_searching and not self._search():
@@ -198,12 +198,12 @@ class TableApplier:
             self._claim()
 
     def forget_claim(self) -> None:
-        """Give up what is known of the target: what a unit that failed left there is read in the ledger when the table is claimed again."""
+        """Forget the target's state: after a failed unit its ledger is read when the table is claimed again."""
         self._claimed = None
         self._reach = self._reach.forgotten()
 
     def maintain(self) -> None:
-        """Let the target look after the table; as long as it finds something to do, it asks to be asked again."""
+        """Let the target do the table's upkeep; while it finds something to do, it is asked again."""
         self._commits, self._was_looked_after = 0, True
         if self._claimed is None or self._reach.is_searching:
             return
@@ -252,9 +252,9 @@ class TableApplier:
             bound = append_bound(self._context.record_of(self._table), incarnation)
         limits = self._limits_now()
         # After the feed, as what follows a barrier is sealed later.
-        barriers = self._context.store.barriers(self._context.name)
+        barriers = self._context.store.requests.barriers(self._context.name)
         if not self._context.target.keeps_states:
-            held = before_hold(items, self._context.store.barriers(self._context.name, asked_within_s=_HOLD_S))
+            held = before_hold(items, self._context.store.requests.barriers(self._context.name, asked_within_s=_HOLD_S))
             self._is_held_back, items = len(held) < len(items), held
             is_whole = is_whole or self._is_held_back
         return next_unit(
@@ -266,7 +266,7 @@ class TableApplier:
         return limits if rows_max is None else replace(limits, rows=min(limits.rows, rows_max))
 
     def _smaller(self) -> BatchLimits:
-        """The limits, divided with every crash of the target's engine but the first, at which the table may have been a bystander."""
+        """Return the limits, divided with every crash of the target's engine except the first, which another table may have caused."""
         return self._limits.divided(_SMALLER_PER_CRASH ** min(_TIMES_SMALLER_MAX, max(0, self._record.crashes - 1)))
 
     def _begin(self, entry: EventEntry) -> None:
@@ -279,14 +279,14 @@ class TableApplier:
         self._claim()
 
     def _find_whole(self) -> int | None:
-        """The table's highest number once capture has its whole snapshot: a former process may have applied its end unrecorded."""
+        """Return the table's highest number once capture has its whole snapshot: a former process may have applied its end unrecorded."""
         captured = self._context.record_of(self._table)
         if captured is None or not table_life.is_complete(captured) or captured.incarnation != self._record.incarnation:
             return None
-        return self._context.store.feed_end(self._context.name, self._table)
+        return self._context.store.journal.feed_end(self._context.name, self._table)
 
     def _see_whole(self, number: int) -> None:
-        """Everything of the journal up to `number` is applied."""
+        """Note that everything of the journal up to `number` is applied."""
         if self._reach.whole_at is not None and number >= self._reach.whole_at:
             self._reach = self._reach.whole_from(None)
             captured = self._context.record_of(self._table)
@@ -317,7 +317,7 @@ class TableApplier:
         self._store(record.applied(files, last=ledger))
 
     def _search(self) -> bool:
-        """Look for a snapshot or incarnation that makes up for what could not be applied, and continue from there; whether there is one."""
+        """Look for a snapshot or incarnation that replaces what could not be applied, and continue from there; False if there is none."""
         page, before = self._context.settings.feed_items, self._reach.searched_to
         begin: EventEntry | None = None
         start: int | None = None
@@ -342,7 +342,7 @@ class TableApplier:
         return not self._reach.is_searching
 
     def _jump(self, number: int) -> None:
-        """Continue above a number: an in-place snapshot reads again whatever came before."""
+        """Continue above a number: an in-place snapshot reads everything before it again."""
         self._claim()
         assert self._claimed is not None
         self._reach = self._reach.whole_from(None)
@@ -384,13 +384,13 @@ class TableApplier:
             self._reach = self._reach.refused(end_of(unit))
             raise
         except Exception:
-            # Whatever it was, it blocks the table up to here; who raised it is told by the pump.
+            # Any error blocks the table up to here; the pump reports it.
             self._reach = self._reach.refused(end_of(unit))
             raise
         return True
 
     def _cut(self, unit: BatchUnit, error: ReplicatorError) -> bool:
-        """Take less at once from now on; False if that would not make this unit smaller."""
+        """Reduce the size of units from now on; False if that would not make this unit smaller."""
         smaller = self._limits.below(unit)
         if smaller is None:
             return False
@@ -435,7 +435,7 @@ class TableApplier:
         )
 
     def _check_skipped(self, table: TargetTable, batch: Batch) -> None:
-        """A batch above the ledger that was skipped: a newer epoch has the table (claiming says so), or the target broke its contract."""
+        """Explain a skipped batch above the ledger: a newer epoch has the table (claiming says so), or the target broke its contract."""
         found = self._context.target.claim(table).last_applied
         if found != batch.last:
             raise PluginError(
@@ -462,9 +462,9 @@ class TableApplier:
         self._store(record, batch)
 
     def _audited(self, record: AppliedRecord, table: TargetTable, *, starts: bool, completes: bool) -> AppliedRecord:
-        """What an audit of the target makes of the record, behind work that passed the start or the end of a snapshot.
+        """Return the record after an audit of the target, made after work that passed the start or the end of a snapshot.
 
-        A snapshot makes up for what others did before it started.
+        A snapshot replaces what others wrote before it started.
         """
         audit = self._context.target.audit(table, record.audited_to)
         alarms = divergence.raised(
@@ -490,7 +490,7 @@ class TableApplier:
             self._tell_alarms(before, record)
 
     def _tell_alarms(self, before: AppliedRecord, after: AppliedRecord) -> None:
-        """A line of the log when an alarm is first raised, and when it is cleared."""
+        """Log a line when an alarm is first raised, and when it is cleared."""
         was, now = ({alarm.code: alarm for alarm in record.alarms} for record in (before, after))
         for code in now.keys() - was.keys():
             _log.error("alarm_raised", table=str(self._table), code=code, reason=now[code].message)

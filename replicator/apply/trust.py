@@ -1,4 +1,4 @@
-"""What a table may take from the journal and from the target's ledger as true, before and while it is applied."""
+"""Checks of the journal and of the target's ledger, before and while a table is applied."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def check_store(context: ApplyContext, record: AppliedRecord, found: Ledger | No
     """
     if found is None:
         return
-    newest, sealed_by = context.newest_number(), context.store.sealed_by(context.name, found.last_applied)
+    newest, sealed_by = (
+        context.newest_number(),
+        context.store.journal.sealed_by(context.name, found.last_applied),
+    )
     reason = restored.proof(found, record, newest=newest, sealed_by=sealed_by)
     if reason is None:
         return
@@ -40,10 +43,10 @@ def check_store(context: ApplyContext, record: AppliedRecord, found: Ledger | No
 def missed(
     context: ApplyContext, record: AppliedRecord, upto: int
 ) -> tuple[Sequence[SegmentFile], SnapshotPhase | None]:
-    """What the target has and the record does not know, because a process ended between the two.
+    """Return what the target has applied and the record lacks, because a process ended between the two.
 
     Returns:
-        The files; what a snapshot did last.
+        The files; the last phase of a snapshot, if any.
     """
     phase, after = None, record.last_applied
     files: list[SegmentFile] = []
@@ -64,7 +67,7 @@ def missed(
 
 
 def check_kept(context: ApplyContext, table: TableId, incarnation: int, ledger: int) -> None:
-    """See that the journal has everything of the table above the ledger.
+    """Check that the journal has everything of the table above the ledger.
 
     Raises:
         TableError: `journal_gap`.
@@ -79,10 +82,10 @@ def check_kept(context: ApplyContext, table: TableId, incarnation: int, ledger: 
 
 
 def check_beginning(context: ApplyContext, table: TableId, items: Sequence[Item]) -> None:
-    """The beginning of the newest incarnation is missing: damage, unless retention dropped it before it was applied.
+    """Tell damage from retention where the beginning of the newest incarnation is missing.
 
     Raises:
-        TableError: `journal_gap`: retention did.
+        TableError: `journal_gap`: retention dropped it before it was applied.
     """
     if context.reader.is_lost(table, max(item.incarnation for item in items), EMPTY_LEDGER):
         raise TableError(
@@ -94,7 +97,7 @@ def check_beginning(context: ApplyContext, table: TableId, items: Sequence[Item]
 
 
 def check_file(context: ApplyContext, table: TableId, file: SegmentFile) -> None:
-    """A file that is damaged or lacks values costs its table a new snapshot, and no other table anything."""
+    """Check a file: one that is damaged or lacks values costs its table a new snapshot; other tables are not affected."""
     try:
         context.reader.check(file)
     except CorruptStreamError as error:
@@ -114,9 +117,9 @@ def check_file(context: ApplyContext, table: TableId, file: SegmentFile) -> None
 
 
 def position(context: ApplyContext, file: SegmentFile) -> str | None:
-    """The position in the source's log after the commit that sealed a file; None if unknown."""
+    """Return the position in the source's log after the commit that sealed a file; None if unknown."""
     if file.seal is None:
         return None
-    found = context.store.segments(context.name, file.seal - 1, 1)
+    found = context.store.journal.segments(context.name, file.seal - 1, 1)
     offset = found[0].offset if found and found[0].id == file.seal else None
     return None if offset is None else str(offset)

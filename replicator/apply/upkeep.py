@@ -1,7 +1,7 @@
 """Upkeep and audits of tables that have nothing to apply.
 
-What fails is postponed, counted and shown: it never ends anything, and nothing waits for it. Only a copy that cannot be read any more
-fails its table.
+An upkeep that fails is postponed, counted and shown: it never ends anything, and nothing waits for it. Only a table that cannot be read
+any more fails.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DOUBLINGS_MAX = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failed:
-    """Times on the pump's clock."""
+    """A failed upkeep; times are on the pump's clock."""
 
     failures: int
     error: ReplicatorError
@@ -32,13 +32,13 @@ class _Failed:
 
 
 class Upkeep:
-    """Looks after tables. One table from one thread at a time, as its applier.
+    """Does the upkeep of tables. One table from one thread at a time, as its applier.
 
     Args:
-        pause_s, pause_max_s: Before a table is tried again, the first time and at most.
-        audit_every_s: How often a table is audited that has nothing to apply; the first time so long after the start.
+        pause_s, pause_max_s: Delay before a table's upkeep is retried, the first time and at most.
+        audit_every_s: Seconds between two audits of a table that has nothing to apply, and from the start to the first one.
         clock: Monotonic seconds.
-        now: The time that `AppliedRecord.upkeep_crash` is recorded with.
+        now: Returns the time for `AppliedRecord.upkeep_crash`.
     """
 
     def __init__(
@@ -57,24 +57,24 @@ class Upkeep:
         self._failed: dict[TableId, _Failed] = {}
 
     def is_due(self, table: TableId, applier: TableApplier) -> bool:
-        """Whether to look after a table that has nothing to apply."""
+        """Return whether a table that has nothing to apply needs upkeep."""
         if applier.is_given_up or applier.crashes or self.is_postponed(table, applier):
             return False
         return applier.is_upkeep_due or table in self._failed
 
     def is_audit_due(self, table: TableId, applier: TableApplier) -> bool:
-        """Whether to ask what others changed in a table that has nothing to apply."""
+        """Return whether it is time to ask what others changed in a table that has nothing to apply."""
         if applier.is_given_up or applier.record.incarnation == 0 or self.is_postponed(table, applier):
             return False
         return self._clock() - self._audited.get(table, self._began) >= self._audit_every_s
 
     def is_postponed(self, table: TableId, applier: TableApplier) -> bool:
-        """Whether the table is left alone after upkeep that failed."""
+        """Return whether the table is left alone after upkeep that failed."""
         failed = self._failed.get(table)
         return (failed is not None and self._clock() < failed.retry_at) or self._crashed_s(applier) is not None
 
     def look_after(self, table: TableId, applier: TableApplier) -> None:
-        """Let the target look after a table that is claimed.
+        """Let the target do the upkeep of a table that is claimed.
 
         Raises:
             FencedError: A newer epoch has the table.
@@ -109,7 +109,7 @@ class Upkeep:
         return True
 
     def report(self, table: TableId, applier: TableApplier) -> UpkeepReport | None:
-        """The failures in a row, the last one, and when it is tried again; None if the last upkeep did not fail."""
+        """Return the failures in a row, the last one, and when it is retried; None if the last upkeep did not fail."""
         failed = self._failed.get(table)
         if failed is None:
             return self._crash_report(applier)
@@ -124,7 +124,7 @@ class Upkeep:
         )
 
     def _crashed_s(self, applier: TableApplier) -> float | None:
-        """Seconds since the target's engine crashed in the table's upkeep, perhaps in an earlier process; None once that is long enough."""
+        """Return the seconds since the target's engine crashed in the table's upkeep, in any process; None once that is long enough."""
         crash = applier.record.upkeep_crash
         if crash is None:
             return None
@@ -147,7 +147,7 @@ class Upkeep:
     def _postpone(self, table: TableId, error: Exception) -> None:
         ours = error if isinstance(error, ReplicatorError) else table_error(error, table, "doing its upkeep")
         if ours is None:
-            ours = ReplicatorError(f"unexpected {type(error).__name__} during its upkeep.", code=INTERNAL)
+            ours = ReplicatorError(f"Unexpected {type(error).__name__} during its upkeep.", code=INTERNAL)
         before = self._failed.get(table)
         failures = 1 if before is None else before.failures + 1
         pause_s = min(self._pause_max_s, self._pause_s * 2.0 ** min(failures - 1, _DOUBLINGS_MAX))

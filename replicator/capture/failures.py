@@ -43,7 +43,7 @@ class Failures:
 
         Before anything was ever sealed, an error of ours by which the log cannot be opened refuses the configuration.
         """
-        last = self.store.last_segment(self.lease.replicator)
+        last = self.store.journal.last_segment(self.lease.replicator)
         if is_opening and last is None and isinstance(error, ReplicatorError):
             return False
         failed = failed_table(error)
@@ -53,7 +53,7 @@ class Failures:
             or not self._note_try(failed.table, -1 if last is None else last.id)
         ):
             return False
-        for request in self.store.requests(self.lease.replicator):
+        for request in self.store.requests.open(self.lease.replicator):
             self._left_out.setdefault(request.id, set()).add(failed.table)
         if is_opening:
             self.refused[failed.table] = failed.error

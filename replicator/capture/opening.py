@@ -7,16 +7,15 @@ from dataclasses import replace
 from typing import Final
 
 from replicator.capture.asking import Descriptions, Refusals, describe
-from replicator.capture.catalogue import has_learned_ids, same_shape, with_ids
 from replicator.capture.checks import Checks
+from replicator.capture.definitions.renaming import TAKEN, Fate, fate_of
 from replicator.capture.parts import Parts
-from replicator.capture.renaming import TAKEN, Fate, fate_of
 from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.model.alteration import Change
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.isolation import of_table
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import SourceLog, TableDescription
+from replicator.plugins.source import SourceLog
 from replicator.state import table_life
 from replicator.state.records import CHANGED_ONLY, Decision, Request, Stage, TableRecord
 
@@ -153,7 +152,6 @@ def check(checks: Checks, tables: TrackedTables, found: Descriptions) -> Refusal
 
 def tracked_schemas(source: SourceLog, tables: TrackedTables, found: Descriptions) -> Mapping[TableId, TableSchema]:
     """The shapes of the tables that the log is to decode; the source is told under which identities they are tracked."""
-    _learn_ids(tables, found)
     # What has failed is not decoded: if that was the reason, it would be so again.
     wanted = {f.table for f in tables.all() if not table_life.has_failed(f.record)}
     schemas = {t: d.schema for t, d in found.items() if t in wanted}
@@ -168,14 +166,3 @@ def tracked_schemas(source: SourceLog, tables: TrackedTables, found: Description
             with of_table(tracked.table, "passing its identity to the source"):
                 source.accept({tracked.table: tracked.record.identity})
     return schemas
-
-
-def _learn_ids(tables: TrackedTables, found: Mapping[TableId, TableDescription]) -> None:
-    """Number the columns of tables that an older version stored, where the catalogue proves that they are those of their names."""
-    for tracked in tables.all(*table_life.CAPTURED):
-        record, now = tracked.record, found.get(tracked.table)
-        if now is None or record.identity is None or has_learned_ids(tracked.schema, now.schema):
-            continue
-        is_known = not record.identity.columns or record.identity.columns.keys() == now.identity.columns.keys()
-        if is_known and same_shape(tracked.schema, now.schema) and not record.identity.is_redefined_in(now.identity):
-            tables.put(table_life.numbered(record, with_ids(tracked.schema, now.schema)))

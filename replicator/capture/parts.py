@@ -9,8 +9,8 @@ from datetime import datetime
 
 from replicator.capture.checks import Checks
 from replicator.capture.cures import Cures
+from replicator.capture.definitions.names import NamedSource, SourceNames
 from replicator.capture.failures import Failures
-from replicator.capture.names import NamedSource, SourceNames
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.target_checks import TargetChecks
 from replicator.capture.window import Window

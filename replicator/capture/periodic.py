@@ -12,12 +12,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from replicator.capture.asking import Refusals
+from replicator.capture.definitions.names import NamedSource
+from replicator.capture.definitions.renaming import SelectionAnswer
 from replicator.capture.growth import LogGrowth
 from replicator.capture.marks import MarkBoard
-from replicator.capture.names import NamedSource
 from replicator.capture.parts import Parts
-from replicator.capture.renaming import Selection
-from replicator.capture.snapshots import SnapshotRunner
+from replicator.capture.snapshots.driver import SnapshotRunner
 from replicator.capture.tables import TrackedTables
 from replicator.capture.tracker import CatalogTracker
 from replicator.model.errors import TransientError
@@ -84,8 +84,8 @@ class PeriodicWork:
     added: tuple[TableId, ...] = ()
     _announced: str | None = None
     _seeing: _Seeing | None = None
-    _selecting: Future[Selection] | None = None
-    _selected: Selection | None = None
+    _selecting: Future[SelectionAnswer] | None = None
+    _selected: SelectionAnswer | None = None
     """Waits for its mark."""
     _measuring: tuple[Future[LogStatus], bool] | None = None
     _growth: LogGrowth = field(default_factory=LogGrowth)
@@ -99,7 +99,7 @@ class PeriodicWork:
         """Begin what is due, and take in what is done."""
         now = self.parts.clock()
         self._compare(now)
-        self.parts.checks.watch(self.tracker.captured(), self.parts.control.submit, self.tracker.refuse)
+        self.parts.checks.watch(self.tables.captured(), self.parts.control.submit, self.tracker.refuse)
         self.parts.target_checks.watch(self._captured, self.tracker.refuse)
         self.parts.cures.explain(self._unexplained(), self.parts.control.submit, self._refail)
         self.parts.cures.watch(self._curable(), self.parts.control.submit, self._resume)
@@ -108,10 +108,10 @@ class PeriodicWork:
             self._clocks.swept = now
             self._sweep()
 
-    def take_mark(self, selection: Selection) -> None:
+    def take_mark(self, selection: SelectionAnswer) -> None:
         """The log has caught up with an answer about the configuration's patterns, and no transaction is open."""
         self._selected = None
-        self.added = self._new(self.tracker.renaming.take_selected(selection))
+        self.added = self._new(self.tracker.take_selected(selection))
 
     def announce(self, transaction: str) -> None:
         """The log says that this transaction has altered tables: the catalogue is compared soon, and until it shows what that has done."""
@@ -180,7 +180,7 @@ class PeriodicWork:
                 self._announced = None
 
     def _measure(self, now: float) -> None:
-        settings, since = self.parts.settings, self.tracker.since
+        settings, since = self.parts.settings, self.tracker.beginnings.since
         every_s = settings.measure_every_s if since is None else settings.report_every_s
         if now - self._clocks.measured >= every_s and self._measuring is None:
             self._clocks.measured = now
@@ -203,13 +203,15 @@ class PeriodicWork:
             self.tables.adopt(table_life.failed(tracked.record, record.error))
 
 
-def _select(source: NamedSource, select: Callable[[], Sequence[TableId]], unnamed: Sequence[TableId]) -> Selection:
+def _select(
+    source: NamedSource, select: Callable[[], Sequence[TableId]], unnamed: Sequence[TableId]
+) -> SelectionAnswer:
     """In the control thread: what the configuration selects by now."""
     seen: Visibility | None = None
     with suppress(TransientError):
         seen = source.visibility()
     selected = select()
     taken = source.existing([table for table in unnamed if table in selected])
-    return Selection(
+    return SelectionAnswer(
         selected=[table for table in selected if table not in unnamed or table in taken], taken=taken, seen=seen
     )

@@ -27,23 +27,26 @@ from typing import Any, Final
 from replicator.capture.alive import KeepAlive
 from replicator.capture.asking import Answer, Prepared, look, prepare
 from replicator.capture.checks import Checks, nothing_found
-from replicator.capture.chunks import ChunkReader, TableRead
-from replicator.capture.comparison import ComparisonMark
 from replicator.capture.cures import Cures
+from replicator.capture.definitions.applying import Definitions
+from replicator.capture.definitions.comparison import Comparison, ComparisonMark
+from replicator.capture.definitions.names import NamedSource, SourceNames
+from replicator.capture.definitions.renaming import Renaming, SelectionAnswer
+from replicator.capture.definitions.seen import Alterations
+from replicator.capture.definitions.unlogged import Unlogged
 from replicator.capture.failures import Failures
 from replicator.capture.marks import MarkBoard
-from replicator.capture.names import NamedSource, SourceNames
 from replicator.capture.opening import bring_in_line, check, named_in_source, tracked_schemas
 from replicator.capture.parts import Parts
 from replicator.capture.periodic import PeriodicWork
-from replicator.capture.renaming import Selection
-from replicator.capture.requests import BarrierMark, PositionMark, Requests
-from replicator.capture.running import AtMark, ChunkAtMark
+from replicator.capture.requests import BarrierMark, OperatorRequests, PositionMark
 from replicator.capture.sealing import Sealer, Unsealed
-from replicator.capture.seen import Alterations
 from replicator.capture.settings import CaptureSettings
-from replicator.capture.snapshots import SnapshotRunner
-from replicator.capture.starting import StartingMark, Step
+from replicator.capture.snapshots.beginning import Beginnings
+from replicator.capture.snapshots.chunks import ChunkReader, TableRead
+from replicator.capture.snapshots.driver import SnapshotRunner
+from replicator.capture.snapshots.running import AtMark, ChunkAtMark
+from replicator.capture.snapshots.starting import StartingMark, Step
 from replicator.capture.tables import TrackedTables
 from replicator.capture.target_checks import Assess, TargetChecks
 from replicator.capture.tracker import CatalogTracker
@@ -178,9 +181,9 @@ class Capture:
         """Prepare the source, and open the log behind the last durable position; None if told to stop meanwhile."""
         record = self._parts.store.replicator(self._parts.lease.replicator)
         assert record is not None, "the lease's replicator exists"
-        last = self._parts.store.last_segment(self._parts.lease.replicator)
+        last = self._parts.store.journal.last_segment(self._parts.lease.replicator)
         restarts = [
-            r for r in self._parts.store.requests(self._parts.lease.replicator) if r.kind is RequestKind.RESTART
+            r for r in self._parts.store.requests.open(self._parts.lease.replicator) if r.kind is RequestKind.RESTART
         ]
         is_new_position = record.preparation is not Preparation.READY or bool(restarts)
         tables = TrackedTables(
@@ -267,7 +270,7 @@ class Capture:
         return call.result()
 
 
-Waiting = StartingMark | ComparisonMark | Selection | PositionMark | BarrierMark | AtMark
+Waiting = StartingMark | ComparisonMark | SelectionAnswer | PositionMark | BarrierMark | AtMark
 """What waits for a mark."""
 
 
@@ -296,16 +299,42 @@ class _Session:
         self._snapshots = SnapshotRunner(
             window=window, reader=self._chunks, marks=self._marks, tables=tables, settings=settings, clock=clock
         )
+        definitions = Definitions(
+            source=source,
+            tables=tables,
+            snapshots=self._snapshots,
+            names=parts.names,
+            alterations=Alterations(ring),
+            decoded=decoded,
+        )
+        alterations = definitions.alterations
+        comparison = Comparison(source=source, submit=submit, marks=self._marks, tables=tables, alterations=alterations)
+        beginnings = Beginnings(
+            source=source,
+            submit=submit,
+            configured=parts.selected,
+            checks=parts.checks,
+            marks=self._marks,
+            window=window,
+            tables=tables,
+            comparison=comparison,
+        )
         self._tracker = CatalogTracker(
-            source=source, submit=submit, writer=parts.writer, window=window, marks=self._marks, tables=tables,
-            snapshots=self._snapshots, settings=settings, configured=parts.selected, decoded=decoded, checks=parts.checks,
-            alterations=Alterations(ring), names=parts.names,
-        )  # fmt: skip
+            window=window,
+            tables=tables,
+            snapshots=self._snapshots,
+            settings=settings,
+            definitions=definitions,
+            comparison=comparison,
+            beginnings=beginnings,
+            renaming=Renaming(parts.names, tables, settings, alterations),
+            unlogged=Unlogged(settings, tables),
+        )
         self._sealer = Sealer(
             source=source, reader=reader, writer=parts.writer, window=window, tables=tables, tracker=self._tracker,
             settings=settings, clock=clock, submit=submit, control=control, unsealed=Unsealed(position=offset),
         )  # fmt: skip
-        self._requests = Requests(parts=parts, tables=tables, tracker=self._tracker, marks=self._marks)
+        self._requests = OperatorRequests(parts=parts, tables=tables, tracker=self._tracker, marks=self._marks)
         self._periodic = PeriodicWork(
             parts=parts, tables=tables, tracker=self._tracker, snapshots=self._snapshots, marks=self._marks
         )
@@ -373,7 +402,7 @@ class _Session:
                 pending.remove(tracked.table)
         if pending:
             self._tracker.start(pending, found=answer)
-        self._tracker.unlogged.repeat([f.table for f in self._tables.all(Stage.STREAMING)])
+        self._tracker.repeat_outdated([f.table for f in self._tables.all(Stage.STREAMING)])
         captured = [f.table for f in self._tables.all(*table_life.CAPTURED)]
         self._tracker.compare_with(captured, answer)
 
@@ -385,7 +414,7 @@ class _Session:
             for due in self._marks.take_due():
                 self._take_mark(due)
             self._tracker.refuse(self._snapshots.failed)
-            self._tracker.unlogged.repeat(self._snapshots.take_completed())
+            self._tracker.repeat_outdated(self._snapshots.take_completed())
             self._tracker.begin_due()
             self._snapshots.schedule()
             self._sealer.seal()
@@ -401,7 +430,7 @@ class _Session:
         match due:
             case StartingMark() | ComparisonMark():
                 self._tracker.take_mark(due)
-            case Selection():
+            case SelectionAnswer():
                 self._periodic.take_mark(due)
             case PositionMark():
                 self._sealer.unsealed.positions.append(due.request)
@@ -444,7 +473,7 @@ class _Session:
             self._tracker.ddl(event, base + ordinal)
         for table, ordinal in batch.unlogged.items():
             with of_table(table, "starting a new snapshot of it"):
-                self._tracker.unlogged.note(table, base + ordinal, batch.unlogged_errors.get(table))
+                self._tracker.unlogged_rows(table, base + ordinal, batch.unlogged_errors.get(table))
         self._fail_undecoded(batch)
         if batch.announced_by is not None:
             self._periodic.announce(batch.announced_by)
@@ -453,10 +482,10 @@ class _Session:
 
     def _fail_undecoded(self, batch: LogBatch) -> None:
         for table, error in batch.table_errors.items():
-            self._tracker.decoded.discard(table)
+            self._tracker.definitions.decoded.discard(table)
             failed = self._tables.get(table)
             if failed is not None and failed.is_captured:
-                self._tracker.fail_undecoded(failed, error)
+                self._tracker.undecoded(failed, error)
 
     def _report(self) -> CaptureReport:
         measures = self._periodic.measures
@@ -478,7 +507,9 @@ class _Session:
             oldest_open=OpenTransactionReport(name=oldest.name, since=oldest.since) if oldest is not None else None,
             source_time=self._sealer.unsealed.source_time,
             # What a snapshot waited for is over with it, before the source is asked again.
-            waiting_for=() if measures.has_since and self._tracker.since is None else tuple(source.waiting_for),
+            waiting_for=()
+            if measures.has_since and self._tracker.beginnings.since is None
+            else tuple(source.waiting_for),
             findings=tuple(
                 FindingReport(code=p.code, message=p.message, location=p.location, action=p.action)
                 for p in self._parts.checks.findings
@@ -487,7 +518,7 @@ class _Session:
         )
 
     def _report_of(self, table: TableId) -> CapturedTable:
-        step = self._tracker.step_of(table)
+        step = self._tracker.beginnings.step_of(table)
         return CapturedTable(
             step=None if step is None or step is Step.READY else SnapshotStep(step.value),
             snapshot_step=self._snapshots.step_of(table),

@@ -30,7 +30,7 @@ class BarrierMark:
 
 
 @dataclass(slots=True, kw_only=True)
-class Requests:
+class OperatorRequests:
     """The requests of one open log. Called by the loop's thread alone.
 
     Attributes:
@@ -51,7 +51,7 @@ class Requests:
         if now - self._looked_at < self.parts.settings.request_every_s:
             return
         self._looked_at = now
-        for request in self.parts.store.requests(self.parts.lease.replicator):
+        for request in self.parts.store.requests.open(self.parts.lease.replicator):
             if request.id not in self._begun:
                 self._begun.add(request.id)
                 self._begin(request)
@@ -82,7 +82,7 @@ class Requests:
         chosen = [f for f in self.tables.all(*table_life.REPLICATED) if not names or f.table in wanted]
         chosen = [f for f in chosen if not self.parts.failures.is_left_out(request.id, f.table)]
         if request.kind is RequestKind.RECREATE:
-            self.tracker.recreate([f.table for f in chosen])
+            self.tracker.definitions.recreate([f.table for f in chosen])
         for tracked in [f for f in chosen if f.record.is_changed_only]:
             self.tables.put(table_life.read_next(tracked.record))
         tables = [f.table for f in chosen if not table_life.waits(f.record)]

@@ -139,7 +139,7 @@ class Sealer:
             is_due = has_moved and (is_final or now - self._sealed_at >= settings.idle_seal_s)
         if is_due:
             self.commit()
-        elif self.tracker.is_settling:
+        elif self.tracker.beginnings.is_settling:
             self._prune()
 
     def commit(self, *, barriers: Sequence[int] = ()) -> None:

@@ -12,9 +12,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.capture.alterations import Altered
-from replicator.capture.catalogue import has_learned_ids, same_shape, with_ids
-from replicator.capture.projection import project
+from replicator.capture.definitions.catalogue import same_shape
+from replicator.capture.definitions.projection import project
 from replicator.journal.writer import JournalWriter
 from replicator.model.alteration import Change
 from replicator.model.errors import ReplicatorError
@@ -99,6 +98,15 @@ class TrackedTables:
         return [
             self._tracked[t] for t in sorted(self._tracked) if not stages or self._tracked[t].record.stage in stages
         ]
+
+    def captured(self) -> Sequence[TableId]:
+        """Return the tables whose changes are written."""
+        return [f.table for f in self.all(*table_life.CAPTURED)]
+
+    @property
+    def next_number(self) -> int:
+        """The sequence number that the next change or event gets."""
+        return self._writer.next_sequence_num
 
     def put(self, record: TableRecord) -> TrackedTable:
         """Replace a record, or add one."""
@@ -204,8 +212,6 @@ class TrackedTables:
 
     def _as_found(self, tracked: TrackedTable, found: TableDescription) -> None:
         """The same shape, with what the catalogue says of it besides."""
-        if not has_learned_ids(tracked.schema, found.schema):
-            self.put(table_life.numbered(tracked.record, with_ids(tracked.schema, found.schema)))
         self.respell(tracked, found.schema)
 
     def respell(self, tracked: TrackedTable, schema: TableSchema) -> None:
@@ -213,12 +219,6 @@ class TrackedTables:
         record = table_life.respelled(tracked.record, schema)
         if record != tracked.record:
             self.put(record)
-
-    def alter(self, tracked: TrackedTable, altered: Altered, told: DDLEvent | None, number: int | None = None) -> None:
-        """The table has another shape for what is written from here on."""
-        self.event(tracked, altered.event(told), number)
-        self.put(table_life.altered(tracked.record, altered.tracked, altered.ignored))
-        _log.info("table_altered", table=str(tracked.table), incarnation=tracked.record.incarnation)
 
     def note(
         self,

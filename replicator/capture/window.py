@@ -80,7 +80,7 @@ class Move:
     after: Cursor
 
 
-class Verdict(StrEnum):
+class RowVerdict(StrEnum):
     """What becomes of a read."""
 
     GOOD = "good"
@@ -130,7 +130,7 @@ class Read:
 
     schema: TableSchema
     visibility: Visibility
-    verdict: Verdict = Verdict.GOOD
+    verdict: RowVerdict = RowVerdict.GOOD
     rows: pa.RecordBatch | None = None
     keys: pa.BinaryArray | None = None
     states: Int32s = field(default_factory=lambda: np.empty(0, np.int32))
@@ -304,7 +304,7 @@ class Window:
         A row of which unseen changes carried some columns keeps only the others: `_absent` names the columns that the
             log carried. A key without a row that none of them touched is a DELETE.
         """
-        assert read.verdict is Verdict.GOOD, "a lost read has nothing to emit"
+        assert read.verdict is RowVerdict.GOOD, "a lost read has nothing to emit"
         assert self._open is None, "reads are emitted between transactions"
         self.drop(read)
         assert read.rows is not None
@@ -474,9 +474,9 @@ class Window:
             self._truncates = (*self._truncates, (serial, table))
         for read in self._reads_of(table):
             if not is_truncate:
-                read.verdict = Verdict.READ_AGAIN if read.verdict is Verdict.GOOD else read.verdict
+                read.verdict = RowVerdict.READ_AGAIN if read.verdict is RowVerdict.GOOD else read.verdict
             elif serial in self._unseen_of(read, entries):
-                read.verdict = Verdict.START_OVER
+                read.verdict = RowVerdict.START_OVER
 
     def _add(self, read: Read) -> None:
         table = read.schema.table
@@ -487,9 +487,9 @@ class Window:
         self._prune(read.visibility)
         truncated = np.array([s for s, t in self._truncates if t == table], np.int64)
         if np.isin(truncated, unseen).any():
-            read.verdict = Verdict.START_OVER
+            read.verdict = RowVerdict.START_OVER
         elif len(unseen) and unseen[0] < self._known_from[table]:
-            read.verdict = Verdict.READ_AGAIN
+            read.verdict = RowVerdict.READ_AGAIN
         elif len(unseen):
             for touches in self._touches[table]:
                 _subtract(read, touches.of(unseen), self._sets)

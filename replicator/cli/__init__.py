@@ -10,7 +10,7 @@ _RUN_ON: Final = (["run"], ["serve"], ["alert", "watch"])
 
 
 def main() -> None:
-    """Run the command: what it needs is loaded only once a signal finds it prepared."""
+    """Run the command. Its modules are loaded only once signals are handled."""
     if any(sys.argv[1 : 1 + len(words)] == words for words in _RUN_ON):
         end_at_once_on_signals()
     from replicator.cli.entry import main as command

@@ -1,4 +1,4 @@
-"""`replicator alert`: who is told when something is wrong."""
+"""`replicator alert`: tests and runs the messages sent when something is wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from replicator.cli import completion
 from replicator.cli.stopping import stop_on_signals
 from replicator.runtime.home import Home
 from replicator.service.alerts.trying import try_channels
-from replicator.service.stored import find
+from replicator.service.configuring.stored import find
 from replicator.service.watching import watch as watch_replicators
 from replicator.state.store import StateStore
 

@@ -1,4 +1,4 @@
-"""What `history` and `plan --ddl` print."""
+"""Output of `history` and `plan --ddl`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rich.text import Text
 from replicator.cli.show import moment, terminal
 from replicator.model.difference import difference
 from replicator.model.errors import with_names
-from replicator.service.history import Happened
-from replicator.service.history_document import HistoryDocument, Outcome
-from replicator.service.plan import Plan, PlannedTable
-from replicator.service.plan_document import PlanDocument
-from replicator.service.rehearsal import Rehearsed
-from replicator.service.snapshots import counted
+from replicator.service.history.changes import Happened
+from replicator.service.history.document import HistoryDocument, Outcome
+from replicator.service.plan.ddl import PlannedTable, StatementPlan
+from replicator.service.plan.ddl_document import PlanDocument
+from replicator.service.plan.rehearsal import Rehearsed
+from replicator.service.status.snapshots import counted
 from replicator.state.records import Decision
 
 _STATEMENT_SHOWN: Final = 500
@@ -39,7 +39,7 @@ _OUTCOMES: Final[Mapping[Outcome, tuple[str, str]]] = {
 
 
 def history(events: Sequence[Happened]) -> None:
-    """Events, oldest first: what was done, what became of the shape, what was decided, and what the target did."""
+    """Print events, oldest first: the change, the table before and after, the decision, and the effect on the target."""
     console = terminal()
     for event in events:
         for line in _event(event):
@@ -51,8 +51,8 @@ def history_json(document: HistoryDocument) -> None:
     click.echo(document.model_dump_json(indent=2))
 
 
-def plan(found: Plan) -> None:
-    """Table by table what a statement would do, by which policy, and what it would cost."""
+def plan(found: StatementPlan) -> None:
+    """Print for each table what a statement would do, by which policy, and what it would cost."""
     console = terminal()
     for table in found.tables:
         for line in _planned(found.name, table):
@@ -122,6 +122,6 @@ def _event(event: Happened) -> Sequence[Text]:
 
 
 def one_line(text: str) -> str:
-    """A text of others as a part of a line: without what a terminal would act on, and not longer than a few lines."""
+    """Return a text of others as part of a line: without characters that a terminal would act on, and at most a few lines long."""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= _STATEMENT_SHOWN else f"{line[:_STATEMENT_SHOWN]}…"

@@ -1,4 +1,4 @@
-"""What the shell offers for arguments: names of replicators, of their tables, and of plugins."""
+"""Shell completion of arguments: names of replicators, of their tables, and of plugins."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from replicator.state import table_life
 from replicator.state.store import StateStore
 
 _PLAIN: Final = re.compile(r"[\w.,:@%+-]+")
-"""What a shell takes as it is. It puts what is offered into the line, unquoted, and others choose how tables are called."""
+"""Names that need no quotes in a shell, which inserts completions as they are; others choose how tables are called."""
 
 
 def names(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[CompletionItem]:
-    """The stored replicators, with what is wanted of them."""
+    """Return the stored replicators, with their desired states."""
     del ctx, param
     with _store() as store:
         found = () if store is None else store.replicators()
@@ -29,7 +29,7 @@ def names(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequen
 
 
 def tables(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[CompletionItem]:
-    """The tables of the replicator that is named before, without those that are named already; also by the name alone."""
+    """Return the tables of the replicator named before, except those named already; matched by full name or by table name alone."""
     given = ctx.params.get(param.name or "") or ()
     taken = {given} if isinstance(given, str) else set(given)
     with _store() as store:
@@ -41,7 +41,7 @@ def tables(ctx: click.Context, param: click.Parameter, incomplete: str) -> Seque
 
 
 def plugins(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[CompletionItem]:
-    """The installed plugins: of the kind that the argument names, or all."""
+    """Return the installed plugins: of the kind that the argument names, or all."""
     del ctx
     from importlib.metadata import entry_points  # no other command asks for them before its work
 
@@ -56,7 +56,7 @@ def plugins(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequ
 
 @contextmanager
 def _store() -> Iterator[StateStore | None]:
-    """The state store; None where there is none, or none that can be read: the shell has no use for errors, and makes nothing."""
+    """Yield the state store; None if there is none or it cannot be read. Creates nothing and raises nothing: the shell shows no errors."""
     home = Home.from_environment()
     if home.state_url == f"sqlite:///{home.folder / 'state.db'}" and not (home.folder / "state.db").exists():
         yield None

@@ -1,10 +1,11 @@
-"""`replicator ddl`: what an operator says about changes of tables in the source."""
+"""`replicator ddl`: an operator's answers to changes of tables in the source."""
 
 from __future__ import annotations
 
 import click
 
 from replicator.cli import completion
+from replicator.model.terminal import in_one_line
 from replicator.runtime.home import Home
 from replicator.service import attending
 from replicator.service import ddl as use_cases
@@ -26,4 +27,4 @@ def accept(name: str, table: str) -> None:
     store = StateStore(home.state_url)
     accepted = use_cases.accept(store, name, table)
     next_step = attending.next_step(store, name) or f"To watch it: replicator status {name}"
-    click.echo(f"Accepted the change of {accepted}. {next_step}")
+    click.echo(f"Accepted the change of {in_one_line(str(accepted))}. {next_step}")

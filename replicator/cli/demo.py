@@ -11,12 +11,12 @@ from replicator.model.errors import ConfigError
 
 
 class DemoCommand(click.Command):
-    """Stands for the installed demo until it is asked for: one that cannot be loaded breaks no other command."""
+    """Stands for the installed demo until it is asked for: a demo that cannot be loaded breaks no other command."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Continue with the demo's own command, its options and its help."""
+        """Build the context of the demo's own command, with its options and its help."""
         return load_demo().make_context(info_name, args, parent, **extra)
 
 

@@ -1,4 +1,4 @@
-"""The command `replicator`: finds a command and its module when it is asked for, so that no command waits for what it does not need."""
+"""The command `replicator`: imports the module of a command when it is asked for, so that no command waits for imports it does not need."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "workers": (_LOOKING, "List the workers (`serve`, `run`) of all hosts, with what each runs."),
 }
-"""Per command the module that has it, and the first line of its help."""
+"""Command → its module, and the first line of its help."""
 
 
 class Commands(click.Group):
     """Loads a command when it is asked for; turns our errors into one message and the documented exit code."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run a command; nothing that it prints reaches a terminal as it is, not even a bug's traceback."""
+        """Run a command; all its output is cleaned before it reaches a terminal, even a bug's traceback."""
         with clean_output():
             try:
                 return super().main(*args, **extra)
@@ -77,7 +77,7 @@ class Commands(click.Group):
                 sys.exit(1)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands."""
+        """Return the names of all commands."""
         del ctx
         return sorted(COMMANDS)
 
@@ -93,7 +93,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find what is to be run, and say so at once where that takes a while. Only what acts logs anything."""
+        """Find the command to run, and print a line first if it is slow. Only commands that act configure logging."""
         is_run = not ctx.resilient_parsing and not {"-h", "--help"}.intersection(args)
         if args[0] in _SLOW and is_run:
             click.echo("Reading the configuration.", err=True)

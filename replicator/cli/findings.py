@@ -1,4 +1,4 @@
-"""What is found against a configuration, grouped and short."""
+"""Findings about a configuration, grouped and short."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from replicator.model.errors import ConfigError, Problem, Severity
-from replicator.service.fixing import fixable
-from replicator.service.snapshots import counted
+from replicator.model.terminal import continued, in_one_line
+from replicator.service.configuring.fixing import fixable
+from replicator.service.status.snapshots import counted
 
 if TYPE_CHECKING:
-    from replicator.service.assess import Assessment
+    from replicator.service.configuring.assess import Assessment
 
 _COLOURS: Final = {Severity.BLOCKING: "red", Severity.WARNING: "yellow", Severity.NOTICE: "blue"}
 _ORDER: Final = (Severity.NOTICE, Severity.WARNING, Severity.BLOCKING)
@@ -28,31 +29,33 @@ def findings(found: Sequence[Problem]) -> None:
 
 
 def warnings(found: Assessment) -> None:
-    """Print what does not refuse the start but matters: warnings, and problems that fail single tables at a later start."""
+    """Print findings that matter but do not refuse the start: warnings, and problems that fail single tables at a later start."""
     findings([one for one in found.problems if one.severity is not Severity.NOTICE])
 
 
 def lines(found: Sequence[Problem]) -> Sequence[str]:
-    """What is printed of findings."""
+    """Return the lines that are printed of findings."""
     shown: list[str] = []
     ordered = sorted(found, key=lambda one: _ORDER.index(one.severity))
     groups: dict[tuple[Severity, str, str], list[Problem]] = {}
     for problem in ordered:
         groups.setdefault((problem.severity, problem.code, problem.message), []).append(problem)
     for (severity, code, message), group in groups.items():
-        shown.append(f"{click.style(severity.value, fg=_COLOURS[severity])} [{code}] {_where(group)}{message}")
-        shown += [f"    → {action}" for action in _actions(group)]
+        shown.append(
+            f"{click.style(severity.value, fg=_COLOURS[severity])} [{code}] {in_one_line(_where(group))}{continued(message)}"
+        )
+        shown += [f"    → {continued(action)}" for action in _actions(group)]
     return shown
 
 
 def assessment(found: Assessment, file: str) -> None:
-    """What `validate` found, with one line of verdict at the end unless something is blocking (`refusal`)."""
+    """Print the result of `validate`, with one line of verdict at the end unless something is blocking (`refusal`)."""
     findings(found.problems)
     for table in found.tables:
         key = ", ".join(table.key) if table.key else "none (a multiset of rows)"
-        click.echo(f"{table.table}: {counted(len(table.columns), 'column')}, key {key}")
+        click.echo(f"{in_one_line(str(table.table))}: {counted(len(table.columns), 'column')}, key {in_one_line(key)}")
     for summary in found.left_out:
-        click.echo(f"{summary.table}: left out, {summary.left_out}")
+        click.echo(f"{in_one_line(str(summary.table))}: left out, {continued(str(summary.left_out))}")
     if not found.is_blocked:
         rows = "" if found.estimated_rows is None else f", {counted(found.estimated_rows, 'row')} estimated"
         number = _count(found.problems, Severity.WARNING)
@@ -64,7 +67,7 @@ def assessment(found: Assessment, file: str) -> None:
 
 
 def refusal(found: Sequence[Problem], file: str) -> ConfigError:
-    """The verdict where something is blocking."""
+    """Return the verdict if something is blocking."""
     blocking, number = (_count(found, severity) for severity in (Severity.BLOCKING, Severity.WARNING))
     also = f" and {counted(number, 'warning')}" if number else ""
     return ConfigError(
@@ -79,7 +82,7 @@ def _count(found: Sequence[Problem], severity: Severity) -> int:
 
 
 def _by_sql(found: Sequence[Problem], file: str) -> str:
-    """How many of the problems a script fixes, and how to get it; empty if none."""
+    """Return the number of problems that a script fixes, and the command that prints it; empty if none."""
     number = sum(1 for one in fixable(found) if one.severity is not Severity.NOTICE)
     return f" SQL fixes {number} of them: replicator validate {shlex.quote(file)} --sql" if number else ""
 
@@ -91,7 +94,7 @@ def _where(group: Sequence[Problem]) -> str:
 
 
 def _actions(group: Sequence[Problem]) -> Sequence[str]:
-    """What is to be done. Statements for several tables, and programs of many lines, are left to the script."""
+    """Return the next steps. Statements for several tables, and programs of many lines, are left to the script."""
     actions = list(dict.fromkeys(one.action for one in group if one.action))
     if all(one.sql for one in group) and (len(actions) > 1 or any("\n" in action for action in actions)):
         return ["For the statements: replicator validate FILE --sql"]

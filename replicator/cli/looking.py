@@ -1,4 +1,4 @@
-"""Commands that show what the state store knows. They load no plugin and nothing that works on data: they are asked often."""
+"""Commands that show what the state store knows. They load no plugin and nothing that works on data: they run often."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import click
 from replicator.cli import completion, progress, show
 from replicator.model.status import ReplicatorStatus
 from replicator.runtime.home import Home
-from replicator.service import status, workers
-from replicator.service.objectives import EXIT_BREACHED, breaches
-from replicator.service.stored import find
+from replicator.service import workers
+from replicator.service.configuring.stored import find
+from replicator.service.status import assemble as status
+from replicator.service.status.objectives import EXIT_BREACHED, breaches
 from replicator.state.records import ReplicatorRecord
 from replicator.state.store import StateStore
 
 
 @click.group()
 def commands() -> None:
-    """What there is to look at."""
+    """Commands that only show."""
 
 
 @commands.command(name="list")
@@ -83,7 +84,7 @@ def workers_(as_json: bool) -> None:
 
 def _check_readable(records: Sequence[ReplicatorRecord]) -> None:
     # Loaded only here: the configuration's models take their time.
-    from replicator.service.stored_settings import check_objectives
+    from replicator.service.configuring.stored_settings import check_objectives
 
     for record in records:
         check_objectives(record)
@@ -96,7 +97,7 @@ def _store() -> StateStore:
 
 
 def _until_interrupted() -> threading.Event:
-    """Set by Ctrl-C or SIGTERM."""
+    """Return an event that Ctrl-C or SIGTERM sets."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

@@ -21,15 +21,18 @@ from replicator.cli.stopping import stop_on_signals
 from replicator.cli.token import token
 from replicator.config import LoadedConfig
 from replicator.model.errors import ConfigError
+from replicator.model.terminal import in_one_line
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
 from replicator.runtime.supervisor import End, RunOutcome
 from replicator.runtime.watch_process import watched
-from replicator.service import attending, history, lifecycle, reloading, status
-from replicator.service import verify as verification
+from replicator.service import attending, lifecycle, reloading
+from replicator.service.configuring.stored import find
+from replicator.service.history import changes as history
 from replicator.service.logs import log_lines
-from replicator.service.stored import find
-from replicator.service.verify_scope import AskedScope
+from replicator.service.status import assemble as status
+from replicator.service.verify import check as verification
+from replicator.service.verify.scope import AskedScope
 from replicator.service.watching import is_watched
 from replicator.state.store import StateStore
 from replicator.verify import Verdict
@@ -37,7 +40,7 @@ from replicator.verify import Verdict
 
 @click.group()
 def commands() -> None:
-    """What can be done."""
+    """Commands that act."""
 
 
 @commands.command()
@@ -57,7 +60,7 @@ def init(source: str, target: str, output: Path | None) -> None:
         click.echo(text, nl=False)
         return
     if output.exists():
-        raise ConfigError(f"{output} already exists", code="file_exists", action="Choose another name.")
+        raise ConfigError(f"{output} already exists.", code="file_exists", action="Choose another name.")
     output.write_text(text, encoding="utf-8")
     click.echo(f"Wrote {output}. Next: fill it in, then run: replicator validate {output}")
 
@@ -81,7 +84,7 @@ def schema(plugin: str | None) -> None:
         document = config.plugin_schema(plugin, models[plugin])
     else:
         raise ConfigError(
-            f"There is no plugin called {plugin!r}",
+            f"There is no plugin called {plugin!r}.",
             code="unknown_plugin",
             action=f"Installed and working: {', '.join(sorted(models))}.",
         )
@@ -161,7 +164,7 @@ def pause(name: str, apply_only: bool) -> None:
         kept = f" The source{left.removeprefix(',')}, by its own rules. A longer pause loses the position."
     kept = "" if apply_only else kept
     what = " (writes to the target only)" if apply_only else ""
-    # Of one whose capture is to continue it may be that nobody runs it.
+    # If capture is to continue, possibly no worker runs it.
     lacking = attending.next_step(store, name) if apply_only else ""
     click.echo(_and(f"{name} is paused{what}.{kept} To continue: replicator resume {name}", lacking))
 
@@ -204,7 +207,7 @@ def delete(name: str, yes: bool, drop_target: bool, force: bool) -> None:
 @click.option(
     "--changed-only",
     is_flag=True,
-    help="Like --restart, but compare both sides first, and read only the rows again that differ. See docs/verify.md.",
+    help="Like --restart, but compare source and target first, and read only the rows again that differ. See docs/verify.md.",
 )
 @click.option(
     "--recreate",
@@ -217,7 +220,7 @@ def snapshot(name: str, tables: tuple[str, ...], restart: bool, changed_only: bo
     chosen = lifecycle.snapshot(store, name, tables, restart=restart, changed_only=changed_only, recreate=recreate)
     what = "a new snapshot of only what changed in" if changed_only else "a new snapshot of"
     watch = f"To watch it: replicator status {name}"
-    requested = f"Requested {what} {', '.join(map(str, chosen)) or 'every table'}."
+    requested = f"Requested {what} {in_one_line(', '.join(map(str, chosen))) or 'every table'}."
     click.echo(_and(requested, attending.next_step(store, name) or watch))
 
 
@@ -249,7 +252,7 @@ def snapshot(name: str, tables: tuple[str, ...], restart: bool, changed_only: bo
 @click.option(
     "--resume",
     is_flag=True,
-    help="Leave out the ranges of tables that an earlier run, or the schedule, has proven equal of late.",
+    help="Leave out the ranges of tables that an earlier run, or the schedule, has proven equal recently.",
 )
 def verify(
     name: str,
@@ -362,7 +365,7 @@ commands.add_command(
 
 
 def _and(done: str, next_step: str) -> str:
-    """What was done, and what is to be done, if anything is."""
+    """Join the result and the next step, if there is one."""
     return f"{done} {next_step}" if next_step else done
 
 

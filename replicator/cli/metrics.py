@@ -1,4 +1,4 @@
-"""`replicator metrics`: what Prometheus scrapes, printed."""
+"""`replicator metrics`: prints the metrics that Prometheus scrapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `plan`: what a start, or a statement, would take and do. Executes nothing."""
+"""The command `plan`: effort and effect of a start, or of a statement. Executes nothing."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import click
 from replicator.cli import changes, findings, planned
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
-from replicator.service import plan as statements
-from replicator.service import sampling, start_plan
+from replicator.service.plan import ddl as statements
+from replicator.service.plan import sampling
+from replicator.service.plan import start as start_plan
 from replicator.state.store import StateStore
 
 _OF_STARTS: Final = ("sample_rows", "sample_seconds", "count_seconds", "usd_per_tib")
@@ -23,7 +24,7 @@ _OF_STARTS: Final = ("sample_rows", "sample_seconds", "count_seconds", "usd_per_
     "--ddl",
     "statement",
     metavar="STATEMENT",
-    help="Instead: what a statement such as 'ALTER TABLE …' would become in the target, by which policy, and what it would cost.",
+    help="Instead: show what a statement such as 'ALTER TABLE …' would do to the target, by which policy, and what it would cost.",
 )
 @click.option(
     "--json",

@@ -1,4 +1,4 @@
-"""What `plan` prints of a start."""
+"""Output of `plan` for a start."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from replicator.cli import findings
-from replicator.cli.show import size, terminal
+from replicator.cli.show import Listing, size, terminal
 from replicator.model.errors import Severity
 from replicator.model.figures import Basis, Figure
 from replicator.model.ordering import natural
-from replicator.service.forecast import DAY_S, Forecast, TableForecast
-from replicator.service.sampling import Sampled
-from replicator.service.snapshots import counted, duration
-from replicator.service.start_plan import StartPlan, is_blocked
-from replicator.service.start_plan_document import StartPlanDocument
+from replicator.service.plan.forecast import DAY_S, Forecast, TableForecast
+from replicator.service.plan.sampling import Sampled
+from replicator.service.plan.start import StartPlan, is_blocked
+from replicator.service.plan.start_document import StartPlanDocument
+from replicator.service.status.snapshots import counted, duration
 
 _NAMES_SHOWN: Final = 3
 _HOURS_SHOWN_S: Final = 2 * DAY_S
@@ -26,7 +25,7 @@ _UNKNOWN: Final = "unknown"
 
 
 def start_plan(found: StartPlan, file: str) -> None:
-    """Table by table, in all, how each figure is known, what was found, and a line of verdict unless something is blocking."""
+    """Print the tables, the totals, the basis of each figure, the findings, and a line of verdict unless something is blocking."""
     console = terminal()
     if found.forecast is not None and found.sampled is not None:
         console.print(_tables(found.forecast.tables))
@@ -51,9 +50,9 @@ def start_plan_json(document: StartPlanDocument) -> None:
     click.echo(document.model_dump_json(indent=2))
 
 
-def _tables(tables: Sequence[TableForecast]) -> Table:
+def _tables(tables: Sequence[TableForecast]) -> Listing:
     has_bill = any(one.target.billed_per_day is not None for one in tables)
-    table = Table("table", *_COLUMNS, *([_BILLED] if has_bill else []), box=None, pad_edge=False)
+    table = Listing("table", *_COLUMNS, *([_BILLED] if has_bill else []), box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify, column.no_wrap = "right", True
     for one in sorted(tables, key=lambda one: natural(str(one.table))):
@@ -91,7 +90,7 @@ def _price(found: Forecast) -> str:
 
 
 def _hows(tables: Sequence[TableForecast]) -> Sequence[str]:
-    """For each column from what its figures are; tables of which the same is true are named together."""
+    """Return for each column the basis of its figures; tables with the same basis are named together."""
     lines: list[str] = []
     columns = {name: figure for name, (figure, _) in _COLUMNS.items()}
     for name, figure in columns.items():

@@ -1,4 +1,4 @@
-"""The status of replicators while they run: drawn again and again in a terminal, in plain lines elsewhere."""
+"""The status of running replicators: redrawn in a terminal, in plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from rich.text import Text
 from replicator.cli import show
 from replicator.model.errors import StateUnavailableError
 from replicator.model.status import ReplicatorStatus, TableState
-from replicator.service import status as status_service
-from replicator.service.snapshots import Meter, News
+from replicator.service.status import assemble as status_service
+from replicator.service.status.snapshots import Meter, News
 from replicator.state.store import StateStore
 
 _LIVE_S: Final = 1.0
 _PLAIN_S: Final = 2.0
 _QUIET_S: Final = 30.0
-"""Where the output is no terminal there is nothing to tell while no snapshot runs."""
+"""Pause between lines if no snapshot runs and the output is no terminal."""
 WATCH_S: Final = 2.0
-"""Seconds from one picture of `status --watch` to the next."""
+"""Seconds between two pictures of `status --watch`."""
 
 _MOVING: Final = (TableState.PENDING, TableState.SNAPSHOT)
 
@@ -39,11 +39,11 @@ _MILESTONES: Final[Mapping[str, str]] = {
     "spark_jvm_started": "Spark's Java process is up, with its packages. It opens its session.",
     "spark_started": "Spark is running.",
 }
-"""Events of the workers' logs that say that a part is up, in words."""
+"""Log events of workers that say that a part is up, in words."""
 
 
 class ProgressDisplay:
-    """Of `run`: a live status in a terminal, elsewhere the workers' log lines. In both a plain line when a part of the replicator is up."""
+    """Display of `run`: a live status in a terminal, elsewhere the workers' log lines. Both get a line when a part is up."""
 
     def __init__(self, store: StateStore, name: str) -> None:
         self._store, self._name = store, name
@@ -68,14 +68,14 @@ class ProgressDisplay:
             self._live.stop()
 
     def log_line(self, line: str) -> None:
-        """A line of a worker's log."""
+        """Take a line of a worker's log."""
         if not self._is_live:
             click.echo(line, err=True)
         if text := _milestone(line):
             self.say(text)
 
     def say(self, text: str) -> None:
-        """A plain line, above the live status where there is one. Thread-safe."""
+        """Print a plain line, above the live status if there is one. Thread-safe."""
         if self._is_live:
             self._live.console.print(Text(f"{self._name}: {text}"))
         else:
@@ -92,7 +92,7 @@ class ProgressDisplay:
                 return
 
     def _show(self, document: ReplicatorStatus) -> float:
-        """Show a status; return in how many seconds the next one is worth a look."""
+        """Show a status; return the seconds until the next one is worth a look."""
         now = time.monotonic()
         paces = self._meter.observe(document, now)
         if self._is_live:
@@ -111,7 +111,7 @@ def watch(
     every_s: float = WATCH_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Show what `look` finds again and again until `stop`: in a terminal in one picture, elsewhere one below the other."""
+    """Show what `look` returns repeatedly until `stop`: in a terminal in one picture, elsewhere one below the other."""
     is_live = sys.stdout.isatty()
     meters: dict[str, Meter] = {}
     live = Live(console=show.terminal(), auto_refresh=False)
@@ -133,7 +133,7 @@ def watch(
 
 
 def _milestone(line: str) -> str | None:
-    """What a line of a worker's log says of its start, for people; None if nothing."""
+    """Return a line of a worker's log about its start, in words; None for other lines."""
     try:
         event = json.loads(line)
     except ValueError:

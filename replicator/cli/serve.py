@@ -1,4 +1,4 @@
-"""`replicator serve`: workers for everything that is stored and, where it is asked for, the REST API in addition."""
+"""`replicator serve`: workers for all stored replicators and, if asked for, the REST API in addition."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from replicator.runtime.serve import serve as serve_all
 from replicator.runtime.watch_process import watched
 from replicator.runtime.web_process import WebProcess
 from replicator.service import lifecycle
+from replicator.service.access.listening import CONNECTIONS_PER_CLIENT, Listening
 from replicator.service.eligibility import refusal
-from replicator.service.listening import CONNECTIONS_PER_CLIENT, Listening
 from replicator.service.watching import is_watched
 from replicator.state.store import StateStore
 
@@ -51,7 +51,7 @@ from replicator.state.store import StateStore
     default=CAPACITY,
     show_default=True,
     type=click.IntRange(1, 10_000),
-    help="How many replicators this worker runs at most. Several workers share them in proportion to their capacities "
+    help="Replicators that this worker runs at most. Several workers share them in proportion to their capacities "
     "(docs/several-hosts.md).",
 )
 @click.option(
@@ -112,7 +112,7 @@ def serve(
 
 @contextmanager
 def _listening(listening: Listening | None) -> Iterator[None]:
-    """The REST API, for as long as the workers run."""
+    """Serve the REST API while the block runs."""
     if listening is None:
         yield
         return

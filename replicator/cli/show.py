@@ -1,4 +1,4 @@
-"""What the commands print."""
+"""Output of the commands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -26,16 +26,17 @@ from replicator.model.status import (
     TableStatus,
     WaitingStatus,
 )
-from replicator.model.terminal import cleaned
+from replicator.model.terminal import cleaned, continued, in_one_line
 from replicator.model.verdict import Result
-from replicator.service import refused_status, snapshots
-from replicator.service.snapshots import Pace, counted
+from replicator.service.status import refused as refused_status
+from replicator.service.status import snapshots
+from replicator.service.status.snapshots import SnapshotPace, counted
 from replicator.state.records import Role
 
 if TYPE_CHECKING:
     from replicator.plugins.registry import PluginInfo
-    from replicator.service.objectives import Breach
     from replicator.service.reloading import Reloaded
+    from replicator.service.status.objectives import Breach
     from replicator.service.workers import WorkerDocument
 
 _STYLES: Final[Mapping[ReplicatorState | TableState, str]] = {
@@ -55,17 +56,29 @@ _NEXT: Final[Mapping[SnapshotStep, str]] = {
     SnapshotStep.MARKING: "waiting for the log",
     SnapshotStep.SETTLING: "waiting for open transactions",
 }
-"""What the next snapshot of a table waits for."""
+"""Snapshot step → what the next snapshot of a table waits for."""
 
 NOTHING_STORED: Final = "No replicator is stored in this state store."
 _BAR_WIDTH: Final = 30
 
-# A target paces its tables by shorter ones all the time.
+# A target delays its tables by shorter pauses all the time.
 _REST_SHOWN_S: Final = 5.0
+
+
+class Listing(Table):
+    """A table of which a name with a line break in it takes one line."""
+
+    def add_row(self, *cells: RenderableType | None, **style: Any) -> None:
+        """Add a row."""
+        super().add_row(*(_one_line(cell) for cell in cells), **style)
 
 
 class _CleanConsole(Console):
     """A console that cleans texts before it adds its own colours. `CleanStream` cannot tell those from others."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; each text is one line."""
+        super().print(*(_one_line(one) for one in objects), **options)
 
     def _render_buffer(self, buffer: Iterable[Segment]) -> str:
         return super()._render_buffer(
@@ -73,32 +86,39 @@ class _CleanConsole(Console):
         )
 
 
+def _one_line(cell: Any) -> Any:
+    if isinstance(cell, Text):
+        # As long as it was, so that its colours stand where they stood.
+        cell.plain = in_one_line(cell.plain)
+    return in_one_line(cell) if isinstance(cell, str) else cell
+
+
 def terminal(*, stderr: bool = False) -> Console:
-    """Where tables are printed. Their cells come from elsewhere, so markup is off, and what a terminal would act on is taken out."""
+    """Return a console for tables. Cells come from elsewhere, so markup is off, and characters that a terminal would act on are removed."""
     return _CleanConsole(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 def error(problem: ReplicatorError, replicator: str | None = None) -> None:
-    """One message with the location and the next step, on stderr."""
+    """Print one message with the location and the next step, on stderr."""
     text = str(problem) if replicator is None else with_names(str(problem), replicator, problem.table)
-    click.echo(f"{click.style('error', fg='red')} [{problem.code}] {text}", err=True)
+    click.echo(f"{click.style('error', fg='red')} [{problem.code}] {continued(text)}", err=True)
 
 
 def breaches(found: Sequence[Breach]) -> None:
-    """What does not pass `status --check`."""
+    """Print the reasons why `status --check` fails."""
     for breach in found:
-        click.echo(f"{click.style('check', fg='red')} [{breach.kind}] {breach.message}", err=True)
+        click.echo(f"{click.style('check', fg='red')} [{breach.kind}] {continued(breach.message)}", err=True)
 
 
 def plugins(found: Sequence[PluginInfo], *, as_json: bool) -> None:
-    """The plugins, working or not."""
+    """Print the plugins, working or not."""
     from replicator.service.plugin_list import documents  # loads the plugins' interface
 
     rows = [document.model_dump(mode="json") for document in documents(found)]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    table = Table("plugin", "kind", "distribution", "version", "state", box=None, pad_edge=False)
+    table = Listing("plugin", "kind", "distribution", "version", "state", box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(str(row[c] or "") for c in ("name", "kind", "distribution", "version", "state")))
     console = terminal()
@@ -109,14 +129,14 @@ def plugins(found: Sequence[PluginInfo], *, as_json: bool) -> None:
 
 
 def workers(documents: Sequence[WorkerDocument], *, as_json: bool) -> None:
-    """One line each, then what they cannot run."""
+    """Print one line per worker, then the replicators it cannot run."""
     if as_json:
         click.echo(json.dumps([document.model_dump(mode="json") for document in documents], indent=2))
         return
     if not documents:
         click.echo("No worker is running. To start one: replicator serve", err=True)
         return
-    table = Table("host", "process", "state", "runs", "capacity", "last heard", box=None, pad_edge=False)
+    table = Listing("host", "process", "state", "runs", "capacity", "last heard", box=None, pad_edge=False)
     for one in documents:
         table.add_row(
             one.host,
@@ -137,11 +157,11 @@ def workers(documents: Sequence[WorkerDocument], *, as_json: bool) -> None:
 
 
 def replicators(documents: Sequence[ReplicatorStatus], *, as_json: bool) -> None:
-    """One line each."""
+    """Print one line per replicator."""
     if as_json:
         statuses_json(documents)
         return
-    table = Table("name", "state", "desired", "tables", "freshness", box=None, pad_edge=False)
+    table = Listing("name", "state", "desired", "tables", "freshness", box=None, pad_edge=False)
     for one in documents:
         table.add_row(one.name, _styled(one.state), one.desired, str(len(one.tables)), _age(one.freshness_s))
     console = terminal()
@@ -162,7 +182,7 @@ def status_json(document: ReplicatorStatus) -> None:
 
 
 def status(document: ReplicatorStatus) -> None:
-    """One replicator, table by table; below, at full width, what the operator should know."""
+    """Print one replicator, table by table; below, at full width, the remarks for the operator."""
     console = terminal()
     console.print(_head(document), _tables(document))
     for line in remarks(document):
@@ -170,13 +190,13 @@ def status(document: ReplicatorStatus) -> None:
         console.print(line, soft_wrap=True)
 
 
-def render(one: ReplicatorStatus, paces: Mapping[str, Pace]) -> Group:
+def render(one: ReplicatorStatus, paces: Mapping[str, SnapshotPace]) -> Group:
     """Render a status document for a part of the terminal, with bars where snapshots run."""
-    return Group(_head(one), _tables(one, paces), *remarks(one))
+    return Group(_head(one), _tables(one, paces), *(_one_line(line) for line in remarks(one)))
 
 
 def remarks(one: ReplicatorStatus) -> list[Text]:
-    """What the operator should know of a replicator, each with the next step below: errors, alarms, what is waited for."""
+    """Return the remarks for the operator, each with the next step below: errors, alarms, what is waited for."""
     found = [line for row in one.tables for line in _of_table(row)]
     found += [Text(f"waits for {line}", style="yellow") for line in one.source.waiting_for]
     if oldest := one.source.oldest_open:
@@ -198,7 +218,7 @@ def remarks(one: ReplicatorStatus) -> list[Text]:
 
 
 def _of_alerts(one: ReplicatorStatus) -> list[Text]:
-    """Channels that do not take messages, and whether anybody watches. What is wrong is shown anyway."""
+    """Return remarks on channels that do not take messages, and on a missing watcher. The alerts' causes are shown elsewhere."""
     if one.alerts is None:
         return []
     found: list[Text] = []
@@ -223,13 +243,13 @@ def _head(one: ReplicatorStatus) -> Text:
 
 
 def _guarantee(one: ReplicatorStatus) -> str:
-    """What the source promises, if that is less than everything."""
+    """Return the guarantee of the source if it is less than the full one."""
     found = one.source.guarantee
     return "" if found is None or found is Guarantee.FULL else f"  guarantee {found}"
 
 
 def _verified(one: ReplicatorStatus) -> str:
-    """How many tables were proven equal in time, if there is a schedule."""
+    """Return the number of tables proven equal in time, if there is a schedule."""
     return (
         ""
         if one.verify.every_s is None
@@ -237,9 +257,9 @@ def _verified(one: ReplicatorStatus) -> str:
     )
 
 
-def _tables(one: ReplicatorStatus, paces: Mapping[str, Pace] | None = None) -> Table:
-    """The table of tables; bars of snapshots only where `paces` are given, which are of now."""
-    table = Table("table", "state", "snapshot", "changes applied", "freshness", box=None, pad_edge=False)
+def _tables(one: ReplicatorStatus, paces: Mapping[str, SnapshotPace] | None = None) -> Table:
+    """Return the table of tables, with bars of snapshots only if `paces`, which are current, are given."""
+    table = Listing("table", "state", "snapshot", "changes applied", "freshness", box=None, pad_edge=False)
     for row in one.tables:
         table.add_row(
             row.table,
@@ -251,7 +271,7 @@ def _tables(one: ReplicatorStatus, paces: Mapping[str, Pace] | None = None) -> T
     return table
 
 
-def _snapshot(row: TableStatus, paces: Mapping[str, Pace] | None) -> RenderableType:
+def _snapshot(row: TableStatus, paces: Mapping[str, SnapshotPace] | None) -> RenderableType:
     line = Text(snapshots.text(row))
     if paces is None or row.snapshot is None or row.state is not TableState.SNAPSHOT:
         return line
@@ -263,7 +283,7 @@ def _snapshot(row: TableStatus, paces: Mapping[str, Pace] | None) -> RenderableT
 
 
 def time_left(one: ReplicatorStatus) -> str:
-    """How long the source still keeps the log after our position, if it does not keep it for us."""
+    """Return the time for which the source still keeps the log after our position, if it does not keep it for us."""
     seconds = one.source.time_left_s
     if seconds is None:
         return ""
@@ -272,7 +292,7 @@ def time_left(one: ReplicatorStatus) -> str:
 
 
 def size(count: int | None) -> str:
-    """A number of bytes for people."""
+    """Return a number of bytes for people."""
     if count is None:
         return "unknown"
     step = 1024
@@ -285,17 +305,17 @@ def size(count: int | None) -> str:
 
 
 def deletion(name: str, done: Deletion) -> None:
-    """What `delete` removed, what it kept, and what is left to do."""
+    """Print what `delete` removed and kept, and what is left to do."""
     for line in done.notes:
-        click.echo(line)
+        click.echo(in_one_line(line))
     click.echo(f"{name} is deleted.")
     for title, phrases in (("removed", done.removed), ("kept", done.kept)):
         for phrase in phrases:
-            click.echo(f"  {title}: {phrase}")
+            click.echo(f"  {title}: {in_one_line(phrase)}")
 
 
 def reloaded(found: Reloaded, next_step: str) -> None:
-    """What `reload` changed, and what else is to be done; `next_step`: before a worker has it, empty where one runs it."""
+    """Print the changes of `reload`, and what else is to be done. `next_step` is empty if a worker runs the replicator."""
     name = found.record.name
     if not found.sections:
         click.echo(f"{name}: nothing changed: the file says what is stored.")
@@ -306,16 +326,18 @@ def reloaded(found: Reloaded, next_step: str) -> None:
     else:
         click.echo(f"{name}: {changed} changed. {_restarted(found)} To watch it: replicator status {name}")
     for table in found.added:
-        click.echo(f"  added: {table}, which gets a snapshot while the others continue")
+        click.echo(f"  added: {in_one_line(str(table))}, which gets a snapshot while the others continue")
     for table in found.removed:
-        click.echo(f"  removed: {table}; its target table stays")
+        click.echo(f"  removed: {in_one_line(str(table))}; its target table stays")
     for table in found.recreated:
         command = f"replicator snapshot {name} {shlex.quote(str(table))} --recreate"
-        click.echo(f"  needs a new target table (deletes, source_timestamp): {table}. Run: {command}")
+        click.echo(
+            f"  needs a new target table (deletes, source_timestamp): {in_one_line(str(table))}. Run: {continued(command)}"
+        )
 
 
 def _restarted(found: Reloaded) -> str:
-    """What a worker starts again for a changed configuration."""
+    """Return the parts that a worker starts again for a changed configuration."""
     from replicator.runtime.reloading import ON_THE_SIDE  # loads the configuration's models
 
     said = ["Its worker keeps running"]
@@ -330,24 +352,28 @@ def _restarted(found: Reloaded) -> str:
         said.append("starts nothing again")
     sentence = f"{said[0]} and {', and '.join(said[1:])}."
     on_the_side = [section for section in found.sections if section in ON_THE_SIDE]
-    return f"{sentence} Who sends {' and '.join(on_the_side)} has it within seconds." if on_the_side else sentence
+    return (
+        f"{sentence} The process that sends {' and '.join(on_the_side)} has it within seconds."
+        if on_the_side
+        else sentence
+    )
 
 
 def _alarmed(one: ReplicatorStatus) -> str:
-    """How many tables of a replicator have alarms; empty if none has."""
+    """Return the number of tables of a replicator that have alarms, in words; empty if none has."""
     count = sum(1 for row in one.tables if row.alarms)
     return f"{counted(count, 'table')} with alarms" if count else ""
 
 
 def _rest(waiting: WaitingStatus | None) -> str:
-    """A pause that nothing is wrong with: it belongs to the freshness, which it explains if it is long."""
+    """Return a normal pause of a table, which explains its freshness; empty if it is short."""
     if waiting is None or waiting.code or waiting.retry_in_s < _REST_SHOWN_S:
         return ""
     return f", next batch at {waiting.until.astimezone():%H:%M:%S}"
 
 
 def _of_table(row: TableStatus) -> list[Text]:
-    """A table's error, alarms, failed attempts, name in the source, kept columns, and why it is applied slowly."""
+    """Return a table's error, alarms, failed attempts, name in the source, kept columns, and why it is applied slowly."""
     found: list[Text] = []
     if row.error:
         found += _remark(f"{row.table}: [{row.error.code}] {row.error.message}", row.error.action, "red")
@@ -374,7 +400,7 @@ def _of_table(row: TableStatus) -> list[Text]:
 
 
 def _of_verification(row: TableStatus) -> list[Text]:
-    """What keeps a table's last verification from being a proof."""
+    """Return the reason why a table's last verification is no proof."""
     if row.verify.result is Result.NOT_VERIFIED:
         at = f" at {moment(row.verify.verified_at)}" if row.verify.verified_at else ""
         return [Text(f"{row.table}: could not be verified{at}: {row.verify.reason}", style="yellow")]
@@ -385,7 +411,7 @@ def _of_verification(row: TableStatus) -> list[Text]:
 
 
 def _remark(text: str, action: str | None, style: str) -> list[Text]:
-    """A fact, and the next step where there is one."""
+    """Return a fact, and the next step if there is one."""
     return [Text(text, style=style), *([Text(f"    → {action}")] if action else [])]
 
 
@@ -394,7 +420,7 @@ def _styled(state: ReplicatorState | TableState) -> Text:
 
 
 def moment(moment: datetime) -> str:
-    """A moment of the status document, in local time."""
+    """Return a moment of the status document, in local time."""
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a worker cleanly."""
+"""Signals (Ctrl-C and SIGTERM) that end a worker cleanly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 
 
 def stop_on_signals() -> threading.Event:
-    """Set by the first of these signals, which also says so."""
+    """Return an event that the first of these signals sets, which is also reported on stderr."""
     stop = threading.Event()
 
     def end(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""`replicator token`: who may call the REST API."""
+"""`replicator token`: manages access to the REST API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from replicator.cli.show import moment
 from replicator.config import parse_duration
 from replicator.model.access import Scope
 from replicator.runtime.home import Home
-from replicator.service import tokens as use_cases
+from replicator.service.access import tokens as use_cases
 from replicator.state.store import StateStore
 from replicator.state.tokens import TokenRecord
 

@@ -1,4 +1,4 @@
-"""The command `validate`. What asks the servers is loaded when it is called, so that its help needs nothing of that."""
+"""The command `validate`. Modules that ask the servers are loaded when it is called, so that its help does not need them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 @click.group()
 def commands() -> None:
-    """What there is to check."""
+    """Commands that check."""
 
 
 @commands.command()
@@ -23,7 +23,7 @@ def validate(file: Path, as_sql: bool) -> None:
     from replicator.cli import findings
     from replicator.plugins.registry import Registry
     from replicator.runtime.home import Home
-    from replicator.service import assess, fixing
+    from replicator.service.configuring import assess, fixing
     from replicator.state.store import StateStore
 
     registry, home = Registry.discover(), Home.from_environment()

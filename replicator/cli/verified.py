@@ -1,4 +1,4 @@
-"""What `verify` prints."""
+"""Output of `verify`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from rich.text import Text
 
 from replicator.cli.changes import one_line
 from replicator.cli.show import terminal
-from replicator.service.snapshots import counted
-from replicator.service.verify_document import DifferenceDocument, VerifiedTableDocument, VerifyDocument
+from replicator.model.terminal import in_one_line
+from replicator.service.status.snapshots import counted
+from replicator.service.verify.document import DifferenceDocument, VerifiedTableDocument, VerifyDocument
 from replicator.verify import Result, Verdict
 
 _STYLES: Final = {
@@ -25,7 +26,7 @@ _SHOWN: Final = 20
 
 
 def table(verdict: Verdict, document: VerifiedTableDocument) -> None:
-    """One table's verdict."""
+    """Print one table's verdict."""
     console = terminal()
     result = verdict.result.value.replace("_", " ")
     at = ""
@@ -46,7 +47,7 @@ def document(found: VerifyDocument) -> None:
 
 
 def markdown(found: VerifyDocument) -> str:
-    """A document for people to keep."""
+    """Return a document for people to keep, in Markdown."""
     lines = [
         f"# Verification of {found.name}",
         "",
@@ -67,16 +68,16 @@ def markdown(found: VerifyDocument) -> str:
             counts.different,
         )
         lines.append(
-            f"| {' | '.join('' if cell is None else str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+            f"| {' | '.join('' if cell is None else in_one_line(str(cell)).replace('|', chr(92) + '|') for cell in cells)} |"
         )
     for one in found.tables:
         if details := _details(one, limit=len(one.differences)):
-            lines += ["", f"## {one.table}", "", *(f"- {line}" for line in details)]
+            lines += ["", f"## {in_one_line(one.table)}", "", *(f"- {in_one_line(line)}" for line in details)]
     return "\n".join(lines) + "\n"
 
 
 def _compared(one: VerifiedTableDocument) -> str:
-    """Which rows were compared, unless all."""
+    """Return the rows that were compared, in words; empty if all."""
     if one.scope == "table" or one.position is None:
         return ""
     if one.scope == "sample":

@@ -1,4 +1,4 @@
-"""YAML, environment and secret files in; one immutable, validated configuration out."""
+"""Reads YAML, the environment and secret files into one immutable, validated configuration."""
 
 from replicator.config.alerts import (
     AlertsConfig,

@@ -1,4 +1,4 @@
-"""The block `alerts:`: who is told what, how, and when."""
+"""The block `alerts:`: channels, kinds and times of messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TIME: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
 
 class ChannelConfig(ConfigModel):
-    """What all channels have."""
+    """Settings that all channels have."""
 
     kinds: tuple[AlertKind, ...] = Field(
         (),
@@ -44,7 +44,7 @@ class WebhookConfig(ChannelConfig):
     """An HTTP server that gets a POST with JSON."""
 
     url: Secret = Field(
-        description="Where to post to, https://. A secret, because such addresses often contain a token.",
+        description="Address to post to, https://. A secret, because such addresses often contain a token.",
         examples=["${env:ALERTS_URL}"],
     )
     signing_key: Secret | None = Field(
@@ -59,7 +59,7 @@ class WebhookConfig(ChannelConfig):
         description="File with the certificates (PEM) that may sign the server's. Default: those that this machine trusts.",
     )
     allow_http: bool = Field(
-        default=False, description="Whether the address may be http:// to another host: messages are then readable."
+        default=False, description="Allows an http:// address of another host: messages are then readable."
     )
 
     @field_validator("url")
@@ -101,11 +101,12 @@ class AppriseConfig(ChannelConfig):
 
 
 class QuietHours(ConfigModel):
-    """A time of the day in which nothing is sent. What is still true at its end is sent then."""
+    """A time of the day in which nothing is sent. Alerts still open at its end are sent then."""
 
-    start: str = Field(description="When they begin, such as '22:00' (with quotes).", examples=["22:00"])
+    start: str = Field(description="Time at which they begin, such as '22:00' (with quotes).", examples=["22:00"])
     end: str = Field(
-        description="When they end, such as '07:00'; if it is earlier than start, on the next day.", examples=["07:00"]
+        description="Time at which they end, such as '07:00'; if earlier than start, on the next day.",
+        examples=["07:00"],
     )
     days: tuple[Day, ...] = Field(
         tuple(DAYS), min_length=1, description="Days on which they begin.", examples=[["sat", "sun"]]
@@ -131,7 +132,7 @@ class QuietHours(ConfigModel):
 
 
 class AlertsConfig(ConfigModel):
-    """Who is told when something is wrong, and when it is right again (docs/alerts.md)."""
+    """Messages when something is wrong, and when it is right again (docs/alerts.md)."""
 
     webhooks: Mapping[ChannelName, WebhookConfig] = Field(
         {},
@@ -152,20 +153,20 @@ class AlertsConfig(ConfigModel):
         timedelta(minutes=1),
         ge=timedelta(0),
         le=timedelta(days=1),
-        description="How long something must be wrong before it is an alert, and right before it has recovered.",
+        description="Time for which something must be wrong before it is an alert, and right before it has recovered.",
     )
     remind_every: Duration | None = Field(
         None,
         ge=timedelta(minutes=1),
         le=timedelta(days=365),
-        description="How often an alert that is still open is sent again. Default: never.",
+        description="Interval at which an alert that is still open is sent again. Default: never.",
         examples=["4h"],
     )
     give_up_after: Duration = Field(
         timedelta(hours=1),
         ge=timedelta(0),
         le=timedelta(days=7),
-        description="How long the delivery of a message is repeated before it is given up. `status` shows what could not be delivered.",
+        description="Time for which the delivery of a message is repeated before it is given up. `status` shows the failed messages.",
     )
     messages_max: int = Field(
         100,

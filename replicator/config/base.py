@@ -1,4 +1,4 @@
-"""The base of every settings model."""
+"""Base of every settings model."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ class ConfigModel(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _null_is_a_word(cls, value: Any, info: ValidationInfo) -> Any:
-        """Read YAML's null as the word where that is one to choose from, so that it needs no quotes."""
+        """Read YAML's null as the word where that is one of the choices, so that it needs no quotes."""
         is_word = info.field_name is not None and "null" in get_args(cls.model_fields[info.field_name].annotation)
         return "null" if value is None and is_word else value

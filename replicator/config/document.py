@@ -1,4 +1,4 @@
-"""Reads YAML into plain values that remember their lines, and refuses what is not a configuration's business."""
+"""Reads YAML into plain values that remember their lines, and refuses YAML features that a configuration does not need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from replicator.config.shape import Part, Path
 from replicator.model.errors import Problem
 
 PLACEHOLDER: Final = "CHANGE-ME"
-"""What `replicator init` writes where only the user knows the value."""
+"""Placeholder that `replicator init` writes where only the user knows the value."""
 
 # A configuration is a page or two. The limits keep a hostile or mistaken file from costing anything.
 DOCUMENT_BYTES_MAX: Final = 256 << 10
@@ -35,10 +35,10 @@ class Document:
     """A mapping read from YAML.
 
     Attributes:
-        origin: What the file is called in messages.
+        origin: Name of the file in messages.
         values: The content; keys are texts, scalars as YAML reads them. Empty if it could not be read.
         lines: Line (from 1) by path; `()` is the document itself.
-        problems: What is wrong with it as YAML.
+        problems: Errors in it as YAML.
     """
 
     origin: str
@@ -47,7 +47,7 @@ class Document:
     problems: tuple[Problem, ...]
 
     def where(self, path: Path) -> str:
-        """Return `file.yaml:LINE dotted.path`, for the nearest thing at or above `path` that stands in the file."""
+        """Return `file.yaml:LINE dotted.path`, for the nearest path at or above `path` that stands in the file."""
         return f"{self.origin}:{self.line(path)} {dotted(path)}".rstrip()
 
     def line(self, path: Path) -> int:
@@ -59,7 +59,7 @@ class Document:
 
 
 def read_document(text: str, origin: str) -> Document:
-    """Read YAML. Never raises: what cannot be read becomes problems."""
+    """Read YAML. Never raises: errors become problems."""
     if len(text) > DOCUMENT_BYTES_MAX:
         message = f"The file is larger than {DOCUMENT_BYTES_MAX >> 10}KiB, the most that a configuration may be."
         return _unreadable(origin, 1, "document_too_large", message)
@@ -67,7 +67,7 @@ def read_document(text: str, origin: str) -> Document:
         root = yaml.compose(text, Loader=_BoundedLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        # Only the parser's own words: its full text quotes lines of the file, which may hold a secret, and its words what it takes for
+        # Only the parser's own words: its full text quotes lines of the file, which may hold a secret, and its words quote what it reads as
         # names: of `password: *abc` those of a password.
         words = _NAMED.sub(r"\1", "; ".join(part for part in (error.context, error.problem) if part))
         return _unreadable(
@@ -94,7 +94,7 @@ def read_document(text: str, origin: str) -> Document:
 
 
 def _remedy(words: str) -> str:
-    """What helps most often, by the parser's words."""
+    """Return the most likely fix for the parser's message."""
     if "'\\t'" in words:
         return _TAB_HINT
     return _ALIAS_HINT if "alias" in words else _SHAPE_HINT
@@ -139,7 +139,7 @@ def _unreadable(origin: str, line: int, code: str, message: str, action: str | N
 
 
 def _is_text(value: str) -> bool:
-    """Whether every character of it is one. An escape can make half of a surrogate pair, which neither UTF-8 nor a database can have."""
+    """Return whether every character is valid. An escape can make half of a surrogate pair, which neither UTF-8 nor a database can have."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -148,7 +148,7 @@ def _is_text(value: str) -> bool:
 
 
 class _TooMuchError(Exception):
-    """The document unfolds to more than it may."""
+    """Raised when the document unfolds to more than it may."""
 
 
 class _BoundedLoader(yaml.SafeLoader):
@@ -157,7 +157,7 @@ class _BoundedLoader(yaml.SafeLoader):
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose one node, counting how deep it lies."""
+        """Compose one node, counting its depth."""
         self.depth += 1
         if self.depth > DEPTH_MAX:
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # not in types-PyYAML

@@ -1,4 +1,4 @@
-"""The block `lineage:`: where events for OpenLineage go."""
+"""The block `lineage:`: destinations of events for OpenLineage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from replicator.model.hosts import is_loopback
 
 
 class LineageConfig(ConfigModel):
-    """Where events for OpenLineage go: which table is made from which, column by column (docs/lineage.md). Needs replicator[lineage]."""
+    """Destinations of OpenLineage events: the source of each table, column by column (docs/lineage.md). Needs replicator[lineage]."""
 
     file: str | None = Field(
         None,
@@ -37,13 +37,13 @@ class LineageConfig(ConfigModel):
         le=timedelta(minutes=1),
         description="Time after which an attempt to send an event to url is ended.",
     )
-    console: bool = Field(default=False, description="Whether to log each event (lineage_event).")
+    console: bool = Field(default=False, description="Logs each event (lineage_event).")
     namespace: str = Field("replicator", min_length=1, max_length=200, description="Namespace of the jobs.")
     every: Duration = Field(
         timedelta(minutes=10),
         ge=timedelta(seconds=1),
         le=timedelta(days=1),
-        description="How often an event says that a table is still replicated.",
+        description="Interval of the events that say that a table is still replicated.",
     )
     queue_max: int = Field(
         1_000,
@@ -79,5 +79,5 @@ class LineageConfig(ConfigModel):
 
     @property
     def has_sink(self) -> bool:
-        """Whether events go anywhere."""
+        """Return whether events are sent anywhere."""
         return self.file is not None or self.url is not None or self.console

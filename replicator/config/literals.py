@@ -1,6 +1,6 @@
-"""Finds secrets that are written out in a configuration where any text may stand: settings of Spark, addresses, arguments of commands.
+"""Finds secrets that are written out where a configuration allows any text: settings of Spark, addresses, arguments of commands.
 
-Fields that are secrets refuse them by their type. These are others, which a name or a form gives away.
+Fields that are secrets refuse them by their type. These are other fields, where a name or a form reveals a secret.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _QUERY_SECRETS: Final = frozenset({"sig", "signature", "sas"})
 # Often something else: the name of a key, a status.
 _QUERY_KEYS: Final = frozenset({"key", "code"})
 _LOOKS_MADE: Final = re.compile(r"(?=\D*\d)\S{16,}")
-# What is secret of these is their path.
+# Addresses whose path is secret.
 _CAPABILITY: Final = re.compile(
     r"https://(?:hooks\.slack\.com/\w+/|discord(?:app)?\.com/api/webhooks/|[\w.-]*webhook\.office\.com/|api\.telegram\.org/bot)\w",
     re.IGNORECASE,
@@ -35,18 +35,18 @@ _HEADER: Final = re.compile(
 )
 _MEMBER: Final = re.compile(r"""["']([\w.-]+)["']\s*:\s*["']([^"']+)["']""")
 _FLAG: Final = re.compile(r"--?([\w.-]+)")
-# curl's and wget's way to say who calls.
+# curl's and wget's option for the caller.
 _USER_FLAG: Final = re.compile(r"-u|--(?:proxy-)?user")
 # Not the numbers of a user and a group, nor a group that is called as its user.
 _PAIR: Final = re.compile(r"(?!\d+:\d+$|([\w-]+):\1$)[^\s:]*:\S+")
-# Their `-u` is a user of the host, whatever follows it.
+# Programs whose `-u` is a user of the host, whatever follows it.
 _CALLER: Final = re.compile(r"(?:.*/)?(?:curl|wget|https?|xh)")
 _AS_USER: Final = re.compile(r"(?:.*/)?(?:docker|podman|nerdctl|sudo|systemd-run)(?:-compose)?")
 # Keys of Spark's file systems, and signatures in place of keys.
 _KEY_OF_STORAGE: Final = re.compile(r"encryption[.-]key$|\.azure\.sas\.", re.IGNORECASE)
 # Names a key that the cloud keeps, and is none.
 _KEY_ID: Final = re.compile(r"(?:arn:|alias/)\S+")
-# What is named after a secret, and is none: classes, paths, numbers, switches.
+# Names that mention a secret but hold none: classes, paths, numbers, switches.
 _ABOUT: Final = re.compile(
     r"(?:providers?|types?|class|factory|files?|paths?|alias|aliases|location|dir|enabled|required|length|bits|bitlength|url|uri|"
     r"endpoint|host|expiry|lifetime|interval|duration|timeout)(?:\.(?:path|type|file|class))?$",
@@ -56,12 +56,12 @@ _NO_SECRET: Final = re.compile(r"true|false|none|\d+[a-z]*", re.IGNORECASE)
 
 
 def literal_secrets(values: Mapping[str, Any]) -> Iterator[Path]:
-    """Where the host's settings, or those of a plugin, have a text that looks like a secret and comes from no reference."""
+    """Yield the paths of texts that look like a secret and come from no reference, in the settings of the host or of a plugin."""
     yield from (path for path, _ in _found(values))
 
 
 def texts_to_mask(values: Mapping[str, Any]) -> Iterator[str]:
-    """What no message may repeat of a configuration: these texts, and addresses that stand where a name is expected."""
+    """Yield the texts of a configuration that no message may repeat: literal secrets, and addresses used as keys."""
     yield from (text for _, text in _found(values))
     yield from (key for key in _keys(values) if "://" in key)
 
@@ -78,7 +78,7 @@ def _found(values: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
 
 
 def _has_assignment(path: Path, text: str) -> bool:
-    """Whether a text has `password=…` in it, where such a text is a list of options: an address, arguments, options of Java."""
+    """Return whether a text contains `password=…`, in fields that hold options: an address, arguments, options of Java."""
     if path[0] not in ("spark", "lineage", "alerts"):
         return False
     is_told = any(pattern.search(text) for pattern in (_HEADER, _USER_ON_THE_WEB, _CAPABILITY))
@@ -86,7 +86,7 @@ def _has_assignment(path: Path, text: str) -> bool:
 
 
 def _is_signed(text: str) -> bool:
-    """Whether an address has a secret among its parameters."""
+    """Return whether an address has a secret among its parameters."""
     if "://" not in text:
         return False
     return any(
@@ -98,14 +98,14 @@ def _is_signed(text: str) -> bool:
 
 
 def _of_command(path: Path, words: Sequence[Any]) -> Iterator[tuple[Path, str]]:
-    """Arguments that follow `--token` or `-password`, and user and password that follow `-u`."""
+    """Yield arguments that follow `--token` or `-password`, and user and password that follow `-u`."""
     if not words:
         return
     is_as_user = isinstance(words[0], str) and _AS_USER.fullmatch(words[0]) is not None
     for at, word in enumerate(words[1:], start=1):
         if not isinstance(word, str) or isinstance(word, Resolved):
             continue
-        # What such a program starts may be one of those.
+        # The program that it starts may be one of those.
         is_as_user = is_as_user and _CALLER.fullmatch(word) is None
         before = words[at - 1] if isinstance(words[at - 1], str) else ""
         flag = _FLAG.fullmatch(before)

@@ -1,4 +1,4 @@
-"""Turns a YAML file into one immutable configuration, or says everything that is wrong with it."""
+"""Turns a YAML file into one immutable configuration, or reports everything that is wrong with it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class LoadedConfig:
     """A configuration that has passed every check of its form.
 
     Attributes:
-        document: The text as written, references and all: what may be stored, and loads again.
-        origin: What the file is called in messages.
+        document: The text as written, references included: it may be stored, and loads again.
+        origin: Name of the file in messages.
         config: The host's settings.
         source_type, target_type: Names of the plugins.
         source, target: Their settings, secrets resolved.
-        warnings: What does not keep it from being used.
+        warnings: Findings that do not prevent its use.
     """
 
     document: str
@@ -52,7 +52,7 @@ class LoadedConfig:
     warnings: tuple[Problem, ...] = field(default=())
 
     def __repr__(self) -> str:
-        """Say which configuration it is. Its fields may hold what came from the environment, so they are not shown."""
+        """Return a short name of the configuration. Its fields may hold values from the environment, so they are not shown."""
         return f"<configuration of {self.config.name}: {self.source_type} to {self.target_type}>"
 
 
@@ -72,15 +72,15 @@ def load(
         source: A Path is a file; a str is the YAML itself.
         sources: Settings models of the source plugins by name; asked only for the one that is named, unless there is none.
         targets: The same for targets.
-        origin: What to call it in messages; the file's name, or `configuration`, by default.
-        broken: Says of a kind and a name why that installed plugin cannot be used, for a better message; None: it can.
+        origin: Name for messages; the file's name, or `configuration`, by default.
+        broken: Returns the reason why the installed plugin of a kind and a name cannot be used, for a better message; None: it can.
         env: Environment variables; those of this process by default.
-        without: Blocks that are of no concern here: their references are not resolved, and their settings are the defaults.
+        without: Blocks to leave out: their references are not resolved, and their settings are the defaults.
 
     Secrets that it resolves are registered with the log redaction before anything is checked.
 
     Raises:
-        ConfigError: With every problem that was found, each with line, path and remedy.
+        ConfigError: Has every problem that was found, each with line, path and remedy.
     """
     text, origin = _read(source, origin)
     document = read_document(text, origin)
@@ -101,7 +101,7 @@ def load(
         problems += found
         if result is not None:
             results[block.prefix] = result
-    # What could not even be read as a value needs no second opinion.
+    # Values that could not even be read are not judged again.
     unread = {problem.location for problem in document.problems}
     problems = [problem for problem in problems if problem.location not in unread]
     findings = sorted((*document.problems, *resolver.problems, *problems), key=lambda problem: _line(problem, origin))
@@ -190,7 +190,7 @@ def _blocks(
 
 
 def _register_secrets(block: Block) -> None:
-    """Register what is, or by its name must be taken for, a secret; a literal one too, so that no message repeats it."""
+    """Register values that are secrets, or look like one by their name; literals too, so that no message repeats them."""
     for path, value in _scalars(block.values):
         if not isinstance(value, str):
             continue
@@ -222,7 +222,7 @@ def _validate(block: Block, unresolved: set[Path]) -> tuple[BaseModel | None, li
 
 
 def _is_mistaken(shape: Shape, value: Any) -> bool:
-    """Whether pydantic would quietly convert a scalar that was hardly meant so: `chunk_rows: yes`, `port: 5432.0`."""
+    """Return whether pydantic would quietly convert a scalar that was hardly meant so: `chunk_rows: yes`, `port: 5432.0`."""
     if shape.scalar is int:
         return isinstance(value, bool | float)
     if shape.scalar is bool:

@@ -1,4 +1,4 @@
-"""Says in the operator's words what pydantic found wrong, without ever showing what a secret may be part of."""
+"""Translates pydantic's findings into the operator's words, without ever showing any part of a secret."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CHOICE_ERRORS: Final = frozenset({"literal_error", "enum"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One block that was validated by one model: where it stands in the file, and what stood there after resolving."""
+    """One block that was validated by one model: its location in the file, and its values after resolving."""
 
     document: Document
     prefix: Path
@@ -62,7 +62,7 @@ def wrong_scalar(block: Block, path: Path, shape: Shape) -> Problem:
 
 
 def not_filled_in(block: Block, path: Path) -> Problem:
-    """Say that a value is still the one that `replicator init` wrote."""
+    """Report that a value is still the one that `replicator init` wrote."""
     message = f"`{dotted((*block.prefix, *path))}` is still {PLACEHOLDER}."
     return _make(block, path, "invalid_value", message, f"Set it. {_description(block, path)}".strip())
 
@@ -84,13 +84,13 @@ def literal_secret(block: Block, path: Path) -> Problem:
 
 
 def unknown_plugin(kind: str, name: str, known: Iterable[str], broken: str | None = None) -> Problem:
-    """Say that no plugin has this name: the nearest one, those installed, and how to get it.
+    """Report that no plugin has this name: name the nearest one, those installed, and how to get it.
 
     Args:
         kind: `source` or `target`.
-        name: What was asked for.
+        name: Name that the configuration gives.
         known: Names of the usable plugins of that kind.
-        broken: Why the plugin of that name cannot be used, if it is installed.
+        broken: Reason why the plugin of that name cannot be used, if it is installed.
     """
     names = sorted(known)
     if broken is not None:
@@ -118,7 +118,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def _path(block: Block, detail: ErrorDetails) -> Path:
-    """Reduce pydantic's location to what stands in the file: union members, function names and `[key]` are its own."""
+    """Reduce pydantic's location to the path in the file: union members, function names and `[key]` are pydantic's own."""
     path: list[str | int] = []
     here: Any = block.values
     parts = detail["loc"]
@@ -167,7 +167,7 @@ def _missing(block: Block, path: Path) -> Problem:
 
 
 def _description(block: Block, path: Path) -> str:
-    """What a setting is for; empty if it has no description."""
+    """Return the purpose of a setting; empty if it has no description."""
     *parent, key = path
     owner = shape_at(block.model, tuple(parent))
     field = fields_of(owner.block).get(str(key)) if owner is not None and owner.block is not None else None
@@ -187,7 +187,7 @@ def _unknown_key(block: Block, path: Path) -> Problem:
 
 
 def _where_it_belongs(key: str, *, is_top: bool) -> str | None:
-    """What to do about a host's key in a block that is not its own; None if the host has no such key."""
+    """Return the fix for a host's key in a block that is not its own; None if the host has no such key."""
     top = fields_of(ReplicatorConfig)
     if not is_top and (key in top or key in ("source", "target")):
         return f"`{key}` is a key of its own. Write it without indentation."
@@ -240,7 +240,7 @@ def _type_remedy(shape: Shape, value: Any) -> str | None:
 
 
 def _own_words(block: Block, detail: ErrorDetails, path: Path) -> str:
-    """The plugin's or pydantic's words, with resolved values taken out: what a validator quotes may be one."""
+    """Return the plugin's or pydantic's words without resolved values, which a validator may quote."""
     words = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     for value in sorted(resolved_values(value_at(block, path)), key=len, reverse=True):
         words = words.replace(value, MASK).replace(repr(value)[1:-1], MASK)
@@ -268,7 +268,7 @@ def _found(block: Block, path: Path, shape: Shape | None) -> str:
 
 
 def _shown(block: Block, path: Path, shape: Shape | None) -> str | None:
-    """Spell the offending value if that gives nothing away."""
+    """Return the offending value as text, or None if it could reveal a secret."""
     value = value_at(block, path)
     if shape is None or shape.is_secret or any(isinstance(part, str) and is_sensitive_name(part) for part in path):
         return None
@@ -282,7 +282,7 @@ def _shown(block: Block, path: Path, shape: Shape | None) -> str | None:
 
 
 def value_at(block: Block, path: Path) -> Any:
-    """What stands at a path of a block after resolving; None if nothing does."""
+    """Return the value at a path of a block after resolving; None if there is none."""
     here: Any = block.values
     for part in path:
         here = _child(here, part)

@@ -1,4 +1,4 @@
-"""The host's part of a configuration: everything but the `source:` and `target:` blocks, which are their plugins' own."""
+"""The host's part of a configuration: everything except the `source:` and `target:` blocks, which are their plugins' own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UnknownPolicy = Literal["stop"]
 
 
 class TableDDLConfig(ConfigModel):
-    """Policies of the tables that match a pattern. What is not set is as under `ddl:`."""
+    """Policies of the tables that match a pattern. Policies not set are as under `ddl:`."""
 
     add_column: DDLPolicy | None = Field(None, description="As ddl.add_column, for these tables.")
     drop_column: DropColumnPolicy | None = Field(None, description="As ddl.drop_column, for these tables.")
@@ -47,22 +47,22 @@ class TableDDLConfig(ConfigModel):
 
 
 class TableOptions(ConfigModel):
-    """How the tables that match a pattern are replicated."""
+    """Settings of the tables that match a pattern."""
 
     deletes: Literal["hard", "soft"] = Field(
         "hard",
         description=(
-            "What happens in the target when a row is deleted: the row is deleted too (hard), or it stays with _is_deleted set to "
+            "Effect of a deleted row on the target: the row is deleted there too (hard), or it stays with _is_deleted set to "
             "true (soft)."
         ),
     )
     source_timestamp: bool = Field(
         default=False,
-        description="Whether to add the column _source_timestamp, the commit time of the row's last change in the source.",
+        description="Adds the column _source_timestamp, the commit time of the row's last change in the source.",
     )
     rename_starts_new_table: bool = Field(
         default=False,
-        description="What happens when one of these tables is renamed in the source. false: the target table keeps its name and continues. "
+        description="Effect of renaming one of these tables in the source. false: the target table keeps its name and continues. "
         "true: the table under its new name is replicated as a new one, and the target table of the old name stays as it is.",
     )
     freshness: Duration | None = Field(
@@ -74,13 +74,13 @@ class TableOptions(ConfigModel):
     )
     ddl: TableDDLConfig = Field(
         TableDDLConfig(),
-        description="What to do when the definition of these tables changes in the source. Default: as under ddl.",
+        description="Policies for changes of the definition of these tables in the source. Default: as under ddl.",
         examples=[{"drop_column": "apply"}],
     )
 
 
 class TablesConfig(ConfigModel):
-    """Which tables are replicated, and how."""
+    """Selection of the tables to replicate, and their settings."""
 
     include: tuple[TablePattern, ...] = Field(
         (TablePattern("*.*"),),
@@ -108,7 +108,7 @@ class TablesConfig(ConfigModel):
 
 
 class SnapshotConfig(ConfigModel):
-    """How snapshots of tables are taken."""
+    """Settings of the snapshots of tables."""
 
     mode: Literal["initial", "never", "only"] = Field(
         "initial",
@@ -125,13 +125,13 @@ class SnapshotConfig(ConfigModel):
     )
     unexplained_change: Literal["resnapshot", "stop"] = Field(
         "resnapshot",
-        description="What to do with a table when the source's catalogue shows a change that its log did not contain: take a new "
+        description="Reaction to a change of a table that the source's catalogue shows and its log did not contain: take a new "
         "snapshot in place (resnapshot), or stop the replicator (stop).",
     )
 
 
 class ApplyConfig(ConfigModel):
-    """How changes are applied to the target."""
+    """Settings of the writes to the target."""
 
     max_wait: Duration | None = Field(
         None,
@@ -158,7 +158,7 @@ class ApplyConfig(ConfigModel):
 
 
 class JournalConfig(ConfigModel):
-    """Where captured changes are kept between source and target, and for how long."""
+    """Storage of captured changes between source and target, and its limits."""
 
     uri: str | None = Field(
         None,
@@ -176,7 +176,7 @@ class JournalConfig(ConfigModel):
         timedelta(hours=24),
         ge=timedelta(0),
         le=timedelta(days=3650),
-        description="How long applied segments are kept, for replays and for looking up past changes.",
+        description="Time for which applied segments are kept, for replays and for looking up past changes.",
     )
     segment_rows: int = Field(
         1_000_000, ge=1, le=100_000_000, description="Rows at which a segment's files are closed."
@@ -196,7 +196,7 @@ class JournalConfig(ConfigModel):
 
 
 class DDLConfig(ConfigModel):
-    """What to do in the target when a table's definition changes in the source."""
+    """Policies for the target when a table's definition changes in the source."""
 
     create_table: CreateTablePolicy = Field(
         "apply",
@@ -262,7 +262,7 @@ class DDLConfig(ConfigModel):
 
 
 class RetryConfig(ConfigModel):
-    """How long and how often transient errors are retried."""
+    """Limits on the retries of transient errors."""
 
     give_up_after: Duration = Field(
         timedelta(hours=1),
@@ -293,14 +293,14 @@ class RetryConfig(ConfigModel):
 
 
 def _as_text(value: Any) -> Any:
-    """Spark's settings are texts; YAML reads `200` and `true` as something else."""
+    """Convert a number or boolean to text: Spark's settings are texts; YAML reads `200` and `true` as something else."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
 
 
 class SparkConfig(ConfigModel):
-    """The Spark that the target uses."""
+    """Settings of the Spark that the target uses."""
 
     master: str = Field(
         "local[*]",
@@ -326,13 +326,13 @@ class SparkConfig(ConfigModel):
         timedelta(minutes=2),
         ge=timedelta(seconds=10),
         le=timedelta(days=1),
-        description="On a cluster: how long work may wait without any executor before Spark restarts. retry.give_up_after limits the "
+        description="On a cluster: time for which work may wait without any executor before Spark restarts. retry.give_up_after limits the "
         "retries.",
     )
 
     @model_validator(mode="after")
     def _refuse_substitution(self) -> Self:
-        # Names and comments of the source would be resolved with what stands in this process's environment.
+        # Spark would replace variables in names and comments of the source with values of this process's environment.
         if self.settings.get("spark.sql.variable.substitute", "false").strip().lower() != "false":
             raise ValueError(
                 "settings: spark.sql.variable.substitute must stay false; statements contain names from the source"
@@ -341,13 +341,13 @@ class SparkConfig(ConfigModel):
 
 
 class VerifyConfig(ConfigModel):
-    """How tables are verified."""
+    """Settings of the verification of tables."""
 
     every: Duration | None = Field(
         None,
         ge=timedelta(seconds=1),
         le=timedelta(days=3650),
-        description="How often a running replicator verifies each table by itself, one table after another. Default: never; tables are "
+        description="Interval at which a running replicator verifies each table by itself, one after another. Default: never; tables are "
         "verified only by `replicator verify`.",
         examples=["7d"],
     )
@@ -355,7 +355,7 @@ class VerifyConfig(ConfigModel):
         10_000,
         ge=1,
         le=1_000_000_000,
-        description="How many rows of tables are verified per second by `every`: behind each range of keys that was read, it pauses until "
+        description="Rows per second that `every` verifies: after each range of keys that was read, it pauses until "
         "this many rows per second would have been read. A table that is compared in one read is read at full speed; the next one waits.",
     )
     repair_rows_max: int = Field(
@@ -375,41 +375,41 @@ class ReplicatorConfig(ConfigModel):
         examples=["shop-to-lake"],
     )
     tables: TablesConfig = Field(
-        TablesConfig(), description="Which tables are replicated, and how. Default: every user table."
+        TablesConfig(), description="Tables to replicate, and their settings. Default: every user table."
     )
     freshness: Duration | None = Field(
         None,
         ge=timedelta(seconds=1),
         le=timedelta(days=3650),
-        description="The objective: how far tables may be behind the source once their first snapshot is in the target. `status` shows "
+        description="The objective: how far tables may lag the source once their first snapshot is in the target. `status` shows "
         "whether they meet it, and `status --check` exits 4 if one does not. Default: none.",
         examples=["5m"],
     )
-    snapshot: SnapshotConfig = Field(SnapshotConfig(), description="How snapshots of tables are taken.")
-    apply: ApplyConfig = Field(ApplyConfig(), description="How changes are applied to the target.")
+    snapshot: SnapshotConfig = Field(SnapshotConfig(), description="Settings of the snapshots of tables.")
+    apply: ApplyConfig = Field(ApplyConfig(), description="Settings of the writes to the target.")
     journal: JournalConfig = Field(
-        JournalConfig(), description="Where captured changes are kept between source and target, and for how long."
+        JournalConfig(), description="Storage of captured changes between source and target, and its limits."
     )
     ddl: DDLConfig = Field(
-        DDLConfig(), description="What to do in the target when a table's definition changes in the source."
+        DDLConfig(), description="Policies for the target when a table's definition changes in the source."
     )
-    retry: RetryConfig = Field(RetryConfig(), description="How long and how often transient errors are retried.")
-    verify: VerifyConfig = Field(VerifyConfig(), description="How `replicator verify` repairs.")
+    retry: RetryConfig = Field(RetryConfig(), description="Limits on the retries of transient errors.")
+    verify: VerifyConfig = Field(VerifyConfig(), description="Settings of the verification of tables.")
     alerts: AlertsConfig = Field(
-        AlertsConfig(), description="Who is told when something is wrong, and when it is right again. Default: nobody."
+        AlertsConfig(), description="Messages when something is wrong, and when it is right again. Default: none."
     )
     lineage: LineageConfig = Field(
-        LineageConfig(), description="Where events for OpenLineage go. Default: nowhere, and there are none."
+        LineageConfig(), description="Destinations of events for OpenLineage. Default: none, and no events."
     )
     spark: SparkConfig = Field(SparkConfig(), description="The Spark that the target uses.")
 
     def ddl_for(self, table: TableId) -> DDLConfig:
-        """The policies of a table: those under `ddl`, unless settings of the table name others."""
+        """Return the policies of a table: those under `ddl`, unless settings of the table name others."""
         own = self.tables.options_for(table).ddl
         return self.ddl.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
 
     def freshness_for(self, table: TableId) -> timedelta | None:
-        """The objective of a table: `freshness`, unless settings of the table name another, or none."""
+        """Return the freshness objective of a table: `freshness`, unless settings of the table name another, or none."""
         own = self.tables.options_for(table)
         return own.freshness if "freshness" in own.model_fields_set else self.freshness
 

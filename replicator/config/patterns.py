@@ -1,4 +1,4 @@
-"""Which tables are replicated: patterns over `schema.table` names."""
+"""Selection of tables by patterns over `schema.table` names."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class TablePattern:
     text: str
 
     def __post_init__(self) -> None:
-        """Refuse what is not a pattern."""
+        """Refuse a text that is not a pattern."""
         if len(self.text) > _LONGEST or not re.fullmatch(_SHAPE, self.text, re.DOTALL):
             raise ValueError("is not a table pattern")
 
     def matches(self, table: TableId) -> bool:
-        """Whether the pattern stands for this table."""
+        """Return whether the pattern matches this table."""
         namespace, name = self._parts
         return _like(namespace, table.namespace) and _like(name, table.name)
 
@@ -92,7 +92,7 @@ class TablePattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What a configuration's patterns choose from the tables that there are.
+    """Tables that a configuration's patterns choose from those that exist.
 
     Attributes:
         tables: The tables to replicate, in the order given.
@@ -150,7 +150,7 @@ def _unmatched(location: str, patterns: Iterable[TablePattern], tables: Sequence
 
 
 def _like(literals: Sequence[str], text: str) -> bool:
-    """Whether `text` is the literals in order with anything between them. Linear, unlike a regular expression with many stars."""
+    """Return whether `text` is the literals in order with anything between them. Linear, unlike a regular expression with many stars."""
     first, *rest = literals
     if not rest:
         return text == first

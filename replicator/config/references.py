@@ -17,7 +17,7 @@ from replicator.observability import is_sensitive_name, register_secret
 
 SECRET_FILE_BYTES_MAX: Final = 64 << 10
 RESOLVED_CHARACTERS_MAX: Final = 1 << 20
-"""Of all references of a document together: one that names a large file again and again must not fill the memory."""
+"""Limit for all references of a document together: one that names a large file again and again must not fill the memory."""
 
 # `$${` is a literal `${`.
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<inside>[^}]*)(?P<end>\}?)")
@@ -26,7 +26,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class _ReferenceProblemError(Exception):
-    """A reference that leads nowhere; carries code, message and action."""
+    """A reference that cannot be resolved; has code, message and action."""
 
     def __init__(self, code: str, message: str, action: str) -> None:
         super().__init__(message)
@@ -38,8 +38,8 @@ class Resolver:
     """Resolves the references of one document.
 
     Attributes:
-        problems: References that lead nowhere (blocking), and files that everybody may read (warnings).
-        unresolved: Paths of the former; what stands there now says nothing.
+        problems: References that cannot be resolved (blocking), and files that everybody may read (warnings).
+        unresolved: Paths of the former; their values mean nothing.
     """
 
     document: Document

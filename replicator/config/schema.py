@@ -17,7 +17,7 @@ _REFERENCE_SCHEMA: Final = {
     "pattern": r"\$\{(env|file):[^}]+\}",
     "description": "A value from outside the file: ${env:NAME} or ${file:/path}.",
 }
-# What a reference may stand for although the value's own schema would not allow its text.
+# Restrictions that a reference may not meet, although the value that it stands for does.
 _RESTRICTIONS: Final = ("enum", "const", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _ANNOTATIONS: Final = ("title", "description", "default", "examples", "deprecated")
 
@@ -93,7 +93,7 @@ def _spell_defaults(schema: dict[str, Any], model: type[BaseModel]) -> None:
 
 
 def _allow_null(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    """Let the word null stand without quotes, as it may in the file."""
+    """Allow the word null without quotes, as the file does."""
     for key, field in fields_of(model).items():
         if "null" in field.shape.choices:
             schema["properties"][key]["enum"].append(None)
@@ -113,7 +113,7 @@ def _blocks_in(model: type[BaseModel]) -> set[type[BaseModel]]:
 
 
 def _allow_references(schema: Any) -> Any:
-    """Let a reference stand wherever a scalar may, as it may in the file."""
+    """Allow a reference wherever a scalar is allowed, as the file does."""
     if isinstance(schema, list):
         return [_allow_references(item) for item in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Secrets: values that come from the environment or a file and show themselves to nobody."""
+"""Secrets: values from the environment or a file that are never shown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LITERAL_SECRET: Final = "literal_secret"  # noqa: S105 the code of an error
 
 
 def is_literal(written: str) -> bool:
-    """Whether a secret, or a part of it, is written out. An address is not all secret, but its password is."""
+    """Return whether a secret, or a part of it, is written out. An address is not all secret, but its password is."""
     left = _REFERENCE.sub("", written).strip()
     return (
         left == written.strip() or (bool(left) and "://" not in left) or _PASSWORD_IN_ADDRESS.search(left) is not None
@@ -32,7 +32,7 @@ class Resolved(str):
     written: str
 
     def __new__(cls, value: str, written: str) -> Self:
-        """Make a text that remembers how it was written."""
+        """Create a text that remembers how it was written."""
         self = super().__new__(cls, value)
         self.written = written
         return self
@@ -53,7 +53,7 @@ class Secret:
         register_secret(self.__value)
 
     def reveal(self) -> str:
-        """Return the value itself. Call it where the value is used, and keep the result nowhere."""
+        """Return the value itself. Call it where the value is used, and do not keep the result."""
         return self.__value
 
     def __repr__(self) -> str:
@@ -63,19 +63,19 @@ class Secret:
     __str__ = __repr__
 
     def __eq__(self, other: object) -> bool:
-        """Whether both hold the same value."""
+        """Return whether both hold the same value."""
         return self.__value == other.__value if isinstance(other, Secret) else NotImplemented
 
     def __hash__(self) -> int:
-        """Equal secrets have equal hashes; salted by Python, so it tells nothing to others."""
+        """Return the value's hash: equal secrets have equal hashes; salted by Python, so it reveals nothing to others."""
         return hash(self.__value)
 
     def __copy__(self) -> Secret:
-        """Secrets are immutable: a copy is the secret itself."""
+        """Return the secret itself: secrets are immutable."""
         return self
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> Secret:
-        """Secrets are immutable: a copy is the secret itself."""
+        """Return the secret itself: secrets are immutable."""
         return self
 
     def __reduce__(self) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What the fields of a settings model look like to people: for messages, the starter file and the reference."""
+"""Description of a settings model's fields for people: in messages, the starter file and the reference."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Shape:
     """The form of a value.
 
     Attributes:
-        words: For people: `text`, `whole number`, `duration`, `one of a, b`, `list of text`, `block`.
+        words: Name for people: `text`, `whole number`, `duration`, `one of a, b`, `list of text`, `block`.
         scalar: The Python type of a plain scalar; None for anything else.
         block: The model of a nested block.
         items: The form of a list's items or of a mapping's values.
@@ -45,7 +45,7 @@ class Shape:
         keys: The form of those keys.
         choices: The only values allowed.
         low, high: Bounds, spelled with their units; `low_open`, `high_open`: the bound itself is not allowed.
-        quantity: How the value is written with units.
+        quantity: Units in which the value is written; None without units.
     """
 
     words: str
@@ -65,7 +65,7 @@ class Shape:
 
     @property
     def bounds(self) -> str | None:
-        """The bounds as a phrase such as `at least 1s and at most 10m`; None without any."""
+        """Bounds as a phrase such as `at least 1s and at most 10m`; None without any."""
         low = f"{'more than' if self.low_open else 'at least'} {self.low}" if self.low is not None else None
         high = f"{'less than' if self.high_open else 'at most'} {self.high}" if self.high is not None else None
         return " and ".join(part for part in (low, high) if part) or None
@@ -104,7 +104,7 @@ def fields_of(model: type[BaseModel]) -> Mapping[str, Field]:
 
 
 def shape_at(model: type[BaseModel], path: Path) -> Shape | None:
-    """Return the form of what stands at `path` inside a block; None if nothing is known there."""
+    """Return the form of the value at `path` inside a block; None if nothing is known there."""
     shape: Shape | None = Shape(words="block", block=model)
     for part in path:
         if shape is None:

@@ -1,4 +1,4 @@
-"""The commented file that `replicator init` writes, made from the models so that it cannot go stale."""
+"""Builds the commented file that `replicator init` writes from the models, so that it stays up to date."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _HEAD: Final = """\
 def starter(source_type: str, source_model: type[BaseModel], target_type: str, target_model: type[BaseModel]) -> str:
     """Return a YAML file for these two plugins that loads once its environment variables are set and each `CHANGE-ME` is replaced.
 
-    What is required, or marked `json_schema_extra={"starter": True}` by its model, is written out with an example
-    (`examples=[…]`), first in its block; the rest is there as comments with its default.
+    Keys that are required, or marked `json_schema_extra={"starter": True}` by their model, are written out with an example
+    (`examples=[…]`), first in their block; the rest is there as comments with its default.
     """
     host = dict(fields_of(ReplicatorConfig))
     lines = [*_HEAD.splitlines(), "", *_field(host.pop("name"), 0, "")]

@@ -29,7 +29,7 @@ from replicator.state.store import StateStore
 
 CLAIM: Final = "claim.json"
 RENEW_S: Final = 3.0
-"""Several times within the lease's 10 s: nobody can take the lease of a copied store before the original has claimed the folder again."""
+"""Renewals fit several times within the lease's 10 s: the original claims the folder again before a copied store's lease can be taken."""
 _LOOKS: Final = 3
 _LOOK_S: Final = 0.3
 _log = get_logger(__name__)
@@ -37,7 +37,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What the folder's claim says."""
+    """The folder's claim."""
 
     token: str
     count: int
@@ -46,7 +46,7 @@ class _Found:
 
 
 def check_claim(store: StateStore, name: str, uri: str) -> None:
-    """See that the journal's folder was claimed last by a worker that used this state store, or never.
+    """Check that the journal's folder was claimed last by a worker that used this state store, or never.
 
     Raises:
         ConfigError: `home_copied`.
@@ -62,7 +62,7 @@ def check_claim(store: StateStore, name: str, uri: str) -> None:
             return
         found = _read(content)
         # Asked after the folder: what is written there was recorded before.
-        if found is not None and found.count <= store.journal_claims(name).get(found.token, -1):
+        if found is not None and found.count <= store.leases.journal_claims(name).get(found.token, -1):
             return
     location = folder.uri_of(CLAIM)
     if found is None:
@@ -85,8 +85,8 @@ class JournalClaim:
     """The claim of one capture process. Used from one thread at a time.
 
     Args:
-        lease: Its holder is named in the folder.
-        uri: Of the folder, which exists.
+        lease: The lease, whose holder is named in the folder.
+        uri: URI of the folder, which exists.
     """
 
     store: StateStore
@@ -99,12 +99,12 @@ class JournalClaim:
         """Claim the folder, for the first time or again.
 
         Raises:
-            FencedError: The epoch is over.
+            FencedError: The lease has a newer epoch.
             ConfigError: `home_copied`; further as `check_claim`.
         """
         check_claim(self.store, self.lease.replicator, self.uri)
         self._count += 1
-        self.store.claim_journal(self.lease.replicator, self.lease.epoch, self._token, self._count)
+        self.store.leases.claim_journal(self.lease.replicator, self.lease.epoch, self._token, self._count)
         crash_point("journal.claim_recorded")
         found = {
             "token": self._token,
@@ -118,7 +118,7 @@ class JournalClaim:
     def renewed(self, lose: Callable[[ReplicatorError], object]) -> Iterator[None]:
         """Renew the claim in a thread of its own while the block runs, and once more at its end.
 
-        `lose` is called once, from that thread, when somebody else has claimed the folder.
+        `lose` is called once, from that thread, when another worker has claimed the folder.
         """
         done = threading.Event()
         renewer = threading.Thread(target=self._keep, args=(lose, done), name="journal-claim", daemon=True)
@@ -147,7 +147,7 @@ class JournalClaim:
 
 
 def _read(content: bytes) -> _Found | None:
-    """None if it is not a claim."""
+    """Parse a claim; None if the content is not one."""
     try:
         found = json.loads(content)
         return _Found(

@@ -1,4 +1,4 @@
-"""Where segment files lie: a local folder or any file system that pyarrow or fsspec knows by URI."""
+"""Access to segment files: in a local folder or any file system that pyarrow or fsspec knows by URI."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from typing_extensions import override
 from replicator.model.errors import ConfigError, JournalUnavailableError
 
 _GCS_RETRY_S: Final = 15
-"""Google's client tries for a quarter of an hour by itself; the host knows better for how long."""
+"""Google's client retries for a quarter of an hour by itself; the host's own policy decides how long."""
 _GCS: Final = re.compile(r"gc?s://")
 _DENIED: Final = re.compile(
     r"ACCESS_DENIED|INVALID_ACCESS_KEY_ID|INVALID_CLIENT_TOKEN_ID|SIGNATURE_DOES_NOT_MATCH|EXPIRED_TOKEN"
     r"|PERMISSION_DENIED|UNAUTHENTICATED|OAuth2 access token"
 )
-"""What Amazon's and Google's clients say where credentials are missing or are not enough."""
+"""Texts of Amazon's and Google's clients where credentials are missing or are not enough."""
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LOCAL: Final = "file://"
 _CAUSES: Final = {
@@ -46,7 +46,7 @@ _CAUSES: Final = {
 
 @contextmanager
 def journal_io(location: str) -> Iterator[None]:
-    """Run a block that reads or writes `location`; what the file system refuses becomes a JournalUnavailableError."""
+    """Run a block that reads or writes `location`; an error of the file system becomes a JournalUnavailableError."""
     try:
         yield
     except OSError as error:
@@ -65,7 +65,7 @@ def journal_io(location: str) -> Iterator[None]:
 
 
 def _left(location: str) -> str:
-    """How much space the volume of a local folder has left."""
+    """Return the space left on the volume of a local folder, as text."""
     path = local_path(location)
     for folder in path.parents if path is not None else ():
         with suppress(OSError):
@@ -74,9 +74,9 @@ def _left(location: str) -> str:
 
 
 def local_path(uri: str) -> Path | None:
-    """The local path that a URI or plain path names; None if it is elsewhere.
+    """Return the local path that a URI or plain path names; None if it is elsewhere.
 
-    After `file://` comes a path as it is, without percent-encoding: what Hadoop's `Path`, and so Spark, understands.
+    After `file://` comes a path as it is, without percent-encoding: the form that Hadoop's `Path`, and so Spark, understands.
     """
     if uri.startswith(_LOCAL):
         return Path(uri.removeprefix(_LOCAL))
@@ -84,7 +84,7 @@ def local_path(uri: str) -> Path | None:
 
 
 def resolve(uri: str) -> tuple[fs.FileSystem, str]:
-    """The file system and the path in it.
+    """Return the file system and the path in it.
 
     Raises:
         ConfigError: `journal_uri`: no file system knows the scheme, or the URI has credentials or options.
@@ -138,7 +138,7 @@ class SegmentSink(io.RawIOBase):
         return self._hash.hexdigest()
 
     def abandon(self) -> None:
-        """Write no more. Errors of closing do not matter any more: nobody will read the file."""
+        """Write no more. Errors of closing do not matter any more: the file is not read again."""
         self._is_abandoned = True
         with suppress(OSError):
             self._stream.close()
@@ -165,7 +165,7 @@ class JournalFolder:
                 self._fs.create_dir(self._base, recursive=True)
 
     def uri_of(self, name: str) -> str:
-        """The absolute URI of a file, as the index keeps it."""
+        """Return the absolute URI of a file, as the index keeps it."""
         return f"{self.uri}/{name}"
 
     def create(self, name: str) -> SegmentSink:
@@ -178,7 +178,7 @@ class JournalFolder:
     def put(self, name: str, content: bytes) -> None:
         """Write a small file whole, durably, in place of an older one. Several may do so at once; the last one wins.
 
-        A crash may leave a file behind whose name begins with `name`.
+        A crash may leave a temporary file whose name begins with `name`.
         """
         with journal_io(self.uri_of(name)):
             if self._local is None:
@@ -198,7 +198,7 @@ class JournalFolder:
         self.sync()
 
     def get(self, name: str) -> bytes | None:
-        """A small file whole; None if it does not exist."""
+        """Return the content of a small file; None if it does not exist."""
         with journal_io(self.uri_of(name)):
             try:
                 with self._fs.open_input_stream(f"{self._base}/{name}") as stream:
@@ -218,7 +218,7 @@ class JournalFolder:
                 os.close(descriptor)
 
     def sizes(self) -> Mapping[str, int]:
-        """Every file's name and size; empty if the folder does not exist."""
+        """Return every file's name and size; empty if the folder does not exist."""
         with journal_io(self.uri):
             selector = fs.FileSelector(self._base, allow_not_found=True)
             return {i.base_name: i.size or 0 for i in self._fs.get_file_info(selector) if i.type == fs.FileType.File}
@@ -247,7 +247,7 @@ def _create_private(path: Path) -> BinaryIO:
 
 
 def _refuse_parts(uri: str) -> None:
-    """Names of files are appended to it, and it is shown and logged: so it ends with a path, and has no secret."""
+    """Refuse a password or options in the URI: names of files are appended to it, and it is shown and logged."""
     scheme, _, rest = uri.partition("://")
     if "?" in rest or ":" in rest.partition("/")[0].rpartition("@")[0]:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Whose journal a folder holds, in which format, and whether its location fits the state store."""
+"""Checks of a journal's folder: its owner, its format, and whether its location fits the state store."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final
 from replicator.journal.claim import CLAIM
 from replicator.journal.files import JournalFolder, journal_io, local_path, resolve
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, Problem
-from replicator.state.address import is_shared, parse_state_url
-from replicator.state.local_files import network_file_system
+from replicator.state.database.address import is_shared, parse_state_url
+from replicator.state.database.local_files import network_file_system
 from replicator.state.records import RequestKind
 from replicator.state.store import StateStore
 
@@ -22,11 +22,11 @@ _SEGMENT_NAME: Final = re.compile(r"(\d{8,})-[0-9a-f]{16}-\d{6,}-[A-Za-z0-9_-]*\
 
 
 def check_location(state_url: str, journal_uri: str) -> Problem | None:
-    """The problem of a journal that not every host which shares the state store can reach, if there is one.
+    """Return the problem of a journal that not every host which shares the state store can reach, if there is one.
 
     Raises:
         ConfigError: `journal_uri`: no file system knows the scheme.
-        JournalUnavailableError: The file system that does cannot be used, or not now.
+        JournalUnavailableError: The file system cannot be used, or not now.
     """
     with journal_io(journal_uri):
         resolve(journal_uri)
@@ -42,18 +42,18 @@ def check_location(state_url: str, journal_uri: str) -> Problem | None:
 
 
 def check_present(store: StateStore, name: str, uri: str) -> None:
-    """See that the folder of a journal that was used is there.
+    """Check that the folder of a journal that was used exists.
 
-    Another host may not have mounted it. There an empty folder would be a new journal, and every table would lack what the real one holds.
+    Another host may not have mounted it. There an empty folder would be a new journal, without the changes of the real one.
     A start at a new position of the log (`RequestKind.RESTART`) needs no old journal.
 
     Raises:
         ConfigError: `journal_missing`.
         FatalError, CorruptStreamError, JournalUnavailableError: As `open_folder`.
     """
-    if _owner(JournalFolder(uri)) is not None or not store.journal_claims(name):
+    if _owner(JournalFolder(uri)) is not None or not store.leases.journal_claims(name):
         return
-    if any(request.kind is RequestKind.RESTART for request in store.requests(name)):
+    if any(request.kind is RequestKind.RESTART for request in store.requests.open(name)):
         return
     raise ConfigError(
         f"The journal of {name} is not at {uri} on this host: there is no {MARKER}.",
@@ -64,11 +64,11 @@ def check_present(store: StateStore, name: str, uri: str) -> None:
 
 
 def open_folder(uri: str, uuid: str) -> JournalFolder:
-    """The journal's folder, made and marked where it is new.
+    """Open the journal's folder; a new one is made and marked.
 
     Args:
-        uri: Of the folder.
-        uuid: Of the replicator; a folder belongs to one.
+        uri: URI of the folder.
+        uuid: Identifier of the replicator; a folder belongs to one.
 
     Raises:
         ConfigError: `journal_in_use`: it belongs to another replicator.
@@ -108,19 +108,19 @@ def remove_journal(uri: str, uuid: str) -> None:
 
 
 def segment_name(epoch: int, token: str, count: int, table: str) -> str:
-    """A file's name: epoch, the writer's random part, its count, and the table for people to see."""
+    """Return a file's name: epoch, the writer's random part, its count, and the table for people to see."""
     readable = re.sub(r"[^A-Za-z0-9_-]+", "-", table)[:_READABLE_LENGTH]
     return f"{epoch:08d}-{token}-{count:06d}-{readable}.parquet"
 
 
 def epoch_of(name: str) -> int | None:
-    """The epoch that a segment file's name carries; None for other files."""
+    """Return the epoch in a segment file's name; None for other files."""
     match = _SEGMENT_NAME.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def _owner(folder: JournalFolder) -> str | None:
-    """The uuid of the replicator in the folder's marker; None if it has no marker."""
+    """Return the uuid of the replicator in the folder's marker; None if it has no marker."""
     content = folder.get(MARKER)
     if content is None:
         return None

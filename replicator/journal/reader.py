@@ -20,7 +20,7 @@ _READ_BYTES = 1 << 20
 
 
 class JournalReader:
-    """Reads what is sealed. Thread-safe; holds nothing open between calls.
+    """Reads what is sealed. Thread-safe; keeps nothing open between calls.
 
     Raises (all methods): those of the state store. Those that open files also CorruptStreamError (`corrupt_segment`) for a file that is
     missing or not as it was sealed, and JournalUnavailableError.
@@ -32,25 +32,25 @@ class JournalReader:
         self._schemas: dict[tuple[TableId, str], TableSchema] = {}
 
     def feed(self, table: TableId, after: int, limit: int) -> Sequence[SegmentFile | EventEntry]:
-        """What happened to a table after a sequence number, in order, over all incarnations.
+        """Return a table's files and events after a sequence number, in order, over all incarnations.
 
-        The first file may begin at or below `after`. Ask `is_lost` first: what retention has dropped is simply not there.
+        The first file may begin at or below `after`. Ask `is_lost` first: what retention has dropped is missing without an error.
         """
-        return self._store.feed(self._name, table, after, limit)
+        return self._store.journal.feed(self._name, table, after, limit)
 
     def is_lost(self, table: TableId, incarnation: int, after: int) -> bool:
-        """Whether the journal no longer holds everything that happened to this incarnation of a table after a sequence number.
+        """Return whether the journal no longer has everything of this incarnation of a table after a sequence number.
 
         True after the table was given up at `bytes_max`, and for a target that was set back: the table then needs a new snapshot.
         """
-        dropped = self._store.dropped(self._name, table)
+        dropped = self._store.journal.dropped(self._name, table)
         return dropped is not None and dropped[0] == incarnation and dropped[1] > after
 
     def schema(self, file: SegmentFile) -> TableSchema:
-        """The shape of a file's rows (cached)."""
+        """Return the schema of a file's rows (cached)."""
         key = (file.table, file.schema_fingerprint)
         if key not in self._schemas:
-            self._schemas[key] = self._store.schema(self._name, *key)
+            self._schemas[key] = self._store.journal.schema(self._name, *key)
         return self._schemas[key]
 
     def check(self, file: SegmentFile) -> None:
@@ -74,7 +74,7 @@ class JournalReader:
             raise self.corrupt(file, "its checksum is not the one that was sealed")
 
     def partial_inserts(self, file: SegmentFile) -> int:
-        """How many changes of a file are an INSERT of the log that lacks columns."""
+        """Count the INSERTs of the log in a file that lack columns."""
         columns = [OPERATION, IS_SNAPSHOT, ABSENT]
         file_system, path = resolve(file.uri)
         count = 0
@@ -88,7 +88,7 @@ class JournalReader:
         return count
 
     def corrupt(self, file: SegmentFile, fact: str) -> CorruptStreamError:
-        """The error for a file that cannot be used."""
+        """Return the error for a file that cannot be used."""
         return CorruptStreamError(
             f"The journal file {file.uri} cannot be used: {fact}.",
             code="corrupt_segment",

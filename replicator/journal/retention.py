@@ -1,4 +1,4 @@
-"""Deletes what everybody has read: first by what the target has applied, then by age and size."""
+"""Deletes segments that are no longer needed: first by what the target has applied, then by age and size."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from replicator.state.records import AppliedRecord, EventEntry, Segment, Segment
 from replicator.state.store import StateStore
 
 FULL_SHARE: Final = 0.9
-"""Room is made when the journal has reached this share of `bytes_max`: the rest is for what is being written."""
+"""Share of `bytes_max` at which the journal is full and room is made: the rest is for segments that are being written."""
 
 _SEGMENTS_PER_READ: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What the tables still need of the journal, as capture and apply recorded it."""
+    """Records of all tables, which say what they still need of the journal."""
 
     tables: Mapping[TableId, TableRecord]
     applied: Mapping[TableId, AppliedRecord]
 
     def needed_by(self, segment: Segment) -> frozenset[TableId]:
-        """The tables that have not applied everything in `segment`."""
+        """Return the tables that have not applied everything in `segment`."""
         items: list[SegmentFile | EventEntry] = [*segment.files, *segment.events]
         return frozenset(item.table for item in items if self._needs(item))
 
     def failed(self) -> frozenset[TableId]:
-        """Tables that have failed in capture or apply."""
+        """Return the tables that have failed in capture or apply."""
         return frozenset(t for t, record in self.tables.items() if table_life.has_failed(record, self.applied.get(t)))
 
     def _needs(self, item: SegmentFile | EventEntry) -> bool:
@@ -48,8 +48,8 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What to drop, in order, and which tables lose changes that they have not applied."""
+class RetentionPlan:
+    """Segments to drop, in order, and tables that lose changes which they have not applied."""
 
     segments: Sequence[Segment] = ()
     given_up: frozenset[TableId] = frozenset()
@@ -57,7 +57,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """What retention did. `given_up` are the records as stored: capture continues with these."""
+    """Result of a sweep. `given_up` are the records as stored: capture continues with these."""
 
     segments: int = 0
     bytes: int = 0
@@ -66,20 +66,20 @@ class Swept:
 
 def plan_retention(
     segments: Sequence[Segment], needs: Needs, *, now: datetime, keep_s: float, total: int, bytes_max: int
-) -> Plan:
-    """Choose what to drop of `segments`; pure.
+) -> RetentionPlan:
+    """Choose the segments to drop; pure.
 
-    1. Segments that nobody needs and that are older than `keep_s`.
-    2. While the journal is full: the oldest that nobody needs.
+    1. Segments that no table needs and that are older than `keep_s`.
+    2. While the journal is full: the oldest that no table needs.
     3. While it is still full: the oldest that only failed tables need. From then on those tables need nothing.
 
     Args:
         segments: The oldest of the index, in order, without the newest segment of all.
-        needs: Of all tables.
+        needs: Needs of all tables.
         now: The store's clock.
-        keep_s: For how long applied segments are kept.
+        keep_s: Seconds for which applied segments are kept.
         total: Bytes of the whole journal.
-        bytes_max: What they may be.
+        bytes_max: Limit of `total`.
     """
     full = bytes_max * FULL_SHARE
     needed = {segment.id: needs.needed_by(segment) for segment in segments}
@@ -97,7 +97,7 @@ def plan_retention(
                 chosen[segment.id] = segment
                 total -= _bytes(segment)
                 given_up |= needed[segment.id]
-    return Plan(segments=tuple(chosen.values()), given_up=given_up)
+    return RetentionPlan(segments=tuple(chosen.values()), given_up=given_up)
 
 
 class Retention:
@@ -105,10 +105,10 @@ class Retention:
 
     Args:
         store: The state store.
-        name: Of the replicator.
-        epoch: Of the lease.
-        keep_s: For how long applied segments are kept.
-        bytes_max: Of the whole journal.
+        name: Name of the replicator.
+        epoch: Epoch of the lease.
+        keep_s: Seconds for which applied segments are kept.
+        bytes_max: Limit of the whole journal.
     """
 
     def __init__(self, store: StateStore, name: str, *, epoch: int, keep_s: float, bytes_max: int) -> None:
@@ -123,9 +123,9 @@ class Retention:
         """Drop index rows together with the records of tables given up, in one transaction; then delete the files.
 
         Never drops what a table still needs, unless the journal is full: then what only failed tables need, which are marked
-        (`journal_given_up`) as needing a new snapshot. A crash in between leaves orphans for the next holder's sweep.
+        (`journal_given_up`) as needing a new snapshot. A crash in between leaves orphans for the sweep of the lease's next holder.
 
-        Cost: looks at `_SEGMENTS_PER_READ` old segments, and continues there the next time; at the whole index only when it is full.
+        Cost: reads `_SEGMENTS_PER_READ` old segments, and continues there the next time; the whole index only when the journal is full.
 
         Raises:
             FencedError, StateUnavailableError, JournalUnavailableError.
@@ -134,7 +134,7 @@ class Retention:
             tables={record.table: record for record in self._store.tables(self._name)},
             applied=self._store.applied(self._name),
         )
-        now, total = self._store.now(), self._store.journal_bytes(self._name)
+        now, total = self._store.now(), self._store.journal.total_bytes(self._name)
         segments = self._all() if total >= self._bytes_max * FULL_SHARE else self._some(now)
         plan = plan_retention(segments, needs, now=now, keep_s=self._keep_s, total=total, bytes_max=self._bytes_max)
         if not plan.segments:
@@ -149,15 +149,15 @@ class Retention:
         return Swept(segments=len(ids), bytes=sum(_bytes(segment) for segment in plan.segments), given_up=given_up)
 
     def _all(self) -> Sequence[Segment]:
-        """The whole index except the newest segment."""
+        """Return the whole index except the newest segment."""
         found: list[Segment] = []
-        while some := self._store.segments(self._name, found[-1].id if found else 0, _SEGMENTS_PER_READ):
+        while some := self._store.journal.segments(self._name, found[-1].id if found else 0, _SEGMENTS_PER_READ):
             found += some
         return found[:-1]
 
     def _some(self, now: datetime) -> Sequence[Segment]:
-        """The next segments that are old enough to delete, except the newest of the index; the oldest again once there are no more."""
-        some = self._store.segments(self._name, self._looked_at, _SEGMENTS_PER_READ + 1)
+        """Return the next segments that are old enough to delete, except the index's newest; the oldest again once there are no more."""
+        some = self._store.journal.segments(self._name, self._looked_at, _SEGMENTS_PER_READ + 1)
         old = [s for s in some[:-1] if s.sealed_at <= now - timedelta(seconds=self._keep_s)]
         self._looked_at = old[-1].id if len(old) == _SEGMENTS_PER_READ else 0
         return old

@@ -1,4 +1,4 @@
-"""One table's part of a segment: changes gathered into row groups of one Parquet file."""
+"""Part of a segment with one table's changes: gathered into row groups of one Parquet file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MEASURE_CLOSELY_BYTES: Final = 64 << 10
 
 
 def file_schema(schema: TableSchema, incarnation: int) -> pa.Schema:
-    """The Arrow schema of a file; its metadata says whose rows these are and which column each field is."""
+    """Return the Arrow schema of a file; its metadata has the table, the incarnation, and the column of each field."""
     document = {
         "format": FILE_FORMAT,
         "table": [schema.table.namespace, schema.table.name],
@@ -55,10 +55,10 @@ class TableFile:
     Nothing is created before the first flush. Not thread-safe. Errors: JournalUnavailableError, after which only `abandon` may be called.
 
     Args:
-        folder: The journal's.
-        name: Never used before.
+        folder: The journal's folder.
+        name: A name that was never used before.
         schema: The version of the table.
-        incarnation: Of the table.
+        incarnation: Incarnation of the table.
         row_group_rows: Rows per row group at most.
     """
 
@@ -88,11 +88,11 @@ class TableFile:
 
     @property
     def written_bytes(self) -> int:
-        """Bytes of the file so far."""
+        """Return the bytes of the file so far."""
         return self._sink.size if self._sink else 0
 
     def append(self, rows: pa.RecordBatch) -> int:
-        """Take rows (not empty, ascending, above all before) into the buffer; return their Arrow bytes."""
+        """Take rows (not empty, ascending, above all earlier ones) into the buffer; return their Arrow bytes."""
         numbers = rows.column(SEQUENCE_NUM)
         first, last = numbers[0].as_py(), numbers[-1].as_py()
         assert self.last < first <= last, (
@@ -111,7 +111,7 @@ class TableFile:
         return nbytes
 
     def flush(self) -> None:
-        """Encode what is buffered."""
+        """Encode the buffered rows."""
         self._join_small()
         if not self._buffer:
             return
@@ -147,13 +147,13 @@ class TableFile:
         )
 
     def abandon(self) -> None:
-        """Let go of the file. The caller deletes it."""
+        """Close the file without finishing it. The caller deletes it."""
         self._buffer.clear()
         self._small.clear()
         if self._sink is not None:
             self._sink.abandon()
         if self._parquet is not None and self._parquet.is_open:
-            # What it writes is discarded; after an error it may not be able to end the file, which nobody reads.
+            # The rest that it writes is discarded; after an error it may not be able to end the file, which is not read.
             with suppress(pa.ArrowException, OSError):
                 self._parquet.close()
 
@@ -177,7 +177,7 @@ class TableFile:
 
 
 def encoded_bytes(rows: pa.RecordBatch, schema: TableSchema) -> int:
-    """How many bytes a file would have that holds these changes alone. Nothing is written anywhere."""
+    """Return the size of a file that holds these changes alone. Nothing is written to a disk."""
     sink = pa.BufferOutputStream()
     layout = file_schema(schema, 1)
     with _writer(sink, layout) as writer:
@@ -192,14 +192,14 @@ def _writer(sink: Any, layout: pa.Schema) -> pq.ParquetWriter:
         layout,
         compression="zstd",
         compression_level=1,
-        # Values that repeat; elsewhere dictionaries cost more than they save. Nobody filters by other columns' statistics.
+        # Values that repeat; elsewhere dictionaries cost more than they save. Other columns' statistics are not used for filters.
         use_dictionary=[OPERATION, SOURCE_TIMESTAMP, TRANSACTION_ID],
         write_statistics=[SEQUENCE_NUM],
     )
 
 
 def operations(rows: pa.RecordBatch) -> Counter[str]:
-    """How many changes of the source's log there are of each operation: rows of snapshots are none."""
+    """Count the changes of the source's log by operation; rows of snapshots do not count."""
     is_snapshot, operation = rows.column(IS_SNAPSHOT), rows.column(OPERATION)
     if is_snapshot.true_count == len(is_snapshot):
         return Counter()
@@ -209,7 +209,7 @@ def operations(rows: pa.RecordBatch) -> Counter[str]:
 
 
 def has_absent(rows: pa.RecordBatch) -> bool:
-    """Whether some row lacks columns."""
+    """Return whether some row lacks columns."""
     absent = rows.column(ABSENT)
     if absent.null_count == len(absent):
         return False
@@ -217,7 +217,7 @@ def has_absent(rows: pa.RecordBatch) -> bool:
 
 
 def has_key_changes(rows: pa.RecordBatch, schema: TableSchema) -> bool:
-    """Whether some UPDATE changes the key; in doubt (a key type that cannot be compared) yes. False for tables without a key."""
+    """Return whether some UPDATE changes the key; in doubt (a key type that cannot be compared) yes. False for tables without a key."""
     before, row = rows.column(BEFORE), rows.column(ROW)
     if not schema.key or before.null_count == len(before):
         return False

@@ -29,10 +29,10 @@ _UNUSABLE: Final = "a writer that failed or was closed is not used again"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterLimits:
-    """When a segment is closed in the midst of much data. Sealing (`commit`) is capture's decision.
+    """Limits at which a segment is closed in the midst of much data. Sealing (`commit`) is capture's decision.
 
     Attributes:
-        segment_rows: Rows of all tables in a segment; soft: what one `take` numbered stays together.
+        segment_rows: Rows of all tables in a segment; soft: rows numbered by one `take` stay together.
         segment_bytes: Arrow bytes of all tables in a segment; soft likewise.
         row_group_rows: Rows that a table gathers before they are encoded.
         buffer_bytes: Arrow bytes that all tables together gather before the largest is encoded.
@@ -47,7 +47,7 @@ class WriterLimits:
 
     @classmethod
     def of(cls, config: JournalConfig) -> WriterLimits:
-        """The limits of a configuration; what users cannot set has its one value here."""
+        """Return the limits of a configuration; what users cannot set has its one value here."""
         return cls(
             segment_rows=config.segment_rows,
             segment_bytes=config.segment_bytes,
@@ -73,10 +73,10 @@ class JournalWriter:
     """The only writer of a replicator's journal under an epoch. Used from one thread.
 
     Steps: `append` and `event` fill the open segment, whose files have the epoch and a name that was never used; `take` and `event` close
-    it and open the next where limits and barriers ask for it; `commit` makes all of them durable (files, then the folder), then seals them
+    it and open the next where limits and barriers require it; `commit` makes all of them durable (files, then the folder), then seals them
     together. A crash before the seal leaves orphans, which `sweep` (by the next holder of the lease) removes; after it everything is there.
 
-    What one `take` numbered is appended before the next `take`: segments then cover contiguous ranges.
+    Rows numbered by one `take` are appended before the next `take`: segments then cover contiguous ranges.
 
     After an error the writer is unusable (only `close` may follow), and a new one starts from the index. Its files are deleted unless they
     may have been sealed. A TableFailedError, where the rows of one table cannot be written, is different: as after `discard`, everything
@@ -93,33 +93,33 @@ class JournalWriter:
         self._folder = open_folder(uri, record.uuid)
         self._token = secrets.token_hex(8)
         self._files_named = 0
-        newest = store.last_segment(name)
+        newest = store.journal.last_segment(name)
         self._last_id, self._next = (newest.id, newest.last + 1) if newest else (0, 0)
         self._offset = newest.offset if newest else None
         self._source_time = newest.source_time if newest else None
         self._ring = newest.ring if newest else ()
-        self._sealed_bytes = store.journal_bytes(name)
+        self._sealed_bytes = store.journal.total_bytes(name)
         self._stored_schemas: set[tuple[TableId, str]] = set()
         self._is_usable = True
         self._begin()
 
     @property
     def next_sequence_num(self) -> int:
-        """The number that `take` gives out next."""
+        """Return the number that the next `take` assigns first."""
         return self._next
 
     @property
     def pending_rows(self) -> int:
-        """Rows and events since the last commit."""
+        """Return the rows and events since the last commit."""
         return self._pending_rows
 
     @property
     def pending_bytes(self) -> int:
-        """Arrow bytes since the last commit."""
+        """Return the Arrow bytes since the last commit."""
         return self._pending_bytes
 
     def take(self, count: int) -> int:
-        """Give out `count` numbers; return the first. Gaps are allowed: numbers need not all be used."""
+        """Assign `count` numbers; return the first. Gaps are allowed: numbers need not all be used."""
         assert self._is_usable, _UNUSABLE
         assert count >= 0, "a count of numbers"
         draft = self._drafts[-1]
@@ -188,16 +188,16 @@ class JournalWriter:
         """Make everything since the last commit durable and visible together.
 
         Args:
-            offset: Where to resume from now on; None keeps the last one.
-            source_time: On the source's clock, everything committed before it is in the journal now; None keeps the last one.
+            offset: Position to resume from after this commit; None keeps the last one.
+            source_time: Time on the source's clock before which everything committed is in the journal now; None keeps the last one.
             ring: Ids of transactions that a read of the source might not see yet.
             tables: Records of tables that changed.
             history: Changes of tables' definitions.
-            done_requests: Ids of requests that are done with this.
+            done_requests: Ids of requests that this commit completes.
             barriers: Ids of requests for a barrier that end here.
 
         Returns:
-            What was sealed; at least one segment, which may be empty.
+            The sealed segments; at least one, which may be empty.
 
         Raises:
             FencedError, JournalUnavailableError, StateUnavailableError, TableFailedError.
@@ -243,28 +243,28 @@ class JournalWriter:
         return segments
 
     def discard(self) -> None:
-        """Drop everything since the last commit: files too, and the numbers will be given out again."""
+        """Drop everything since the last commit: the files too, and the numbers will be assigned again."""
         assert self._is_usable, _UNUSABLE
         self._delete_created()
         self._next = self._drafts[0].first
         self._begin()
 
     def sweep(self) -> int:
-        """Delete files of older epochs that no index row names; return how many. Only the lease's holder calls it, at start.
+        """Delete files of older epochs that no index row names; return their number. Only the lease's holder calls it, at start.
 
         Files of newer epochs are left alone: they would mean that this process is the one that is out of date.
         """
-        self._store.check_epoch(self._name, self._epoch)
+        self._store.leases.check_epoch(self._name, self._epoch)
         # Listed before the index is read: what is sealed in between is then in the index.
         old = [name for name in self._folder.sizes() if (epoch := epoch_of(name)) is not None and epoch < self._epoch]
-        indexed = self._store.segment_uris(self._name)
+        indexed = self._store.journal.uris(self._name)
         orphans = [name for name in old if self._folder.uri_of(name) not in indexed]
         for name in orphans:
             self._folder.delete(name)
         return len(orphans)
 
     def close(self) -> None:
-        """Drop what was not committed. May be called twice."""
+        """Drop everything that was not committed. May be called twice."""
         if self._is_usable:
             self._is_usable = False
             self._delete_created()
@@ -340,7 +340,7 @@ class JournalWriter:
         pending = self._closed_bytes + sum(file.written_bytes for file in self._drafts[-1].open_files.values())
         if self._sealed_bytes + pending < self._limits.bytes_max:
             return
-        self._sealed_bytes = self._store.journal_bytes(self._name)  # retention may have made room since
+        self._sealed_bytes = self._store.journal.total_bytes(self._name)  # retention may have made room since
         if self._sealed_bytes + pending >= self._limits.bytes_max:
             raise JournalUnavailableError(
                 f"The journal {self._folder.uri} is full: it holds {self._sealed_bytes} bytes, {pending} more are waiting,"
@@ -372,7 +372,7 @@ class JournalWriter:
         return segments
 
     def _delete_created(self) -> None:
-        """Let go of and delete the files since the last commit. What cannot be deleted now is an orphan: a later sweep does it."""
+        """Abandon and delete the files since the last commit. A file that cannot be deleted now is an orphan: a later sweep deletes it."""
         for file in self._drafts[-1].open_files.values():
             file.abandon()
         for name in self._created:

@@ -1,6 +1,6 @@
-"""Events, schemas, offsets, keys and errors: pure data that everything else speaks in.
+"""Events, schemas, offsets, keys and errors: the pure data that all other packages use.
 
-A name is loaded when it is first asked for: a command that needs only the errors must not load PyArrow.
+A name is loaded when it is first used: a command that needs only the errors must not load PyArrow.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What a caller of the REST API may do."""
+"""Scopes of the REST API's tokens."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from enum import StrEnum
 
 
 class Scope(StrEnum):
-    """How much a token allows. Each allows what those before it do."""
+    """Scope of a token. Each scope includes those before it."""
 
     READ = "read"
     OPERATE = "operate"
     CONFIGURE = "configure"
 
     def includes(self, other: Scope) -> bool:
-        """Whether what `other` allows is allowed, too."""
+        """Return whether this scope allows everything that `other` allows."""
         order = list(Scope)
         return order.index(self) >= order.index(other)

@@ -1,4 +1,4 @@
-"""Alerts: what a channel is told when something is wrong, and when it is right again."""
+"""Alerts: messages to a channel when something is wrong, and when it is right again."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ VERSION: Final = 1
 
 
 class AlertKind(StrEnum):
-    """What can be wrong."""
+    """Problem that an alert is about."""
 
     NO_WORKER = "no_worker"
-    """It should run, and no worker runs it."""
+    """The replicator should run, and no worker runs it."""
     NO_HEARTBEAT = "no_heartbeat"
-    """The source's log tells nothing, not even heartbeats."""
+    """The source's log delivers nothing, not even heartbeats."""
     REPLICATOR_FAILED = "replicator_failed"
     TABLE_FAILED = "table_failed"
-    """It failed, or was dropped in the source."""
+    """The table failed, or was dropped in the source."""
     TABLE_ALARM = "table_alarm"
     """The target table may differ from its source."""
     OBJECTIVE_BREACHED = "objective_breached"
     """A table does not meet its freshness objective."""
     SOURCE_LOG_HEADROOM = "source_log_headroom"
-    """The source soon gives up log that is still needed."""
+    """The source will soon discard log that is still needed."""
     JOURNAL_DISK = "journal_disk"
     """The journal, or its disk, is almost full."""
 
 
 class AlertEvent(StrEnum):
-    """What happened to an alert."""
+    """Event in the life of an alert."""
 
     OPENED = "opened"
     REMINDER = "reminder"
@@ -44,7 +44,7 @@ class _Model(BaseModel):
 
 
 class AlertNotice(_Model):
-    """One alert of a message. `since`: when it began; `ended_at`: when it was right again."""
+    """One alert of a message. `since`: its beginning; `ended_at`: its end."""
 
     event: AlertEvent
     kind: AlertKind | None = Field(description="None for a test.")
@@ -57,7 +57,7 @@ class AlertNotice(_Model):
 
 
 class AlertMessage(_Model):
-    """What a channel gets: docs/alerts.md describes it for those who receive it."""
+    """Message to a channel: docs/alerts.md describes it for those who receive it."""
 
     version: Literal[1] = VERSION
     replicator: str
@@ -67,4 +67,4 @@ class AlertMessage(_Model):
     is_test: bool = False
     summary: str
     alerts: tuple[AlertNotice, ...]
-    left_out: int = Field(0, description="How many alerts are not listed, because there are too many.")
+    left_out: int = Field(0, description="Number of alerts that are not listed, because there are too many.")

@@ -1,4 +1,4 @@
-"""What lies between two versions of a table, and what makes one of the other. Pure."""
+"""Differences between two versions of a table, and the steps that turn one into the other. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from replicator.model.arrow import pa
 from replicator.model.schema import Column, TableSchema
 
 _DIGITS: Final = {"int8": 3, "int16": 5, "int32": 10, "int64": 19}
-"""Of the largest value of each type of integers, from the smallest type to the largest."""
+"""Digits of the largest value of each type of integers, from the smallest type to the largest."""
 
 
 class Change(StrEnum):
@@ -34,15 +34,15 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alteration:
-    """What became of a table's columns, as its source sees it.
+    """Change of a table's columns, as its source reports it.
 
     Attributes:
         added: Columns that are new, as they are now.
-        dropped: Columns that no longer exist, as they were.
-        renamed: Columns with another name: as they were, and as they are.
-        retyped: Columns of another type: as they were, and as they are.
-        has_other_key: Other columns make the key, or in another order.
-        is_reordered: The columns that stay stand in another order.
+        dropped: Columns that no longer exist, as they were before.
+        renamed: Columns with another name: before and after.
+        retyped: Columns of another type: before and after.
+        has_other_key: True if other columns make the key, or in another order.
+        is_reordered: True if the remaining columns have another order.
     """
 
     added: tuple[Column, ...] = ()
@@ -55,11 +55,11 @@ class Alteration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """How a target's table becomes the wanted one.
+    """Steps that turn a target's table into the wanted one.
 
     Attributes:
-        origin: By each wanted column (`TableSchema.held`): the name of the column that becomes it; None: it is new.
-        dropped: Columns that go.
+        origin: For each wanted column (`TableSchema.held`), the name of the column that becomes it; None: it is new.
+        dropped: Columns to remove.
     """
 
     origin: Mapping[str, str | None]
@@ -67,17 +67,17 @@ class Steps:
 
     @property
     def added(self) -> tuple[str, ...]:
-        """The columns that are new."""
+        """Return the columns that are new."""
         return tuple(name for name, old in self.origin.items() if old is None)
 
     @property
     def renamed(self) -> Mapping[str, str]:
-        """Columns that get another name: old → new."""
+        """Return the columns that get another name: old → new."""
         return {old: new for new, old in self.origin.items() if old is not None and old != new}
 
 
 def alteration(before: TableSchema, after: TableSchema) -> Alteration:
-    """Compare what a source says of a table at two moments.
+    """Compare a source's definitions of a table at two moments.
 
     Columns are the same if they have the same number (`Column.id`); if not every column has one, if they have the same name.
     """
@@ -97,7 +97,7 @@ def alteration(before: TableSchema, after: TableSchema) -> Alteration:
 
 
 def steps(actual: TableSchema, wanted: TableSchema) -> Steps:
-    """What makes the target's table for `wanted` out of the one for `actual`, kept columns included."""
+    """Return the steps that turn the target's table for `actual` into the one for `wanted`, kept columns included."""
     pairs = _pairs(actual.held, wanted.held)
     return Steps(
         origin={column.name: pairs.get(column.name) for column in wanted.held},
@@ -106,7 +106,7 @@ def steps(actual: TableSchema, wanted: TableSchema) -> Steps:
 
 
 def widens(before: pa.DataType, after: pa.DataType) -> bool:
-    """Whether a column that gets the type `after` keeps every value that it can have: the same number, text or moment.
+    """Return whether a column that gets the type `after` keeps every value that it can have: the same number, text or moment.
 
     Integers to larger ones, to doubles that hold them, and to decimals with room for all their digits; floats to doubles; decimals with
     as much room on both sides of the point; dates to timestamps without a zone.
@@ -130,7 +130,7 @@ def widens(before: pa.DataType, after: pa.DataType) -> bool:
 
 
 def _pairs(before: tuple[Column, ...], after: tuple[Column, ...]) -> dict[str, str]:
-    """By name now: the name before, of the columns that both have."""
+    """Map the names after to the names before, of the columns that both versions have."""
     if all(column.id is not None for column in (*before, *after)):
         names = {column.id: column.name for column in before}
         return {column.name: names[column.id] for column in after if column.id in names}

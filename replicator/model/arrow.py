@@ -1,6 +1,6 @@
-"""PyArrow, loaded when something of it is first used.
+"""PyArrow, loaded when a name of it is first used.
 
-It takes longer to load than a command such as `status` takes for everything else, and that command needs nothing of it.
+It takes longer to load than everything else that a command such as `status` needs, and that command does not need PyArrow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
 
     class _PyArrow:
-        """Stands for the module; thread-safe, as `import` is."""
+        """Stand-in for the module; thread-safe, as `import` is."""
 
         def __getattr__(self, name: str) -> Any:
             value = getattr(import_module("pyarrow"), name)

@@ -1,4 +1,4 @@
-"""What is counted for as long as a replicator exists: counters that only grow."""
+"""Counters that only grow, for as long as a replicator exists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BATCH_SECONDS_BOUNDS: Final = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 300, 1_80
 
 
 class CounterName(StrEnum):
-    """The counters, each with the labels that tell its parts apart."""
+    """Names of the counters, each with the labels that distinguish its parts."""
 
     CHANGES_CAPTURED = "changes_captured"
     """By operation."""
@@ -26,7 +26,7 @@ class CounterName(StrEnum):
     """Batches, by the bound that their duration does not exceed."""
     BATCH_MICROSECONDS_SUM = "batch_microseconds_sum"
     RETRIES = "retries"
-    """By what was retried."""
+    """Retries, by reason."""
     ERRORS = "errors"
     """By code."""
     SCHEMA_CHANGES = "schema_changes"
@@ -41,22 +41,22 @@ class CounterName(StrEnum):
     ALERTS_GIVEN_UP = "alerts_given_up"
     """Messages, by channel."""
     LINEAGE_EVENTS = "lineage_events"
-    """By whether they were sent or dropped."""
+    """Events, by result: sent or dropped."""
 
 
 Counts = Counter[tuple[CounterName, tuple[str, ...]]]
-"""How much is to be added to each part of each counter."""
+"""Amounts to add to each part of each counter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchCount:
-    """A batch that the target took: the rows that it was made of, and how long the target needed."""
+    """A batch that the target took: its rows, and the time that the target needed."""
 
     rows: int
     seconds: float
 
     def counts(self) -> Counts:
-        """What it adds to the counters."""
+        """Return the batch's contribution to the counters."""
         counts: Counts = Counter()
         counts[CounterName.BATCH_ROWS, (_bound(self.rows, BATCH_ROWS_BOUNDS),)] = 1
         counts[CounterName.BATCH_ROWS_SUM, ()] = self.rows
@@ -66,6 +66,6 @@ class BatchCount:
 
 
 def _bound(value: float, bounds: tuple[float, ...]) -> str:
-    """The lowest bound that the value does not exceed, as it is written."""
+    """Return the lowest bound that the value does not exceed, as text."""
     index = bisect_left(bounds, value)
     return f"{bounds[index]:g}" if index < len(bounds) else BEYOND

@@ -1,4 +1,4 @@
-"""What the deletion of a replicator removed and what it kept, and how it is asked for."""
+"""Request for the deletion of a replicator, and the result: removed and kept items."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Deletion(BaseModel):
-    """What was removed and what was kept: phrases for people, such as `replication slot replicator_shop`."""
+    """Removed and kept items, as phrases for people, such as `replication slot replicator_shop`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    removed: tuple[str, ...] = Field((), description="What is deleted.")
-    kept: tuple[str, ...] = Field((), description="What stays, on purpose or because it could not be deleted.")
-    notes: tuple[str, ...] = Field((), description="What the operator must do by hand, as sentences.")
+    removed: tuple[str, ...] = Field((), description="Deleted items.")
+    kept: tuple[str, ...] = Field((), description="Items that stay, on purpose or because they could not be deleted.")
+    notes: tuple[str, ...] = Field((), description="Next steps that the operator must do by hand, as sentences.")
 
     def __add__(self, other: Deletion) -> Deletion:
-        """Both, one after the other."""
+        """Return both deletions, one after the other."""
         return Deletion(
             removed=self.removed + other.removed, kept=self.kept + other.kept, notes=self.notes + other.notes
         )
@@ -29,13 +29,13 @@ class DeletionRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    drop_target: bool = Field(False, description="Whether the tables in the target are deleted, too.")
-    force: bool = Field(False, description="Whether what cannot be reached is skipped and named.")
-    is_awaited: bool = Field(False, description="Whether a process waits for `answer`, and says when it has read it.")
-    answer: Deletion | None = Field(None, description="What the worker did; None until only the state is left.")
-    is_read: bool = Field(False, description="Whether the process that asked has read `answer`.")
+    drop_target: bool = Field(False, description="True if the tables in the target are deleted, too.")
+    force: bool = Field(False, description="True if items that cannot be reached are skipped and named.")
+    is_awaited: bool = Field(False, description="True if a process waits for `answer`, and says when it has read it.")
+    answer: Deletion | None = Field(None, description="The worker's result; None until only the state is left.")
+    is_read: bool = Field(False, description="True if the process that asked has read `answer`.")
 
     @classmethod
     def read(cls, payload: Mapping[str, Any]) -> Self:
-        """A stored request; what only another version knows is left out."""
+        """Parse a stored request; keys of other versions are left out."""
         return cls.model_validate(payload, extra="ignore")

@@ -9,9 +9,9 @@ from replicator.model.schema import Column, TableSchema
 
 
 def difference(before: TableSchema | None, after: TableSchema | None) -> Sequence[str]:
-    """What became of a table, one line per fact: `+ email varchar(20)`, `- x`, `a → b`, `n int → bigint`; none if nothing is known of it.
+    """Return a table's changes, one line per fact: `+ email varchar(20)`, `- x`, `a → b`, `n int → bigint`; none if nothing is known of it.
 
-    Types are the source's. Without a shape before, the columns of the one afterwards, in one line.
+    Types are the source's. Without a schema before, one line lists the columns afterwards.
     """
     if after is None:
         return []
@@ -32,14 +32,14 @@ def difference(before: TableSchema | None, after: TableSchema | None) -> Sequenc
     if change.has_other_key:
         lines.append(f"key: {_key(before)} → {_key(after)}")
     kept = [column.name for column in after.kept]
-    # Not every source of shapes knows what the target keeps.
+    # Not every source of schemas knows which columns the target keeps.
     if kept and kept != [column.name for column in before.kept]:
         lines.append(f"kept in the target: {', '.join(kept)}")
     return lines
 
 
 def _changed(old: Column, new: Column) -> Sequence[str]:
-    """What became of one column; nothing if it is as it was."""
+    """Describe the change of one column; nothing if it did not change."""
     if _type(old) == _type(new):
         return [f"{old.name} → {new.name}"] if old.name != new.name else []
     name = "" if old.name == new.name else f"{new.name} "

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C before anything has begun: set in the first lines of a program, before it loads anything else."""
+"""Signal handlers for SIGTERM and Ctrl-C before the program has begun: set in its first lines, before it loads anything else."""
 
 import os
 import signal
@@ -6,9 +6,9 @@ from types import FrameType
 
 
 def end_at_once_on_signals() -> None:
-    """Have the process end with status 0, wherever it is: until a handler of its own takes over, nothing runs that had to be ended first.
+    """Let the process end with status 0 at once on these signals; until a handler of its own takes over, nothing runs that needs an ending.
 
-    What is being stored is one transaction of the state store, which an end leaves done or undone.
+    A write in progress is one transaction of the state store, which the end leaves done or undone.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)

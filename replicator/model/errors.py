@@ -15,7 +15,7 @@ _COMMAND: Final = re.compile(r"\b(replicator [a-z]+(?: [a-z]+)?) NAME\b( TABLE\b
 THEN_BY_ITSELF: Final = (
     "Then a new snapshot begins by itself within a minute, or at once by `replicator snapshot NAME TABLE`."
 )
-"""What follows the fix in the action of a `CurableError`."""
+"""Sentence after the fix in the action of a `CurableError`."""
 
 
 _LISTED_MAX: Final = 5
@@ -23,9 +23,9 @@ _LISTED_MAX: Final = 5
 
 
 class ReplicatorError(Exception):
-    """An error with a stable code and, where somebody can act, the next step. Registered secrets are masked in both.
+    """An error with a stable code and, where an operator can act, the next step. Registered secrets are masked in both.
 
-    Servers and drivers may quote what they were told, and an error goes everywhere: to terminals, logs, the state store and its readers.
+    Servers and drivers may quote their input, and an error goes everywhere: to terminals, logs, the state store and its readers.
 
     Args:
         message: Facts: what was expected, what was found, and where. Never row values or secrets.
@@ -49,7 +49,7 @@ class ReplicatorError(Exception):
 
 
 def with_names(text: str, replicator: str, table: str | None) -> str:
-    """The text of an error or its action, with the real names in its commands: `replicator snapshot NAME TABLE` can be pasted then."""
+    """Fill the real names into commands of an error's text or action: `replicator snapshot NAME TABLE` can then be pasted."""
 
     def named(command: re.Match[str]) -> str:
         of_table = command[2] if command[2] is None or table is None else f" {shlex.quote(table)}"
@@ -86,8 +86,8 @@ class RequestError(ReplicatorError):
     """A request over HTTP is refused.
 
     Args:
-        status: The status of the answer.
-        retry_after_s: When the caller may try again; None: that would change nothing.
+        status: HTTP status of the answer.
+        retry_after_s: Seconds until a retry is useful; None: a retry would not change anything.
     """
 
     def __init__(
@@ -111,18 +111,18 @@ class SourceUnavailableError(TransientError):
 
 
 class SourceLagsError(SourceUnavailableError):
-    """Another server than before answers, and it lacks some of what was captured: waited for, and once given up a `LogGapError`."""
+    """A server that answers lacks some of what was captured from another: waited for, and once given up a `LogGapError`."""
 
 
 class TargetUnavailableError(TransientError):
     """The target cannot be reached, or cannot take data now.
 
-    With a `table` that may be the trouble of that table alone: it waits while the target takes others.
+    With a `table` the problem may be of that table alone: it waits while the target takes others.
     """
 
 
 class TargetCrashedError(TargetUnavailableError):
-    """The target's engine ended while it worked, perhaps because of what it worked on: a table that does it again and again fails."""
+    """The target's engine ended while it worked, perhaps because of its work: a table that causes this repeatedly fails."""
 
 
 class ThrottledError(TargetUnavailableError):
@@ -170,7 +170,7 @@ class TableError(ReplicatorError):
 
 
 class BatchTooLargeError(TableError):
-    """The target cannot take so many changes in one batch: smaller ones are tried, and only one that cannot be split fails the table."""
+    """The target cannot take this many changes in one batch: smaller ones are tried, and only one that cannot be split fails the table."""
 
 
 class UnsupportedTypeError(TableError):
@@ -178,15 +178,15 @@ class UnsupportedTypeError(TableError):
 
 
 class SchemaConflictError(TableError):
-    """Source and target disagree on the table's shape, or the change has no policy."""
+    """Source and target disagree on the table's schema, or the change has no policy."""
 
 
 class TargetDamagedError(TableError):
-    """The target's copy of the table cannot be read any more. It fails the table also if upkeep or an audit finds it."""
+    """The target's table cannot be read any more. The table fails also if upkeep or an audit finds it."""
 
 
 class ImpossibleKeyError(TableError):
-    """A key that rows are asked for by is no value that a key of the table can have."""
+    """A key of requested rows has a value that no key of the table can have."""
 
 
 class KeyMissingError(TableError):
@@ -194,13 +194,13 @@ class KeyMissingError(TableError):
 
 
 class RefusedError(TableError):
-    """A blocking problem of one table. The next start checks it again, and brings the table back if it is fixed."""
+    """A blocking problem of one table. The next start checks it again, and resumes the table if it is fixed."""
 
 
 class CurableError(RefusedError):
-    """The same, by something in the source that `SourceCatalogue.check` finds against the table for as long as it is there.
+    """A blocking problem of one table whose cause is in the source, where `SourceCatalogue.check` finds it while it exists.
 
-    Also while the replicator runs it is checked again, and the table gets a new snapshot, in place, once nothing is found.
+    It is also checked while the replicator runs, and the table gets a new snapshot, in place, once nothing is found.
     """
 
 
@@ -209,7 +209,7 @@ class FatalError(ReplicatorError):
 
 
 class OffsetExpiredError(FatalError):
-    """The source no longer holds its log from our position on."""
+    """The source no longer has its log after our position."""
 
 
 class LogGapError(FatalError):
@@ -229,7 +229,7 @@ class FencedError(FatalError):
 
 
 def in_full(error: ReplicatorError) -> ReplicatorError:
-    """The error as it is kept, logged and told to other processes: a message that counts problems names them, too."""
+    """Return the error as it is kept, logged and sent to other processes: a message that counts problems names them, too."""
     found = [one for one in getattr(error, "problems", ()) if one.severity is Severity.BLOCKING]
     named = [one for one in found if one.message != error.message]
     if not named:
@@ -242,7 +242,7 @@ def in_full(error: ReplicatorError) -> ReplicatorError:
 
 
 def given_up(error: ReplicatorError) -> FatalError:
-    """What becomes of an error once it has been tried for as long as the retry budget allows."""
+    """Return the error that ends the replicator once an attempt was repeated for as long as the retry budget allows."""
     kind = LogGapError if isinstance(error, SourceLagsError) else FatalError
     return kind(
         f"gave up after retry.give_up_after: {error.message}",
@@ -253,7 +253,7 @@ def given_up(error: ReplicatorError) -> FatalError:
 
 
 class Severity(StrEnum):
-    """How much a finding matters."""
+    """Severity of a finding."""
 
     BLOCKING = "blocking"
     WARNING = "warning"
@@ -268,7 +268,7 @@ class Problem:
     is `sql`.
     `sql`: statements after which the source is found in order, each complete with its semicolon, in the order in which a superuser can run
     them; what they need has its statements in findings before. Empty where SQL cannot fix it, or where a statement would take something
-    away that somebody may want: rows, a constraint, a filter. A comment behind a statement says what else is to be done.
+    away that may be wanted: rows, a constraint, a filter. A comment after a statement says what else is to be done.
     `table`: of a problem of one table, as `schema.table`. If it is blocking it fails that table whenever it is found.
     `applies`: a blocking problem without a table refuses a start; with `always` it also stops a replicator that runs: only for what makes
     the log untrustworthy, and never for what the replicator's own slot, connection or reader causes.
@@ -286,7 +286,7 @@ class Problem:
     is_access: bool = False
 
     def __post_init__(self) -> None:
-        """Where a problem of a table is, and what fixes it, unless it says so more exactly; registered secrets are masked."""
+        """Set the location and the fix of a table's problem where they are missing; registered secrets are masked."""
         if self.location is None and self.table is not None:
             object.__setattr__(self, "location", self.table)
         if self.action is None and self.sql:
@@ -297,5 +297,5 @@ class Problem:
 
     @classmethod
     def of(cls, error: TableError) -> Problem:
-        """The finding that a table would fail with this error."""
+        """Return the finding that a table would fail with this error."""
         return cls(code=error.code, message=error.message, table=error.table, action=error.action)

@@ -1,4 +1,4 @@
-"""What travels from source to target: operations, events, and the Arrow layout of changes."""
+"""Data on its way from source to target: operations, events, and the Arrow layout of changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 from replicator.model.arrow import pa
 from replicator.model.schema import TableId, TableSchema
 
-# Columns of a change batch, as the source hands it out and as the journal stores it (`change_schema`).
+# Columns of a change batch, as the source delivers it and as the journal stores it (`change_schema`).
 SEQUENCE_NUM: Final = "_sequence_num"
 OPERATION: Final = "_operation"
 IS_SNAPSHOT: Final = "_is_snapshot"
@@ -27,7 +27,7 @@ RESERVED_COLUMNS: Final = frozenset({SEQUENCE_NUM, IS_DELETED, SOURCE_TIMESTAMP}
 
 
 class DMLOperation(StrEnum):
-    """What a change does to a row. A snapshot row is an INSERT with `_is_snapshot`."""
+    """Operation of a change on a row. A snapshot row is an INSERT with `_is_snapshot`."""
 
     INSERT = "INSERT"
     UPDATE = "UPDATE"
@@ -35,7 +35,7 @@ class DMLOperation(StrEnum):
 
 
 class DDLOperation(StrEnum):
-    """What a change does to a table or database."""
+    """Operation of a change on a table or database."""
 
     CREATE_DATABASE = "CREATE_DATABASE"
     DROP_DATABASE = "DROP_DATABASE"
@@ -60,7 +60,7 @@ class DDLEvent:
     Attributes:
         schema: The schema afterwards; None when the table does not exist or is unknown.
         before: Of an ALTER_TABLE: the schema before it, with the same numbers for columns that are the same (`Column.id`). None: unknown.
-        fill: Of an ALTER_TABLE: one row with what rows that are there already have in columns that are new, by column name; a column that
+        fill: Of an ALTER_TABLE: one row with the values that existing rows have in new columns, by column name; a column that
             it lacks is NULL in them. None: unknown, the table needs a new snapshot.
         statement: The source's text where it has one.
         shown: Of an ALTER_TABLE that the source did not understand: the statement as a message may show it, short and without values. Not
@@ -79,7 +79,7 @@ class DDLEvent:
     source_timestamp: datetime | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object that `event_from_json` reads back."""
+        """Return a JSON object that `event_from_json` reads back."""
         return {
             "event": self.operation.value,
             "table": [self.table.namespace, self.table.name],
@@ -94,7 +94,7 @@ class DDLEvent:
 
 
 class SnapshotKind(StrEnum):
-    """Into what a snapshot is written."""
+    """Kind of a snapshot: what it is written into."""
 
     FIRST = "first"
     """An empty table: the first of its incarnation."""
@@ -105,11 +105,11 @@ class SnapshotKind(StrEnum):
     CHANGED = "changed"
     """A table that the target holds, of which only the rows that differ are read. Nothing is deleted at its end."""
     NONE = "none"
-    """Nothing is read: only what changes from here on is wanted. It is complete when it begins."""
+    """No table: only changes from here on are wanted, and nothing is read. It is complete when it begins."""
 
 
 def check_start(kind: SnapshotKind, start_number: int | None) -> None:
-    """A snapshot in place has a start number, a first one has none."""
+    """Check that a snapshot in place has a start number, and others have none."""
     assert (kind is SnapshotKind.IN_PLACE) == (start_number is not None), f"{kind.value} with {start_number}"
 
 
@@ -127,11 +127,11 @@ class SnapshotEvent:
     start_number: int | None = None
 
     def __post_init__(self) -> None:
-        """The two fields agree."""
+        """Check that the two fields agree."""
         check_start(self.kind, self.start_number)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object that `event_from_json` reads back."""
+        """Return a JSON object that `event_from_json` reads back."""
         return {
             "event": self.phase.value,
             "table": [self.table.namespace, self.table.name],
@@ -168,7 +168,7 @@ def event_from_json(data: Mapping[str, Any]) -> JournalEvent:
 
 
 def no_fill() -> pa.RecordBatch:
-    """The `DDLEvent.fill` of an alteration whose new columns are NULL in the rows that are there already."""
+    """Return the `DDLEvent.fill` of an alteration whose new columns are NULL in the existing rows."""
     return pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([])))
 
 
@@ -185,7 +185,7 @@ def _batch_from_text(text: str) -> pa.RecordBatch:
 
 
 def change_schema(schema: TableSchema) -> pa.Schema:
-    """The Arrow schema of a batch of changes of one table version.
+    """Return the Arrow schema of a batch of changes of one table version.
 
     | column | type | |
     |---|---|---|

@@ -1,4 +1,4 @@
-"""Figures that say how they are known."""
+"""Figures, each with its basis: measured, counted, estimated or unknown."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from enum import StrEnum
 
 
 class Basis(StrEnum):
-    """How a figure is known; what comes later is less certain."""
+    """Basis of a figure; later ones are less certain."""
 
     CONFIGURED = "configured"
-    """By a setting, of ours or of the server."""
+    """From a setting, of ours or of the server."""
     MEASURED = "measured"
-    """Of rows that were read, or between two readings of a counter."""
+    """From rows that were read, or between two readings of a counter."""
     COUNTED = "counted"
-    """By the server's counters since they began."""
+    """From the server's counters since they began."""
     ESTIMATED = "estimated"
-    """By the catalogue's statistics, or computed from figures of which one is."""
+    """From the catalogue's statistics, or computed from figures of which one is."""
     UNKNOWN = "unknown"
 
 
@@ -26,12 +26,12 @@ _ORDER = tuple(Basis)
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number, how it is known, and from what.
+    """A number, its basis and its origin.
 
     Attributes:
-        value: None: unknown.
-        basis: How it is known.
-        how: From what, or why it is unknown; a part of a sentence.
+        value: The number; None: unknown.
+        basis: The basis of the number.
+        how: Its origin, or why it is unknown; a part of a sentence.
     """
 
     value: float | None
@@ -39,22 +39,22 @@ class Figure:
     how: str
 
     def times(self, factor: float) -> Figure:
-        """So many of it; known in the same way."""
+        """Multiply; the basis stays the same, and unknown times a factor is unknown."""
         return replace(self, value=None if self.value is None else self.value * factor)
 
 
 def unknown(why: str) -> Figure:
-    """A figure that is not known."""
+    """Return a figure that is not known."""
     return Figure(None, Basis.UNKNOWN, why)
 
 
 def derived(value: float, how: str, *of: Figure) -> Figure:
-    """A figure that was computed from others: as uncertain as the most uncertain of them."""
+    """Return a figure that was computed from others: as uncertain as the most uncertain of them."""
     return Figure(value, max((one.basis for one in of), key=_ORDER.index), how)
 
 
 def product(how: str, *of: Figure) -> Figure:
-    """The figures, multiplied; unknown if one of them is."""
+    """Multiply the figures; unknown if one of them is."""
     value = 1.0
     for one in of:
         if one.value is None:
@@ -64,7 +64,7 @@ def product(how: str, *of: Figure) -> Figure:
 
 
 def total(figures: Iterable[Figure], how: str) -> Figure:
-    """The sum; unknown if one of them is, or if there are none."""
+    """Add the figures; unknown if one of them is, or if there are none."""
     found = list(figures)
     missing = [one for one in found if one.value is None]
     if missing or not found:

@@ -1,4 +1,4 @@
-"""What a source promises about the changes that it delivers."""
+"""Guarantees of a source for the changes that it delivers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from enum import StrEnum
 
 
 class Guarantee(StrEnum):
-    """How much of what was committed arrives, and on what that rests."""
+    """Guarantee for committed changes, and its condition."""
 
     FULL = "full"
-    """Every committed change, in its order. What a snapshot saw is known from the source itself."""
+    """Every committed change, in its order. The source itself tells what a snapshot saw."""
     BOUNDED_WAIT = "bounded_wait"
     """Every committed change, in its order. That nothing is missing between a snapshot and the log rests on a wait that is long enough."""
     NET_CHANGES = "net_changes"

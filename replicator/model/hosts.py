@@ -1,4 +1,4 @@
-"""Hosts that connections lead to: which are this machine, and whom this system trusts to sign the certificates of others."""
+"""Hosts of connections: loopback addresses, and the certificate authorities that this system trusts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SYSTEM_AUTHORITIES: Final = (
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host can only be this machine: `localhost`, 127.0.0.0/8, ::1. No look-up: a name may resolve to anything."""
+    """Return whether the host can only be this machine: `localhost`, 127.0.0.0/8, ::1. No look-up: a name may resolve to anything."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -25,7 +25,7 @@ def is_loopback(host: str) -> bool:
 
 
 def system_authorities() -> str:
-    """The file of certificate authorities that this system trusts, or `system`, which leaves the search to libpq."""
+    """Return the file of certificate authorities that this system trusts, or `system`, which leaves the search to libpq."""
     default = ssl.get_default_verify_paths().cafile
     for path in (default, *_SYSTEM_AUTHORITIES):
         if path is not None and Path(path).is_file():

@@ -1,4 +1,4 @@
-"""By what a source tells that a table is still the same table."""
+"""Identity of a table: the facts by which a source tells that a table is still the same."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Truncated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnConstraints:
-    """What holds for the values that a column gets from now on.
+    """Constraints on the values that a column gets from now on.
 
     Attributes:
-        nullable: Whether it may be NULL.
-        default: The expression of its default, in the source's words; None: it has none.
-        default_id: What every statement that sets a default changes. The words may change with the name of a function.
+        nullable: True if it may be NULL.
+        default: The expression of its default, as the source writes it; None: it has none.
+        default_id: An id that every statement that sets a default changes. The expression may change with the name of a function.
     """
 
     nullable: bool
@@ -30,31 +30,31 @@ class ColumnConstraints:
     default_id: str | None = None
 
     def has_other_default(self, found: ColumnConstraints) -> bool:
-        """Whether a statement has set another default since. `found`: now."""
+        """Return whether a statement has set another default since. `found`: the constraints now."""
         return self.default != found.default and self.default_id != found.default_id
 
     def to_json(self) -> Mapping[str, Any]:
-        """As a JSON document, for the state store."""
+        """Return a JSON document, for the state store."""
         default = {"default": self.default, "default_id": self.default_id}
         return {"nullable": self.nullable, **{name: value for name, value in default.items() if value is not None}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableIdentity:
-    """What changes when a table becomes another object, gets other storage, or is published in another way.
+    """Facts that change when a table becomes another object, gets other storage, or is published in another way.
 
     Attributes:
         object: Id of the table that a rewrite or a TRUNCATE keeps (PostgreSQL: oid); None if the source has none.
-        storage: Id of the storage of its rows, which a TRUNCATE changes; None if the source has none. Only the host says `Truncated`,
-            in what it has accepted. Storage of partitions belongs in `parts`: they may lose rows without a trace.
-        parts: What else must stay as it is, as JSON. A part with a new name is learned, so a plugin may add some.
-        columns: What must stay as it is of single columns, as JSON, under names that belong to one column each (its `Column.id`). What
-            only one of two identities has is of a column that came or went, and says nothing.
-        altered: What every statement that gives the table other storage changes, but TRUNCATE does not (MySQL: when it was created
+        storage: Id of the storage of its rows, which a TRUNCATE changes; None if the source has none. Only the host sets `Truncated`,
+            in an identity that it has accepted. Storage of partitions belongs in `parts`: they may lose rows without a trace.
+        parts: Other facts that must not change, as JSON. A part with a new name is learned, so a plugin may add some.
+        columns: Facts of single columns that must not change, as JSON, under names that belong to one column each (its `Column.id`). An
+            entry that only one of two identities has is of a column that was added or dropped, and is ignored.
+        altered: A value that every statement that gives the table other storage changes, except TRUNCATE (MySQL: when it was created
             or altered); None if the source has none. Other storage after a TRUNCATE is explained if this stayed. Two identities
             that differ in it alone are equal.
-        constraints: Of columns by `Column.id` as text, where the source's log does not show how they change. What a plugin did not
-            know before is learned. Two identities that differ in them alone are equal.
+        constraints: By `Column.id` as text, where the source's log does not show how they change. Constraints that a plugin did not
+            know before are learned. Two identities that differ in them alone are equal.
         former: The parts of today's table as identities had them before they had `columns`. Not stored.
     """
 
@@ -67,19 +67,19 @@ class TableIdentity:
     former: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Parts that are read back from the state store are equal to those that were written."""
+        """Normalise the parts, so that those read back from the state store equal those that were written."""
         for name in ("parts", "columns", "former"):
             object.__setattr__(self, name, json.loads(json.dumps(dict(getattr(self, name)))))
 
     def is_redefined_in(self, found: TableIdentity) -> bool:
-        """Whether something that had to stay is not as it was. `found` is of the same table, now."""
+        """Return whether a fact that must not change has changed. `found` is of the same table, now."""
         parts = found.parts if self.columns else {**found.former, **found.parts}
         return any(part not in parts or parts[part] != value for part, value in self.parts.items()) or any(
             name in found.columns and found.columns[name] != value for name, value in self.columns.items()
         )
 
     def to_json(self) -> Mapping[str, Any]:
-        """As a JSON document, for the state store."""
+        """Return a JSON document, for the state store."""
         storage = {"truncated_by": self.storage.by} if isinstance(self.storage, Truncated) else self.storage
         return {
             "object": self.object,
@@ -92,7 +92,7 @@ class TableIdentity:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """From a document of `to_json`."""
+        """Read a document of `to_json`."""
         storage = document["storage"]
         if isinstance(storage, Mapping):
             storage = Truncated(by=storage["truncated_by"])

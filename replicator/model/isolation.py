@@ -1,7 +1,7 @@
-"""Whose failure an error is: one table's, or the whole replicator's. Pure.
+"""Decides whose failure an error is: one table's, or the whole replicator's. Pure.
 
-What is done for one table alone is done inside `of_table`. Any error there is that table's, foreseen or not, unless it says
-something about everybody: see `table_error`.
+Work for one table alone is done inside `of_table`. Any error there is that table's, expected or not, unless it says
+something about all tables: see `table_error`.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from replicator.model.schema import TableId
 INTERNAL: Final = "internal_error"
 
 _OF_THE_REPLICATOR: Final = frozenset({"ledger_ahead", "unexplained_change"})
-"""Codes that name a table and concern everybody: a restored state store, and a policy by which the operator wants a stop."""
+"""Codes that name a table and concern all: a restored state store, and a policy by which the operator wants a stop."""
 
 _OF_THE_MACHINE: Final = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 )
-"""The machine has run out of something: the next table would fail of it too."""
+"""The machine has run out of something: the next table would fail, too."""
 
 _NO_THREAD: Final = "can't start new thread"
-"""With which Python raises a RuntimeError where the system refuses a thread."""
+"""Message of the RuntimeError that Python raises where the system refuses a thread."""
 
 _AGAIN: Final = "Then run `replicator snapshot NAME TABLE`."
 
 
 class TableFailedError(Exception):
-    """Work for one table failed. `error` is what the table is shown with; its cause is what was raised."""
+    """Work for one table failed. `error` is the error that the table is shown with; its cause is the original one."""
 
     def __init__(self, table: TableId, error: TableError) -> None:
         super().__init__(str(error))
@@ -51,10 +51,10 @@ class TableFailedError(Exception):
 
 @contextmanager
 def of_table(table: TableId, doing: str) -> Iterator[None]:
-    """Work for one table alone; `doing` says which, for the message ("writing its changes").
+    """Run a block of work for one table alone; `doing` describes it for the message ("writing its changes").
 
     Raises:
-        TableFailedError: It failed, and that is the table's. Everything else passes as it is.
+        TableFailedError: The work failed, and the failure is the table's. Every other error passes unchanged.
     """
     try:
         yield
@@ -68,7 +68,7 @@ def of_table(table: TableId, doing: str) -> Iterator[None]:
 
 
 def failed_table(error: Exception) -> TableFailedError | None:
-    """The table that an error names, with what it is shown with; None if the error is the replicator's."""
+    """Return the table that an error names, with the error that it is shown with; None if the error is the replicator's."""
     if isinstance(error, TableFailedError):
         return error
     if not isinstance(error, ReplicatorError) or error.table is None:
@@ -82,12 +82,12 @@ def failed_table(error: Exception) -> TableFailedError | None:
 
 
 def table_error(error: BaseException, table: TableId, doing: str, *, is_narrowed: bool = False) -> TableError | None:
-    """What becomes of an error that work for one table raised; None if it is not the table's.
+    """Return the table's error for one that work for it raised; None if the error is not the table's.
 
-    `is_narrowed`: it came of a question that can be about many tables, was asked about this one, and did not come for others.
+    `is_narrowed`: it came from a question that can be about many tables, was asked about this one, and did not come for others.
 
-    Not the table's: a newer holder of the lease, whatever passes by itself (source, target, state store, journal), memory and disk that
-    are used up, and an error of ours that names no table: it says by that that it concerns more than one, unless it `is_narrowed`.
+    Not the table's: a newer holder of the lease, errors that pass by themselves (source, target, state store, journal), memory and disk
+    that are used up, and a ReplicatorError that names no table: it concerns more than one, unless it `is_narrowed`.
     """
     match error:
         case TableError():
@@ -106,7 +106,7 @@ def table_error(error: BaseException, table: TableId, doing: str, *, is_narrowed
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Whether the machine has run out of something that it may have again: disk, memory, open files, processes."""
+    """Return whether the machine has run out of something that it may have again: disk, memory, open files, processes."""
     match error:
         case MemoryError():
             return True
@@ -132,7 +132,7 @@ def _confined(error: ReplicatorError, table: TableId) -> TableError:
 
 
 def _unforeseen(error: Exception, table: TableId, doing: str) -> TableError:
-    """Class and code line only: the text of an unknown exception may contain values of rows."""
+    """Return an error with class and code line only: the text of an unknown exception may contain values of rows."""
     frames = traceback.extract_tb(error.__traceback__)
     at = f" (at {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno})" if frames else ""
     ours = TableError(

@@ -1,4 +1,4 @@
-"""Keys as bytes: the one meaning of "the same row" in window, ring and reduce."""
+"""Converts keys to bytes: the one meaning of "the same row" in window, visibility ring and reduce."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 
 def key_bytes(columns: Sequence[pa.Array]) -> pa.BinaryArray:
-    """The canonical bytes of composite keys, one value per row.
+    """Return the canonical bytes of composite keys, one value per row.
 
     Each part is its value's canonical text, prefixed by its length and a colon, so that no two different keys share
     their bytes: ('a', 'bc') is `1:a2:bc`. Rows whose key has a null part are null.

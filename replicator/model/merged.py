@@ -1,4 +1,4 @@
-"""What merges found in the target."""
+"""Counts of rows that merges found in the target."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ class Merged:
     """Rows that the merges of one incarnation found and changed, summed up.
 
     Attributes:
-        matched: Rows that were there and were written again; with soft deletes also rows that were marked as deleted.
+        matched: Rows that existed and were written again; with soft deletes also rows that were marked as deleted.
         inserted: Rows that were added.
         deleted: Rows that were removed.
-        not_found: Rows that an UPDATE or DELETE expected (`Batch.expects_rows`) and that were not there.
+        not_found: Rows that an UPDATE or DELETE expected (`Batch.expects_rows`) and that did not exist.
     """
 
     matched: int = 0

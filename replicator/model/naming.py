@@ -12,7 +12,7 @@ from replicator.model.events import RESERVED_COLUMNS
 from replicator.model.schema import TableId, TableSchema
 
 _ENCODED: Final = re.compile(rb"[^A-Za-z0-9_-]+|_(?=[xX](?:[0-9A-Fa-f]{2})+(?![A-Za-z0-9-]))|\A_(?=\w+_log\Z)")
-"""What is not kept in a path: also an underscore that would look like the beginning of what is encoded, or of a table's log."""
+"""Bytes that are encoded in a path: also an underscore that would look like the beginning of an encoding, or of a table's log."""
 
 
 def path_part(name: str) -> str:
@@ -27,7 +27,7 @@ def path_part(name: str) -> str:
 
 
 def folded(name: str) -> str:
-    """The name as the most forgiving of the targets compares it: what these take for equal is equal here, too.
+    """Fold a name as the most forgiving of the targets compares it: names that these take for equal are equal here, too.
 
     Java compares letters in capitals, and takes U+0130 and U+0131 (a dotted capital, a small letter without a dot) for `i`.
     """
@@ -81,7 +81,7 @@ def check_columns(schema: TableSchema) -> tuple[Problem, ...]:
 
 
 def refuse_columns(schema: TableSchema, problems: Iterable[Problem]) -> None:
-    """Fail a table that came, or got its columns, while the replicator ran: for what `validate` refuses at the start.
+    """Fail a table that came, or got its columns, while the replicator ran, for the problems that `validate` refuses at the start.
 
     Raises:
         SchemaConflictError: With the first of `problems`, if there is one.
@@ -91,12 +91,12 @@ def refuse_columns(schema: TableSchema, problems: Iterable[Problem]) -> None:
 
 
 def cut(text: str, length: int) -> str:
-    """The text, with an ellipsis at its end where it is longer."""
+    """Return the text, with an ellipsis at its end where it is longer."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def comment_notices(schema: TableSchema, table_length: int, column_length: int) -> tuple[Problem, ...]:
-    """Say which comments a target cuts."""
+    """Return notices for the comments that a target cuts."""
     comments = [(str(schema.table), schema.comment, table_length)]
     comments += [(f"{schema.table}.{c.name}", c.comment, column_length) for c in schema.columns]
     return tuple(

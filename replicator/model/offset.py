@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A position in the source's log, opaque to everybody but that source.
+    """A position in the source's log, opaque to all code except that source's.
 
     `text` is canonical JSON. The host compares offsets for equality only.
     """
@@ -24,7 +24,7 @@ class Offset:
 
     @property
     def value(self) -> dict[str, Any]:
-        """The JSON object inside."""
+        """Return the JSON object inside."""
         value = json.loads(self.text)
         assert isinstance(value, dict)
         return value

@@ -38,7 +38,7 @@ class Redactor:
             self._ordered = tuple(sorted(texts, key=lambda text: (-len(text), text)))
 
     def redact(self, text: str) -> str:
-        """Return `text` without them."""
+        """Return `text` without the registered secrets."""
         for secret in self._ordered:
             if secret in text:
                 text = text.replace(secret, MASK)
@@ -84,7 +84,7 @@ def redact_value(value: Any) -> Any:  # noqa: PLR0911 one table of cases
 
 
 def redact_mapping(fields: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the fields redacted; those with a name such as `password` or `api_key` are hidden whatever they hold."""
+    """Return the fields redacted; those with a name such as `password` or `api_key` are hidden whatever their value."""
     return {
         redact(str(key)): MASK if value is not None and is_sensitive_name(str(key)) else redact_value(value)
         for key, value in fields.items()
@@ -92,7 +92,7 @@ def redact_mapping(fields: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def is_sensitive_name(name: str) -> bool:
-    """Whether a setting or log field of this name most likely holds a secret."""
+    """Return whether a setting or log field of this name most likely holds a secret."""
     return _SENSITIVE_NAME.search(name) is not None
 
 

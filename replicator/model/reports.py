@@ -1,7 +1,7 @@
-"""What the processes of a running replicator report of themselves. Hints: only the status reads them.
+"""Reports of the processes of a running replicator. Hints: only the status reads them.
 
-A report passes through the state store, where a process of another version may have written it: `read` leaves out what this version does
-not know, and every field that was added after the first has a default.
+A report passes through the state store, where a process of another version may have written it: `read` leaves out keys that this
+version does not know, and every field that was added after the first has a default.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ class Report(ReportModel):
 
     stamp: tuple[int, float] | None = Field(
         None,
-        description="Epoch, and seconds of a clock that the supervisor and its workers share and nobody sets: later reports of a "
+        description="Epoch, and seconds of a clock that the supervisor and its workers share and that is never set: later reports of a "
         "replicator have greater ones, also when the host's clock is set. None: an older version wrote the report.",
     )
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
-        """Read a stored report; what only another version knows is left out. ValueError if it is no such report."""
+        """Read a stored report; keys of other versions are left out. ValueError if it is no such report."""
         return cls.model_validate(document, extra="ignore")
 
     def document(self) -> dict[str, Any]:
-        """The report as JSON."""
+        """Return the report as JSON."""
         return self.model_dump(mode="json")
 
 
 class WaitingReport(ReportModel):
-    """Why nothing is done for a table now."""
+    """Reason why nothing is done for a table now."""
 
     retry_in_s: float = Field(description="Seconds from the report until the next attempt.")
     code: str | None = Field(description="Code of the error of the last attempt; None: the target asked for a rest.")
@@ -51,14 +51,14 @@ class WaitingReport(ReportModel):
 
 
 class CaptureStage(StrEnum):
-    """What capture is doing."""
+    """Stage of capture."""
 
     PREPARING = "preparing"
     CAPTURING = "capturing"
 
 
 class SnapshotStep(StrEnum):
-    """What a snapshot that is to begin waits for."""
+    """Step that a snapshot which is to begin waits for."""
 
     PREPARING = "preparing"
     LOOKING = "looking"
@@ -67,35 +67,35 @@ class SnapshotStep(StrEnum):
 
 
 class RunningStep(StrEnum):
-    """What a snapshot that runs waits for."""
+    """Step that a running snapshot waits for."""
 
     DUE = "due"
-    """The reader is to read its next piece; it may be reading another table."""
+    """The reader's next piece; the reader may be reading another table."""
     WAITING = "waiting"
-    """A read was lost, or the source refused it: it is read again after a while."""
+    """A pause: a read was lost, or the source refused it, and is repeated after a while."""
     READING = "reading"
     """The reader reads a piece of it. Chunks that it has read may wait for their marks."""
     MARKING = "marking"
-    """What was read waits for its marks."""
+    """The marks of rows that were read."""
     WRITING = "writing"
     """The rows of a table without a key are written, in a commit of their own."""
     COMPLETED = "completed"
     FAILED = "failed"
-    """It could not be read: the loop fails the table."""
+    """The rows could not be read: the loop fails the table."""
 
 
 class OpenTransactionReport(ReportModel):
     """A transaction of the source whose changes are held back."""
 
     name: str = Field(description="In the source's own format.")
-    since: AwareDatetime = Field(description="When it was prepared, by the source's clock.")
+    since: AwareDatetime = Field(description="Time at which it was prepared, by the source's clock.")
 
 
 class FindingReport(ReportModel):
-    """What would refuse a start now and concerns no single table."""
+    """A problem that would refuse a start now and concerns no single table."""
 
     code: str = Field(description="See docs/errors.md.")
-    message: str = Field(description="What is wrong.")
+    message: str = Field(description="The problem.")
     location: str | None = Field(
         description="The setting of the server or of the configuration; None if there is none."
     )
@@ -103,48 +103,48 @@ class FindingReport(ReportModel):
 
 
 class CapturedTable(ReportModel):
-    """What capture is doing for a table."""
+    """Work of capture for a table."""
 
-    step: SnapshotStep | None = Field(None, description="At which step its next snapshot is; None if none is to begin.")
-    snapshot_step: RunningStep | None = Field(
-        None, description="At which step the snapshot that runs is; None if none runs."
-    )
+    step: SnapshotStep | None = Field(None, description="Step of its next snapshot; None if none is to begin.")
+    snapshot_step: RunningStep | None = Field(None, description="Step of the snapshot that runs; None if none runs.")
     waiting: WaitingReport | None = Field(
-        None, description="Why its rows cannot be read now; None if they can, or need not."
+        None, description="Reason why its rows cannot be read now; None if they can, or need not."
     )
 
 
 class CaptureReport(Report):
-    """What capture reports."""
+    """Report of capture."""
 
-    stage: CaptureStage = Field(CaptureStage.CAPTURING, description="What it is doing.")
-    waiting_for: tuple[str, ...] = Field((), description="What it waits for in the source, one line each.")
+    stage: CaptureStage = Field(CaptureStage.CAPTURING, description="Stage of its work.")
+    waiting_for: tuple[str, ...] = Field((), description="Things that it waits for in the source, one line each.")
     position: str | None = Field(None, description="The offset up to which the log was read.")
     source_time: AwareDatetime | None = Field(
         None, description="Everything that was committed before it has been read."
     )
     retained_bytes: int | None = Field(None, description="Log that the source keeps for us; None if unknown.")
     clock_ahead_s: float | None = Field(
-        None, description="How far the source's clock is ahead of the state store's; None if unknown."
+        None, description="Seconds by which the source's clock is ahead of the state store's; None if unknown."
     )
     keeps_log_s: float | None = Field(
         None,
-        description="How long the source keeps its log by its own rules; None if it keeps it for us, or if unknown.",
+        description="Seconds for which the source keeps its log by its own rules; None if it keeps it for us, or if unknown.",
     )
     log_bytes_left: int | None = Field(
         None, description="Bytes that may still be written into the source's log before it gives up our position."
     )
-    log_bytes_max: int | None = Field(None, description="How many there are in all.")
-    log_bytes_per_s: float | None = Field(None, description="How fast the log grows.")
-    silent_s: float | None = Field(
-        None, description="Seconds since the log last delivered a change or told a newer time."
+    log_bytes_max: int | None = Field(None, description="Limit of these bytes.")
+    log_bytes_per_s: float | None = Field(None, description="Growth of the log.")
+    silent_s: float | None = Field(None, description="Seconds since the log last delivered a change or a newer time.")
+    heartbeat_s: float | None = Field(
+        None, description="Seconds after which it does so at the latest while the source is idle."
     )
-    heartbeat_s: float | None = Field(None, description="How often it does so at least while the source is idle.")
-    guarantee: Guarantee | None = Field(None, description="What the source promises; None while it was not asked.")
+    guarantee: Guarantee | None = Field(None, description="Guarantee of the source; None while it was not asked.")
     oldest_open: OpenTransactionReport | None = Field(
         None, description="The oldest transaction whose changes are held back; None if there is none."
     )
-    findings: tuple[FindingReport, ...] = Field((), description="What would refuse a start now, as last checked.")
+    findings: tuple[FindingReport, ...] = Field(
+        (), description="Problems that would refuse a start now, as last checked."
+    )
     tables: Mapping[str, CapturedTable] = Field({}, description="By name.")
 
 
@@ -160,43 +160,43 @@ class UpkeepReport(ReportModel):
 
 
 class EngineReport(ReportModel):
-    """What applied a table's last batch, of a target that has several ways to do it."""
+    """Engine that applied a table's last batch, for a target that has several."""
 
     rung: str = Field(description="A short name, which the target documents.")
     reason: str | None = Field(
         None,
-        description="Why not a faster one, in a few words without values of rows; None for the fastest, and for one that the configuration "
-        "asks for.",
+        description="Reason why not a faster one, in a few words without values of rows; None for the fastest, or if the configuration "
+        "asks for it.",
     )
 
 
 class AppliedTable(ReportModel):
-    """What apply is doing for a table."""
+    """Work of apply for a table."""
 
     last_batch: Mapping[str, Any] | None = Field(
-        None, description="What the target said of the last batch of this process; None before the first."
+        None, description="The target's details of the last batch of this process; None before the first."
     )
     engine: EngineReport | None = Field(
         None,
-        description="What applied the last batch of this process; None before the first, and where there is one way only.",
+        description="Engine that applied the last batch of this process; None before the first, and where there is one way only.",
     )
     waiting: WaitingReport | None = Field(
-        None, description="Why its changes are not being applied now; None if they are, or if there are none."
+        None, description="Reason why its changes are not being applied now; None if they are, or if there are none."
     )
     upkeep: UpkeepReport | None = Field(None, description="Upkeep that failed; None if the last one did not.")
 
 
 class ApplyReport(Report):
-    """What apply reports."""
+    """Report of apply."""
 
     tables: Mapping[str, AppliedTable] = Field({}, description="By name.")
     retried: Mapping[str, int] = Field(
-        {}, description="By code of the error: how often a table was left alone for a while since the process began."
+        {}, description="By code of the error: number of pauses of tables since the process began."
     )
 
 
 class RetryReport(Report):
-    """What the supervisor reports when a worker failed and will be started again."""
+    """Report of the supervisor when a worker failed and will be restarted."""
 
     role: Literal["capture", "apply"] = Field(description="The process that failed.")
     retry_in_s: float = Field(description="Seconds from the failure until the next attempt.")
@@ -205,10 +205,10 @@ class RetryReport(Report):
 
 
 class RefusedReport(Report):
-    """What a process says of a configuration that it cannot use, while data moves on."""
+    """Report of a process about a configuration that it cannot use, while data continues to move."""
 
-    of: Literal["reload", "alerts", "lineage"] = Field(description="What does not happen.")
-    config: str = Field(description="Digest of the stored configuration that it is about.")
+    of: Literal["reload", "alerts", "lineage"] = Field(description="Work that is not done.")
+    config: str = Field(description="Digest of the stored configuration concerned.")
     code: str = Field(description="Code of the error.")
     message: str = Field(description="Message of the error, with every problem that was found.")
     action: str | None = Field(None, description="The next step, where there is one.")
@@ -221,11 +221,11 @@ class RefusedReport(Report):
         error: ReplicatorError,
         stamp: tuple[int, float] | None = None,
     ) -> Self:
-        """What is said of this error."""
+        """Make the report of this error."""
         full = in_full(error)
         return cls(of=of, config=digest(config), code=full.code, message=full.message, action=full.action, stamp=stamp)
 
 
 def digest(config: str) -> str:
-    """Tells stored configurations apart."""
+    """Return a digest that distinguishes stored configurations."""
     return sha256(config.encode()).hexdigest()[:16]

@@ -24,12 +24,12 @@ class TableId:
     name: str
 
     def __str__(self) -> str:
-        """`namespace.name`, with dots and backslashes inside the parts escaped by a backslash."""
+        """Return `namespace.name`, with dots and backslashes inside the parts escaped by a backslash."""
         return f"{_escape(self.namespace)}.{_escape(self.name)}"
 
     @classmethod
     def parse(cls, text: str) -> TableId:
-        """Read what `str` wrote.
+        """Read a text that `str` wrote.
 
         Raises:
             ValueError: `text` has no dot, or more than one that is not escaped.
@@ -45,7 +45,7 @@ class Column:
     """One column.
 
     `type` is the canonical Arrow type (see `type_to_text` for the closed set); `source_type` the source's own spelling.
-    `id` is the number by which the source knows the column whatever it is called, and which it gives to no other column of the table;
+    `id` is the number by which the source knows the column under any name, and which it gives to no other column of the table;
     None if it has no such number. Versions of a table are compared by it.
     """
 
@@ -59,7 +59,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class TableSchema:
-    """A version of a table's shape.
+    """A version of a table's schema.
 
     `key` names the key columns in key order; empty for a table without a key, which is a multiset of rows. `kept` are columns that the
     source dropped and the target keeps, under their names in the target: rows do not have them. Only capture sets it.
@@ -73,9 +73,9 @@ class TableSchema:
 
     @cached_property
     def fields(self) -> Mapping[str, str]:
-        """Column name → its field name inside `row` and `before`.
+        """Return a mapping of column name → its field name inside `row` and `before`.
 
-        The source's name where it is a plain identifier and unique after case-folding, else `c<position>`, counted from 1.
+        The field has the source's name where that is a plain identifier and unique after case-folding, else `c<position>`, counted from 1.
         """
         folded: dict[str, int] = {}
         for column in self.columns:
@@ -97,17 +97,17 @@ class TableSchema:
 
     @cached_property
     def key_fields(self) -> tuple[str, ...]:
-        """Field names of the key columns, in key order."""
+        """Return the field names of the key columns, in key order."""
         return tuple(self.fields[name] for name in self.key)
 
     @cached_property
     def row_type(self) -> pa.StructType:
-        """`row`: every column in table order, all nullable (a column may be absent)."""
+        """Return the type of `row`: every column in table order, all nullable (a column may be absent)."""
         return pa.struct([pa.field(self.fields[c.name], c.type) for c in self.columns])
 
     @cached_property
     def before_type(self) -> pa.StructType:
-        """`before`: the key columns in key order; every column for a table without a key."""
+        """Return the type of `before`: the key columns in key order; every column for a table without a key."""
         if not self.key:
             return self.row_type
         by_name = {c.name: c for c in self.columns}
@@ -122,18 +122,18 @@ class TableSchema:
 
     @cached_property
     def held(self) -> tuple[Column, ...]:
-        """The columns that a target holds of the table: those of its rows, then those that are kept."""
+        """Return the columns that a target holds of the table: those of its rows, then those that are kept."""
         return (*self.columns, *self.kept)
 
     def column(self, name: str) -> Column:
-        """The column called `name`; KeyError if there is none."""
+        """Return the column called `name`; KeyError if there is none."""
         for column in self.columns:
             if column.name == name:
                 return column
         raise KeyError(name)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object that `from_json` reads back."""
+        """Return a JSON object that `from_json` reads back."""
         return {
             "table": [self.table.namespace, self.table.name],
             "columns": [_column_to_json(c) for c in self.columns],
@@ -144,7 +144,7 @@ class TableSchema:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TableSchema:
-        """Read what `to_json` wrote; KeyError or ValueError if it is something else."""
+        """Read a document that `to_json` wrote; KeyError or ValueError if it is something else."""
         return cls(
             table=TableId(*data["table"]),
             columns=tuple(map(_column_from_json, data["columns"])),
@@ -174,7 +174,7 @@ def type_to_text(type_: pa.DataType) -> str:
 
 
 def type_from_text(text: str) -> pa.DataType:
-    """Read what `type_to_text` wrote; ValueError if it is something else."""
+    """Read a text that `type_to_text` wrote; ValueError if it is something else."""
     if text.startswith("list<") and text.endswith(">"):
         return pa.list_(type_from_text(text[5:-1]))
     if match := _DECIMAL.fullmatch(text):
@@ -187,7 +187,7 @@ def type_from_text(text: str) -> pa.DataType:
 
 @cache
 def _simple_types() -> Mapping[str, pa.DataType]:
-    """The canonical types without parameters, by their spelling."""
+    """Return the canonical types without parameters, by their spelling."""
     types = (
         pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(),
         pa.binary(), pa.date32(), pa.time64("us"), pa.timestamp("us"), pa.timestamp("us", tz="UTC"),

@@ -1,6 +1,6 @@
-"""The status document: what `status --json` and `list --json` print, and what every other door shows.
+"""The status document that `status --json` and `list --json` print, and that REST API and dashboard show.
 
-`docs/status.schema.json` is generated from `ReplicatorStatus` (`replicator.service.status_schema`).
+`docs/status.schema.json` is generated from `ReplicatorStatus` (`replicator.service.schemas`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from replicator.model.verdict import Result
 VERSION: Final = 2
 
 Code = Annotated[str, WithJsonSchema({"type": "string", "pattern": "^[a-z][a-z0-9_]*$"})]
-"""Of an error. A plugin's code of another form must not keep the status from being shown, so it is not validated here."""
+"""Code of an error. A plugin's code of another form must not keep the status from being shown, so it is not validated here."""
 
 
 class StatusModel(BaseModel):
@@ -50,7 +50,7 @@ class ReplicatorState(StrEnum):
 
 
 class DesiredState(StrEnum):
-    """What the operator wants of a replicator."""
+    """State that the operator wants for a replicator."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -72,18 +72,18 @@ class ErrorStatus(StatusModel):
     """An error."""
 
     code: Code = Field(description="See docs/errors.md.")
-    message: str = Field(description="What happened.")
+    message: str = Field(description="Description of the error.")
     action: str | None = Field(description="The next step, where there is one.")
-    at: AwareDatetime = Field(description="When it happened.")
+    at: AwareDatetime = Field(description="Time of the error.")
 
 
 class AlarmStatus(StatusModel):
-    """Why a target table may differ from its source although it continues."""
+    """A reason why a target table may differ from its source although it continues."""
 
     code: Code = Field(description="See docs/errors.md.")
-    message: str = Field(description="What was seen.")
+    message: str = Field(description="Description of the difference.")
     action: str = Field(description="The next step.")
-    at: AwareDatetime = Field(description="When it was last seen.")
+    at: AwareDatetime = Field(description="Time when it was last seen.")
     count: PositiveInt = Field(
         description="`target_diverged`: rows that were missing; `target_changed`: changes by others; `verify_different`: rows that differ."
     )
@@ -93,24 +93,24 @@ class SnapshotStatus(StatusModel):
     """A table's snapshot."""
 
     rows: NonNegativeInt = Field(
-        description="Rows captured so far. Of a snapshot of only what changed: rows that were read again, deletions included."
+        description="Rows captured so far. Of a snapshot of only changed rows: rows that were read again, deletions included."
     )
     rows_in_target: NonNegativeInt = Field(description="Rows of them that are in the target.")
     estimated_rows: int | None = Field(description="From the source's statistics; null if unknown.")
-    is_complete: bool = Field(description="Whether all its rows are captured.")
-    is_in_place: bool = Field(description="Whether the target table already existed.")
+    is_complete: bool = Field(description="True once all its rows are captured.")
+    is_in_place: bool = Field(description="True if the target table already existed.")
     is_changed_only: bool = Field(
-        description="Whether a comparison finds the rows to read (`snapshot --changed-only`). It is complete once nothing differs."
+        description="True if a comparison finds the rows to read (`snapshot --changed-only`). It is complete once nothing differs."
     )
     step: RunningStep | None = Field(
-        description="What it waits for while it runs; null otherwise. `due`: the reader, which may read another table. `waiting`: a pause "
+        description="Its step while it runs; null otherwise. `due`: the reader, which may read another table. `waiting`: a pause "
         "before it is read again. `reading`: its rows. `marking`: the log, which must deliver what its rows may lack. `writing`: its rows "
         "are written to the journal. `completed`, `failed`: it ends."
     )
 
 
 class WaitingStatus(StatusModel):
-    """Why nothing is done for a table now."""
+    """Reason why nothing is done for a table now."""
 
     retry_in_s: NonNegativeFloat = Field(description="Seconds until the retry, counted from the report.")
     until: AwareDatetime = Field(description="Time of the next attempt.")
@@ -130,52 +130,52 @@ class UpkeepStatus(StatusModel):
 
 
 class MergedStatus(StatusModel):
-    """What batches found in the target, in rows."""
+    """Counts of rows that batches found in the target."""
 
     matched: NonNegativeInt = Field(
-        description="Existed and were written again; with soft deletes also those that were marked."
+        description="Rows that existed and were written again; with soft deletes also those that were marked."
     )
-    inserted: NonNegativeInt = Field(description="Were added, also by first snapshots.")
+    inserted: NonNegativeInt = Field(description="Rows that were added, also by first snapshots.")
     deleted: NonNegativeInt = Field(
-        description="Were deleted by batches, without those that TRUNCATE and the end of a snapshot delete."
+        description="Rows that batches deleted, without those that TRUNCATE and the end of a snapshot delete."
     )
     not_found: NonNegativeInt = Field(
-        description="Were expected by an UPDATE or DELETE, but missing. Not 0: the target differed from the source."
+        description="Rows that an UPDATE or DELETE expected, but that were missing. Not 0: the target differed from the source."
     )
 
 
 class EngineStatus(StatusModel):
-    """What applied the last batch, of a target that has several ways to do it."""
+    """Engine that applied the last batch, for a target that has several."""
 
     rung: str = Field(description="A short name, which the target documents.")
     reason: str | None = Field(
-        description="Why not a faster one; null for the fastest, and for one that the configuration asks for."
+        description="Reason why not a faster one; null for the fastest, and for one that the configuration asks for."
     )
 
 
 class VerifiedTableStatus(StatusModel):
-    """What verification knows of a table, since its incarnation began: by `verify.every` or by `replicator verify`."""
+    """State of a table's verification since its incarnation began: by `verify.every` or by `replicator verify`."""
 
     verify_age_seconds: NonNegativeFloat | None = Field(
         description="Seconds since the comparison began that proved the table equal; if it is compared range by range: that of its oldest "
         "range. Null if the whole table was never proven."
     )
-    proven_at: AwareDatetime | None = Field(description="When that was; null if none did.")
+    proven_at: AwareDatetime | None = Field(description="Time when that comparison began; null if there was none.")
     proven_position: int | None = Field(description="The sequence number at which both sides were equal.")
     result: Result | None = Field(
-        description="Of the last verification; of one of some rows only if they differed. Null before the first."
+        description="Result of the last verification; of one of some rows only if they differed. Null before the first."
     )
     verified_at: AwareDatetime | None = Field(description="When that began.")
     position: int | None = Field(description="The sequence number at which both sides were last compared.")
     rows: NonNegativeInt | None = Field(
         description="Rows in the target when the whole table was last compared; null if it never was."
     )
-    reason: str | None = Field(description="Why it was `not_verified`; otherwise null.")
+    reason: str | None = Field(description="Reason why it was `not_verified`; otherwise null.")
     ranges_proven: NonNegativeInt = Field(
-        description="How many ranges of its key are known to be equal. A table that is compared in one read is one range."
+        description="Number of ranges of its key that are known to be equal. A table that is compared in one read is one range."
     )
     ranges_total: NonNegativeInt | None = Field(
-        description="How many ranges it has; null as long as some of its keys were never compared."
+        description="Number of its ranges; null as long as some of its keys were never compared."
     )
     not_compared: tuple[str, ...] = Field(
         description="Columns of the target that the last verification could not compare. With them, a table is at most `equal_in_part`."
@@ -183,7 +183,7 @@ class VerifiedTableStatus(StatusModel):
 
 
 class VerifyStatus(StatusModel):
-    """What verification knows of all tables."""
+    """State of the verification of all tables."""
 
     every_s: NonNegativeFloat | None = Field(
         description="`verify.every` in seconds; null if there is no schedule, or if the configuration has a reference there."
@@ -203,7 +203,7 @@ class VerifyStatus(StatusModel):
         "one never was, or if there are no rows."
     )
     result: Result | None = Field(
-        description="Of the last verification of each table: `different` if one differed, otherwise `not_verified` if one could not be "
+        description="Over all tables' last verifications: `different` if one differed, otherwise `not_verified` if one could not be "
         "compared or has not been yet, otherwise `equal`; null if none was verified."
     )
 
@@ -220,10 +220,10 @@ class TableStatus(StatusModel):
         "target as a whole yet. `streaming`: the target has its whole snapshot, and its changes are applied as they arrive. `failed`: it "
         "stopped, see `error`. `dropped`: the source no longer has it, see `error`."
     )
-    incarnation: NonNegativeInt = Field(description="How often the target table was created from scratch.")
+    incarnation: NonNegativeInt = Field(description="Number of times that the target table was created from scratch.")
     snapshot: SnapshotStatus | None = Field(description="The last snapshot; null if there was none.")
     next_snapshot: SnapshotStep | None = Field(
-        description="At which step the next snapshot of the table is, until it begins; null if none is to begin. `preparing`: the "
+        description="Step of the table's next snapshot, until it begins; null if none is to begin. `preparing`: the "
         "source is prepared and its catalogue asked. `looking`: it is asked which transactions are running. `marking`: a mark is on "
         "its way through the log. `settling`: reads must see what the log delivered, and older transactions must end "
         "(`source.waiting_for`)."
@@ -242,36 +242,38 @@ class TableStatus(StatusModel):
         "reference there that leads nowhere where this is read."
     )
     is_objective_met: bool | None = Field(
-        description="Whether its freshness is known and meets the objective. False for a table that failed. Null without an objective, "
+        description="True if its freshness is known and meets the objective. False for a table that failed. Null without an objective, "
         "and until the target has had its first snapshot."
     )
     last_batch: Mapping[str, Any] | None = Field(
-        description="What the target reports of the last batch of the running apply process (way, rows or bytes billed, the pause "
+        description="The target's details of the last batch of the running apply process (way, rows or bytes billed, the pause "
         "until the next); the keys depend on the target. Null before the first."
     )
     engine: EngineStatus | None = Field(
-        description="What applied the last batch of the running apply process; null before the first, and for targets with one way."
+        description="Engine that applied the last batch of the running apply process; null before the first, and for targets with one way."
     )
     waiting: WaitingStatus | None = Field(
-        description="Why its changes are not being applied now, or why its rows cannot be read now for its snapshot; otherwise null."
+        description="Reason why its changes are not applied now, or why its rows cannot be read now for its snapshot; otherwise null."
     )
     upkeep: UpkeepStatus | None = Field(
         description="Upkeep of the table that failed and is postponed; null if the last one did not fail. Changes are still applied."
     )
-    error: ErrorStatus | None = Field(description="Why it is `failed` or `dropped`; otherwise null.")
+    error: ErrorStatus | None = Field(description="Error for which it is `failed` or `dropped`; otherwise null.")
     resumes_by_itself: bool = Field(
-        description="Whether a table that failed gets a new snapshot by itself once the source no longer has what failed it. False if it "
-        "did not fail, if somebody must ask for a snapshot, and if it has continued by itself too often within a day."
+        description="True if a table that failed gets a new snapshot by itself once its cause is fixed in the source. False if it "
+        "did not fail, if an operator must request a snapshot, and if it has continued by itself too often within a day."
     )
-    merged: MergedStatus = Field(description="What batches found in the target, in rows, since the incarnation began.")
+    merged: MergedStatus = Field(
+        description="Counts of rows that batches found in the target since the incarnation began."
+    )
     kept_columns: tuple[str, ...] = Field(
         description="Columns that the source dropped and the target keeps, under their names in the target."
     )
     alarms: tuple[AlarmStatus, ...] = Field(
-        description="Why the target table may differ from its source although it continues; one per code, until a snapshot or a "
+        description="Reasons why the target table may differ from its source although it continues; one per code, until a snapshot or a "
         "verification clears it."
     )
-    verify: VerifiedTableStatus = Field(description="When and how it was verified.")
+    verify: VerifiedTableStatus = Field(description="State of its verification.")
 
 
 class WorkerStatus(StatusModel):
@@ -289,10 +291,10 @@ class OpenTransactionStatus(StatusModel):
 
 
 class FindingStatus(StatusModel):
-    """What would refuse a start now and concerns no single table."""
+    """A problem that would refuse a start now and concerns no single table."""
 
     code: Code = Field(description="See docs/errors.md.")
-    message: str = Field(description="What is wrong.")
+    message: str = Field(description="The problem.")
     location: str | None = Field(
         description="The setting of the server or of the configuration; null if there is none."
     )
@@ -300,7 +302,7 @@ class FindingStatus(StatusModel):
 
 
 class HeadroomStatus(StatusModel):
-    """How far the source is from giving up the log that is still needed."""
+    """Distance from the point at which the source discards log that is still needed."""
 
     seconds: NonNegativeFloat | None = Field(
         description="Time until then: `time_left_s`, or the bytes that are left by the log's growth within the last hour; null if the log "
@@ -309,7 +311,7 @@ class HeadroomStatus(StatusModel):
     bytes: NonNegativeInt | None = Field(
         description="Bytes that may still be written into the log; null if the source limits its log by time."
     )
-    share: NonNegativeFloat = Field(description="What is left of the limit, from 0 to 1.")
+    share: NonNegativeFloat = Field(description="Share of the limit that is left, from 0 to 1.")
 
 
 class SourceStatus(StatusModel):
@@ -325,18 +327,18 @@ class SourceStatus(StatusModel):
         description="The source's clock minus the time up to which everything committed is in the journal; null if unknown."
     )
     is_alive: bool | None = Field(
-        description="Whether the log told anything within three heartbeats; null while capture does not report, or if it has no heartbeats."
+        description="True if the log sent anything within three heartbeats; null while capture does not report, or if it has no heartbeats."
     )
     guarantee: Guarantee | None = Field(
         description="full: every committed change; bounded_wait: the same, but that nothing is missing between a snapshot and the log "
         "rests on a wait that is long enough; net_changes: the last state of each row that changed. Null until capture has asked."
     )
     headroom: HeadroomStatus | None = Field(
-        description="How far the source is from giving up the log that is still needed; null if it has no limit, or if it is unknown."
+        description="Distance from the loss of log that is still needed; null if it has no limit, or if it is unknown."
     )
     waiting_for: tuple[str, ...] = Field(
-        description="What capture waits for in the source, one line each: transactions, while it prepares or a table waits for its "
-        "snapshot, and what else holds the log up."
+        description="Things that capture waits for in the source, one line each: transactions, while it prepares or a table waits for its "
+        "snapshot, and other causes that hold the log up."
     )
     oldest_open: OpenTransactionStatus | None = Field(
         description="The oldest transaction of the source whose changes are held in memory until it commits or rolls back (MySQL, "
@@ -347,7 +349,7 @@ class SourceStatus(StatusModel):
         "unknown."
     )
     findings: tuple[FindingStatus, ...] = Field(
-        description="What changed at the source since the start and would refuse the next one, as last checked; `validate` tells the same."
+        description="Changes at the source since the start that would refuse the next one, as last checked; `validate` reports the same."
     )
 
 
@@ -364,55 +366,55 @@ class RetryStatus(StatusModel):
     role: Literal["capture", "apply"] = Field(description="The process that failed.")
     retry_in_s: NonNegativeFloat = Field(description="Pause before the next attempt, counted from the failure.")
     code: Code = Field(description="See docs/errors.md.")
-    message: str = Field(description="What happened.")
+    message: str = Field(description="Description of the error.")
 
 
 class OpenAlertStatus(StatusModel):
-    """Something that is wrong, and that channels are or will be told of."""
+    """A problem that channels are or will be notified of."""
 
     kind: AlertKind = Field(description="See docs/alerts.md.")
-    table: str | None = Field(description="The table that it is about; null if it is about the replicator.")
-    message: str = Field(description="What is wrong.")
-    since: AwareDatetime = Field(description="Since when.")
-    is_told: bool = Field(description="Whether messages about it were made; false during quiet hours.")
+    table: str | None = Field(description="The table concerned; null if it concerns the replicator.")
+    message: str = Field(description="The problem.")
+    since: AwareDatetime = Field(description="Time when it began.")
+    is_told: bool = Field(description="True if messages about it were made; false during quiet hours.")
 
 
 class ChannelStatus(StatusModel):
     """A channel that gets alerts."""
 
     channel: str = Field(description="Its name in the configuration.")
-    sent_at: AwareDatetime | None = Field(description="When it last took a message; null if it never did.")
+    sent_at: AwareDatetime | None = Field(description="Time when it last took a message; null if it never did.")
     waiting: NonNegativeInt = Field(description="Messages that wait to be delivered.")
     failures: NonNegativeInt = Field(description="Attempts that failed since it last took a message.")
     given_up: NonNegativeInt = Field(description="Messages that were given up since then.")
-    error: str | None = Field(description="Why the last attempt failed; null if it did not.")
-    failed_at: AwareDatetime | None = Field(description="When that was.")
+    error: str | None = Field(description="Error of the last attempt; null if it did not fail.")
+    failed_at: AwareDatetime | None = Field(description="Time of that failure.")
 
 
 class AlertsStatus(StatusModel):
     """Alerts (`alerts:` of the configuration)."""
 
     watcher: str | None = Field(
-        description="Host and process that watches the replicator and sends its alerts; opaque. Null: nobody does."
+        description="Host and process that watches the replicator and sends its alerts; opaque. Null: none does."
     )
-    open: tuple[OpenAlertStatus, ...] = Field(description="What is wrong.")
+    open: tuple[OpenAlertStatus, ...] = Field(description="Open alerts.")
     channels: tuple[ChannelStatus, ...] = Field(description="Channels that a message was made for, by name.")
 
 
 class RefusedStatus(StatusModel):
-    """What does not happen because the stored configuration cannot be used for it. Data moves on."""
+    """Work that is not done because the stored configuration cannot be used for it. Data continues to move."""
 
     of: Literal["reload", "alerts", "lineage"] = Field(
-        description="reload: the worker continues with the configuration that it had; alerts, lineage: nobody is told, nothing is sent."
+        description="reload: the worker continues with the configuration that it had; alerts, lineage: nothing is sent."
     )
     code: Code = Field(description="See docs/errors.md.")
-    message: str = Field(description="Why, with every problem that was found.")
+    message: str = Field(description="Reason, with every problem that was found.")
     action: str | None = Field(description="The next step, where there is one.")
-    at: AwareDatetime = Field(description="When that was said.")
+    at: AwareDatetime = Field(description="Time of the report.")
 
 
 class ReplicatorStatus(StatusModel):
-    """What `replicator status NAME --json` prints.
+    """Document that `replicator status NAME --json` prints.
 
     `replicator status --json` and `replicator list --json` print an array of it (`#/$defs/list`). A version may add keys; removing a
     key or changing its meaning makes a new version.
@@ -421,7 +423,7 @@ class ReplicatorStatus(StatusModel):
     version: Literal[2] = Field(description="Version of this document.")
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", description="Name of the replicator.")
     uuid: str = Field(description="Assigned when it was first stored; never changes.")
-    desired: DesiredState = Field(description="What the operator wants. `apply_paused`: captured, not applied.")
+    desired: DesiredState = Field(description="State that the operator wants. `apply_paused`: captured, not applied.")
     state: ReplicatorState = Field(
         description="The current state. `no_worker`: it should run, but no worker runs it. `retrying`: see `retry`. `failed`: see `error`."
     )
@@ -432,11 +434,11 @@ class ReplicatorStatus(StatusModel):
     source: SourceStatus = Field(description="The source's log and what capture waits for.")
     journal: JournalStatus = Field(description="The journal between capture and apply.")
     retry: RetryStatus | None = Field(description="The last failed attempt, while it is being retried; otherwise null.")
-    error: ErrorStatus | None = Field(description="Why it failed; null if it did not.")
+    error: ErrorStatus | None = Field(description="Error for which it failed; null if it did not.")
     refused: tuple[RefusedStatus, ...] = Field(
-        description="What does not happen because the stored configuration cannot be used for it, while data moves on."
+        description="Work that is not done because the stored configuration cannot be used for it, while data continues to move."
     )
-    verify: VerifyStatus = Field(description="How far it is verified that source and target are equal.")
+    verify: VerifyStatus = Field(description="State of the verification that source and target are equal.")
     alerts: AlertsStatus | None = Field(description="Its alerts; null if the configuration has none.")
     tables: tuple[TableStatus, ...] = Field(
         description="The tables that it replicates, by name; numbers in names by their value."

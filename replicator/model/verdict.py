@@ -1,4 +1,4 @@
-"""How a table compares, as verification says it."""
+"""Result of a table's comparison, as verification reports it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from enum import StrEnum
 
 
 class Result(StrEnum):
-    """How a table compares."""
+    """Result of a table's comparison."""
 
     EQUAL = "equal"
-    """In every column that the target has from the source."""
+    """Equal in every column that the target has from the source."""
     EQUAL_IN_PART = "equal_in_part"
-    """In the columns that can be compared. The target has others, so it proves nothing of whole rows."""
+    """Equal in the columns that can be compared. The target has others, so it proves nothing about whole rows."""
     DIFFERENT = "different"
     NOTHING_COMPARED = "nothing_compared"
-    """None of the rows that were asked for exist: none were changed. Never of a whole table."""
+    """None of the requested rows exist: none were changed. Never of a whole table."""
     NOT_VERIFIED = "not_verified"

@@ -1,6 +1,6 @@
-"""Sets structlog and the standard library's logging up as one stream of events with fields.
+"""Sets up structlog and the standard library's logging as one stream of events with fields.
 
-Every event has `timestamp` (UTC), `level`, `logger` and `event`; what else an event has is named as in the glossary, units last
+Every event has `timestamp` (UTC), `level`, `logger` and `event`; other fields are named as in the glossary, units last
 (`rows`, `duration_ms`, `lag_ms`). Secrets are masked in fields, messages and tracebacks, those of other libraries included.
 """
 
@@ -23,7 +23,7 @@ __all__ = ["LogFormat", "bind_context", "configure_logging", "get_logger"]
 LogFormat = Literal["auto", "json", "console"]
 _JSON: Final = structlog.processors.JSONRenderer()
 
-# What these libraries say in passing is not for the operator of a replicator: their errors reach us as exceptions.
+# Routine output of these libraries is not for the operator of a replicator: their errors reach us as exceptions.
 _QUIET_LOGGERS: Final = {
     "py4j": logging.CRITICAL,
     "pyspark": logging.ERROR,
@@ -34,7 +34,7 @@ _QUIET_LOGGERS: Final = {
     "sqlalchemy": logging.WARNING,
     "urllib3": logging.WARNING,
 }
-# Never redacted: by the first ones structlog's processors talk to each other, the others cannot hold a secret, and a password such
+# Never redacted: structlog's processors use the first ones among themselves, the others cannot hold a secret, and a password such
 # as `replicator` must not make the logger's name unreadable.
 _TRUSTED_FIELDS: Final = ("_record", "_from_structlog", "exc_info", "stack_info", "timestamp", "level", "logger")
 
@@ -49,7 +49,7 @@ def configure_logging(
 
     Args:
         format: `json`: one object per line; `console`: for people; `auto`: console if the stream is a terminal.
-        stream: Where to write; standard error by default, because standard output belongs to results.
+        stream: Destination; standard error by default, because standard output belongs to results.
         level: Events below it are dropped.
 
     Calling it again replaces what an earlier call set up.
@@ -129,7 +129,7 @@ def _redact_event(_logger: WrappedLogger, _method: str, event: EventDict) -> Eve
 
 
 def _clean_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Texts without what a terminal would act on; other values are printed as Python spells them, and JSON spells all of it."""
+    """Remove what a terminal would act on from texts; Python's `repr` escapes it in other values, and JSON in all of them."""
     return {cleaned(name): cleaned(value) if isinstance(value, str) else value for name, value in event.items()}
 
 

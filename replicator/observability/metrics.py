@@ -1,4 +1,4 @@
-"""The catalogue of metrics: every name, its kind, its labels and its meaning. docs/metrics.md lists the same."""
+"""Catalogue of metrics: name, kind, labels and meaning of each. docs/metrics.md lists the same."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final
 PREFIX: Final = "replicator_"
 
 
-class Kind(StrEnum):
-    """What a metric is to Prometheus."""
+class MetricKind(StrEnum):
+    """Prometheus type of a metric."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -22,30 +22,30 @@ class Metric:
     """A metric; `name` without the prefix, and as a counter without `_total`."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ("replicator",)
 
     @property
     def full_name(self) -> str:
-        """As Prometheus stores it; of a histogram without `_bucket`, `_sum` and `_count`."""
-        return f"{PREFIX}{self.name}{'_total' if self.kind is Kind.COUNTER else ''}"
+        """Name as Prometheus stores it; of a histogram without `_bucket`, `_sum` and `_count`."""
+        return f"{PREFIX}{self.name}{'_total' if self.kind is MetricKind.COUNTER else ''}"
 
 
 def _gauge(name: str, text: str, *labels: str) -> Metric:
-    return Metric(name=name, kind=Kind.GAUGE, help=text, labels=("replicator", *labels))
+    return Metric(name=name, kind=MetricKind.GAUGE, help=text, labels=("replicator", *labels))
 
 
 def _counter(name: str, text: str, *labels: str) -> Metric:
-    return Metric(name=name, kind=Kind.COUNTER, help=text, labels=("replicator", *labels))
+    return Metric(name=name, kind=MetricKind.COUNTER, help=text, labels=("replicator", *labels))
 
 
 def _histogram(name: str, text: str) -> Metric:
-    return Metric(name=name, kind=Kind.HISTOGRAM, help=text)
+    return Metric(name=name, kind=MetricKind.HISTOGRAM, help=text)
 
 
 METRICS: Final = (
-    Metric(name="build_info", kind=Kind.GAUGE, help="1; its label is the version that wrote the metrics.", labels=("version",)),
+    Metric(name="build_info", kind=MetricKind.GAUGE, help="1; its label is the version that wrote the metrics.", labels=("version",)),
     _gauge("state", "1 for the state of the replicator, 0 for the other states.", "state"),
     _gauge("worker_alive", "1 if a worker runs the replicator, otherwise 0."),
     _gauge("lease_epoch", "Epoch of the worker; grows with every take-over. Absent without a worker."),
@@ -66,7 +66,7 @@ METRICS: Final = (
     _gauge("table_state", "1 for the state of the table, 0 for the other states.", "table", "state"),
     _gauge("freshness_seconds", "Time on the source's clock since the commit up to which everything is in the target.", "table"),
     _gauge("freshness_objective_seconds", "Freshness objective of the table.", "table"),
-    _gauge("apply_lag_seconds", "Part of the freshness that is behind the journal.", "table"),
+    _gauge("apply_lag_seconds", "Part of the freshness that arises after the journal.", "table"),
     _gauge("snapshot_rows", "Rows that the running snapshot has captured.", "table"),
     _gauge("snapshot_rows_estimate", "Rows that it will capture, by the source's statistics.", "table"),
     _gauge("snapshot_eta_seconds", "Time until all of them are captured, at the rate so far.", "table"),

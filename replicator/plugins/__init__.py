@@ -1,4 +1,4 @@
-"""What plugin authors import: hooks, the interfaces of sources and targets, types of settings, and the registry that finds plugins."""
+"""Interface for plugin authors: hooks, base classes of sources and targets, types of settings, and the registry that finds plugins."""
 
 from replicator.config import ConfigModel, Duration, Secret, Size, format_duration, format_size
 from replicator.observability import get_logger

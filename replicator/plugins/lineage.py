@@ -1,4 +1,4 @@
-"""How tables are called in lineage events: by the naming rules of OpenLineage."""
+"""Names of tables in lineage events: by the naming rules of OpenLineage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from replicator.model.schema import TableId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetName:
-    """What identifies a table for everyone who sends lineage: `postgres://host:5432` and `database.schema.table`, say."""
+    """Identifier of a table for all senders of lineage: `postgres://host:5432` and `database.schema.table`, for example."""
 
     namespace: str
     name: str
@@ -23,8 +23,8 @@ class SupportsLineage(Protocol):
 
     @abstractmethod
     def dataset_name(self, table: TableId) -> DatasetName:
-        """The name of a table, as OpenLineage's naming rules for this kind of database or storage say."""
+        """Return the name of a table by OpenLineage's naming rules for this kind of database or storage."""
 
     @abstractmethod
     def column_name(self, name: str) -> str:
-        """What a column of the source is called here: its own name, except in a target that cannot take every name."""
+        """Return the name of a column of the source here: its own name, except in a target that cannot take every name."""

@@ -1,7 +1,7 @@
-"""What sources and targets may be able to do besides: say what replicating tables will take, for `replicator plan FILE`.
+"""Optional interface of sources and targets: forecasts of what replicating tables will take, for `replicator plan FILE`.
 
-A source gives its server's statistics and a bounded sample of rows. Nothing is executed there but reads. A target's settings say what a
-table will take in the target, without any connection.
+A source gives its server's statistics and a bounded sample of rows. Only reads are executed there. A target's settings give the cost of
+a table in the target, without any connection.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from replicator.model.schema import TableId, TableSchema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatistics:
-    """What the server's statistics say of a table.
+    """The server's statistics of a table.
 
     Attributes:
-        rows: How many it has.
-        bytes: What its rows take on the server's disk, without indexes.
-        changes: How many rows were inserted, updated or deleted, ever since `SourceStatistics.changes_since`.
+        rows: Number of its rows.
+        bytes: Size of its rows on the server's disk, without indexes.
+        changes: Number of rows that were inserted, updated or deleted since `SourceStatistics.changes_since`.
     """
 
     rows: Figure
@@ -36,17 +36,17 @@ class TableStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStatistics:
-    """What the server's statistics say.
+    """The server's statistics.
 
     Attributes:
-        at: The server's clock.
-        tables: By table; those that do not exist are missing.
-        changes_since: Since when changes of rows are counted; None: unknown, so that only two readings tell how many there are.
-        log_bytes: How many bytes were written into the log, ever since `log_since`.
-        log_since: Since when they are counted; None: unknown.
-        log_kept_bytes: How much of its log the server keeps at most for a reader that has stopped; None: no such limit.
-        log_kept_for: How long it keeps its log, even if a reader still needs it; None: no such limit.
-        log_kept_how: The setting that says so.
+        at: Time of the server's clock.
+        tables: Statistics by table; those that do not exist are missing.
+        changes_since: Time since which changes of rows are counted; None: unknown, so only two readings tell their number.
+        log_bytes: Bytes that were written into the log since `log_since`.
+        log_since: Time since which they are counted; None: unknown.
+        log_kept_bytes: Bytes of its log that the server keeps at most for a reader that has stopped; None: no such limit.
+        log_kept_for: Time for which it keeps its log, even if a reader still needs it; None: no such limit.
+        log_kept_how: The setting with this limit.
     """
 
     at: datetime
@@ -61,25 +61,25 @@ class SourceStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSample:
-    """Some rows of a table: the fields of `schema.row_type`. `is_whole`: it has no others."""
+    """Some rows of a table: the fields of `schema.row_type`. `is_whole`: they are all of its rows."""
 
     rows: pa.RecordBatch
     is_whole: bool
 
 
 class SupportsPlanning(ABC):
-    """A source that can say beforehand how much there is to replicate. Its log is not open, and nothing was prepared for it."""
+    """A source that can estimate how much there is to replicate. Its log is not open, and nothing was prepared for it."""
 
     @abstractmethod
     def statistics(self, tables: Sequence[TableId]) -> SourceStatistics:
-        """What the server's statistics say now. Reads the catalogue; no lock is waited for. A figure that is not to be had is unknown.
+        """Return the server's statistics now. Reads the catalogue; no lock is waited for. A figure that is not available is unknown.
 
-        Called from the control thread, twice: the difference tells how fast the counters grow.
+        Called from the control thread, twice: the difference tells the growth of the counters.
         """
 
     @abstractmethod
     def sample(self, schema: TableSchema, rows: int) -> RowSample:
-        """Read at most so many rows, in the order in which a snapshot reads them, and as it does. Changes nothing in the source.
+        """Read at most this many rows, in the order and the way in which a snapshot reads them. Changes nothing in the source.
 
         Called from the chunk reader's thread. Fewer rows than asked for if the table has no more, or if they would take too much memory.
 
@@ -90,15 +90,15 @@ class SupportsPlanning(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLoad:
-    """What a target will have to take of a table.
+    """Load of a table that a target will have to take.
 
     Attributes:
-        schema: Its shape.
+        schema: Its schema.
         sample: Some of its rows, the fields of `schema.row_type`; None if none could be read.
-        rows: How many it has.
-        row_bytes: What a row takes in the journal's Parquet files.
-        changes_per_day: How many of its rows change.
-        merges_per_day: In how many batches they are applied.
+        rows: Number of its rows.
+        row_bytes: Bytes of a row in the journal's Parquet files.
+        changes_per_day: Number of its rows that change.
+        merges_per_day: Number of batches in which they are applied.
     """
 
     schema: TableSchema
@@ -111,12 +111,12 @@ class TableLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCost:
-    """What a table takes in the target.
+    """Cost of a table in the target.
 
     Attributes:
         bytes: Its size there, once the snapshot is complete.
         written_per_day: Bytes that batches write.
-        billed_per_day: Bytes that somebody bills for batches; None: nobody does.
+        billed_per_day: Bytes that are billed for batches; None: none are.
     """
 
     bytes: Figure
@@ -126,7 +126,7 @@ class TableCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """A documented price. `how`: of what, where it is documented and as of when."""
+    """A documented price. `how`: the priced item, where it is documented and as of when."""
 
     usd_per_tib: float
     how: str
@@ -134,16 +134,16 @@ class Price:
 
 @runtime_checkable
 class SupportsTargetPlanning(Protocol):
-    """Settings of a target that can say what tables will take there. Asked without any connection."""
+    """Settings of a target that can estimate the cost of tables there. Asked without any connection."""
 
     @abstractmethod
     def table_cost(self, load: TableLoad) -> TableCost:
-        """What a table takes in the target."""
+        """Return the cost of a table in the target."""
 
     @abstractmethod
     def price(self) -> Price | None:
-        """What a TiB of `TableCost.billed_per_day` costs; None if nothing is billed."""
+        """Return the price of a TiB of `TableCost.billed_per_day`; None if nothing is billed."""
 
     @abstractmethod
     def planned_problems(self, billed_per_day: Figure, merges_per_day: Figure) -> Sequence[Problem]:
-        """What of these settings does not go together with what all tables will take."""
+        """Return problems of these settings with the load of all tables."""

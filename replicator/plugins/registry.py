@@ -1,4 +1,4 @@
-"""Finds the installed plugins, and says why one cannot be used. The only module that drives pluggy."""
+"""Finds the installed plugins, and reports why one cannot be used. The only module that drives pluggy."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _HOOKS: Final[Mapping[PluginKind, str]] = {
 class PluginInfo:
     """One plugin as `replicator plugins` lists it.
 
-    `name` is the `type:` of the YAML; for a plugin that cannot say it, what its entry point is called. `reason` says why it is broken.
-    `kind` is None if a broken plugin does not tell.
+    `name` is the `type:` of the YAML; for a plugin that cannot be asked, the name of its entry point. `reason`: why it is broken.
+    `kind` is None if a broken plugin's kind is unknown.
     """
 
     name: str
@@ -58,7 +58,7 @@ class PluginInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Origin:
-    """Where a plugin comes from."""
+    """Origin of a plugin."""
 
     entry: str
     distribution: str
@@ -67,7 +67,7 @@ class _Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found(Generic[ClassT]):
-    """What the plugins of one kind turned out to be."""
+    """Usable classes of one kind, and the list of its plugins."""
 
     classes: Mapping[str, ClassT]
     infos: tuple[PluginInfo, ...]
@@ -95,7 +95,7 @@ class _Models(Mapping[str, type[BaseModel]]):
 class Registry:
     """The plugins of this installation.
 
-    Classes are asked for, and thereby imported, when they are needed: looking up one plugin imports no other, as long as its entry
+    Classes are requested, and thereby imported, when they are needed: looking up one plugin imports no other, as long as its entry
     point is called by the convention, `source-NAME` or `target-NAME`. A plugin that fails never affects another.
     """
 
@@ -154,7 +154,7 @@ class Registry:
 
     @property
     def plugins(self) -> Sequence[PluginInfo]:
-        """Every plugin, usable or not, by kind and name."""
+        """Return every plugin, usable or not, by kind and name."""
         infos = (*self._sources.infos, *self._targets.infos, *self._unloaded)
         return sorted(infos, key=lambda info: (info.kind or "unknown", info.name, info.distribution))
 
@@ -214,7 +214,7 @@ class Registry:
         return found or self._targets.classes.get(name)
 
     def _promised(self, kind: PluginKind, name: str, base: ClassT) -> ClassT | None:
-        """The class that the one entry point of that name gives; None where all plugins have to be asked."""
+        """Return the class of the only entry point with that name; None where all plugins have to be asked."""
         hooks = [hook for hook in self._hooks(kind) if self._origins[hook.plugin_name].entry == f"{kind}-{name}"]
         if len(hooks) != 1:
             return None
@@ -321,7 +321,7 @@ def _fault(candidate: Any, base: type) -> str | None:
 def _by_owner(
     kind: PluginKind, candidates: Sequence[tuple[ClassT, _Origin]]
 ) -> tuple[dict[str, tuple[ClassT, _Origin]], list[PluginInfo]]:
-    """Accept names with one owner. With two, neither: which of them a configuration means is not ours to guess."""
+    """Accept names with one owner. With two, neither: it is unknown which of them a configuration means."""
     owners: dict[str, dict[ClassT, _Origin]] = {}
     for candidate, origin in candidates:
         owners.setdefault(_type_name(candidate) or "", {})[candidate] = origin
@@ -342,7 +342,7 @@ def _info(kind: PluginKind, name: str, origin: _Origin) -> PluginInfo:
 
 
 def _broken(origin: _Origin, kind: PluginKind | None, reason: str, *, name: str | None = None) -> PluginInfo:
-    # By convention entry points are called source-NAME or target-NAME, which tells what a plugin that cannot be loaded would be.
+    # By convention entry points are called source-NAME or target-NAME, which tells the name and kind of a plugin that cannot be loaded.
     match = _ENTRY_NAME.fullmatch(origin.entry)
     told_kind: PluginKind | None = None if match is None else "source" if match[1] == "source" else "target"
     return PluginInfo(

@@ -1,10 +1,10 @@
-"""What a source plugin does. The host owns the loop, time, retries and state; a source answers bounded questions.
+"""Interface of a source plugin. The host owns the loop, time, retries and state; a source answers bounded questions.
 
 A source never retries by itself, never calls the host back and keeps nothing that must survive. Its errors are those
-of `replicator.model.errors`: `TransientError` for what may pass by itself, `TableError` for one table, `FatalError`
-for what a person must fix, `ConfigError` for what a wrong setting causes.
+of `replicator.model.errors`: `TransientError` for errors that may pass by themselves, `TableError` for one table, `FatalError`
+for errors that an operator must fix, `ConfigError` for those that a wrong setting causes.
 
-A source has three parts: its catalogue, its log and its chunks. What the host does with each takes that part alone.
+A source has three parts: its catalogue, its log and its chunks. The host uses each of them on its own.
 
 Threads: one `DeltaSource` object may be used from three threads at once: the log's (`open_log` and the reader it returns), the chunk
 reader's (`SourceChunks`), and the control thread's (everything else). Each uses a connection of its own.
@@ -35,12 +35,12 @@ from replicator.model.schema import TableId, TableSchema
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 Cursor = tuple[str, ...]
-"""A key as the texts of its parts in key order, as the source writes them and reads them back exactly; JSON-safe."""
+"""A key as the texts of its parts in key order, in the form that the source writes and reads back exactly; JSON-safe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceContext:
-    """What the host tells a source about the replicator it serves.
+    """The host's description of the replicator that a source serves.
 
     `uuid` is drawn once when the replicator is first stored; `epoch` is the lease's; both are empty or 0 during `validate`.
     """
@@ -52,7 +52,7 @@ class SourceContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSummary:
-    """A table that the source could offer. `left_out` says why it is not replicated unless it can be (a view, a leaf partition, …)."""
+    """A table that the source could offer. `left_out`: why it is not replicated, unless it can be (a view, a leaf partition, …)."""
 
     table: TableId
     left_out: str | None = None
@@ -60,17 +60,17 @@ class TableSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDescription:
-    """What the source's catalogue says of a table now.
+    """The source's catalogue entry of a table now.
 
     Attributes:
-        schema: Its shape, with the replicable columns and the key by which changes are identified.
-        identity: What changes when the table becomes another object, gets other storage, or is published in another way; compared by the
-            host.
-        estimated_rows: From statistics; None if unknown.
+        schema: Its schema, with the replicable columns and the key by which changes are identified.
+        identity: Facts that change when the table becomes another object, gets other storage, or is published in another way; the host
+            compares them.
+        estimated_rows: Number of rows from statistics; None if unknown.
         storage_by: Id (as `_transaction_id`) of the transaction that gave the table the storage named in its identity, if a
-            TRUNCATE is all that can have made it there. None: unknown, something may have rewritten rows besides, or
+            TRUNCATE is all that can have made it there. None: unknown, rows may have been rewritten in other ways, too, or
             `TableIdentity.altered` tells.
-        fill: As `DDLEvent.fill`, of any column of which the catalogue knows what rows have that were there before it. None: it knows that
+        fill: See `DDLEvent.fill`, for every column of which the catalogue knows the value of older rows. None: it knows that
             of no column, and a column that the log did not bring needs a new snapshot.
     """
 
@@ -85,7 +85,7 @@ class TableDescription:
 class PullLimits:
     """Bounds of one pull. A pull returns when any is reached, and at a mark, and after a DDL event.
 
-    `wait_s`: how long to wait for the first change when there is none. `rows` and `bytes` are checked per message, so the
+    `wait_s`: seconds to wait for the first change when there is none. `rows` and `bytes` are checked per message, so the
     last row may go over.
     """
 
@@ -99,7 +99,7 @@ class TableChanges:
     """Changes of one table version in one pull.
 
     `rows` has the layout of `change_schema(schema)`; `_sequence_num` holds ordinals. `is_net`: the last state of each row only
-    (`Guarantee.NET_CHANGES`). A DELETE may then be of a row that came and went, which the target never had.
+    (`Guarantee.NET_CHANGES`). A DELETE may then be of a row that was inserted and deleted, which the target never had.
     """
 
     schema: TableSchema
@@ -119,29 +119,29 @@ TRANSACTION_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBatch:
-    """What one pull returned.
+    """Result of one pull.
 
     Every DML row and DDL event of the pull has an ordinal; they run from 0 to `events - 1` in the order of the log, over all tables.
     A DDL event ends a pull: it has the last ordinal. Rows of a transaction follow each other: transactions are never interleaved.
 
     Attributes:
-        changes: At most one per table; ordinals ascending inside each.
+        changes: Changes, at most one entry per table; ordinals ascend in each.
         ddl: DDL events at this position, after all `changes`. Several only when one log entry concerns several tables.
         events: Number of ordinals used.
         transactions: `TRANSACTION_SCHEMA`: the transactions that ended here, those without captured rows may be left out.
-        open_transaction: Id of the transaction inside which the pull stopped; None at a boundary. Its rows are in `changes` already. A pull
-            that brought nothing leaves open what an earlier one left open: what capture has of it must not be sealed.
-        marks: Marks delivered in this pull, in order. All that precedes a mark is in this or an earlier pull.
-        offset: Where to resume after everything in this pull that has committed; None if nothing moved. Never inside a transaction.
-        source_time: On the source's clock: everything committed before it has been delivered; None if unknown.
+        open_transaction: Id of the transaction inside which the pull stopped; None at a boundary. Its rows are in `changes` already.
+            After a pull without changes an earlier open transaction stays open: capture must not seal what it has of it.
+        marks: Marks delivered in this pull, in order. Everything before a mark is in this or an earlier pull.
+        offset: Position to resume from after everything in this pull that has committed; None if nothing moved. Never inside a transaction.
+        source_time: Time on the source's clock before which everything committed has been delivered; None if unknown.
         table_errors: Tables whose changes could not be decoded; their rows are not in `changes` from there on.
         unlogged: Tables whose rows a transaction may have changed without a trace in the log: they get a new snapshot, in place. Each with
-            the ordinal of the last such change. `unlogged_errors`: what some fail with instead if `snapshot.unexplained_change` is `stop`.
+            the ordinal of the last such change. `unlogged_errors`: errors of some instead if `snapshot.unexplained_change` is `stop`.
         is_rolled_back: The open transaction was rolled back, wholly or in part, after rows of it had been delivered. The batch has nothing
-            else, and the reader is unusable: the host drops what it has not sealed, and has `open_log` of this source object hand out
-            what was really committed behind the last durable offset.
-        announced_by: Somebody says that tables were altered: the last transaction that says so. Capture compares the catalogue soon, until
-            that shows what the transaction did, and trusts the announcement with nothing else.
+            else, and the reader is unusable: the host drops its unsealed part, and lets `open_log` of this source object deliver
+            the changes that were really committed after the last durable offset.
+        announced_by: The last transaction that announces that tables were altered. Capture compares the catalogue soon, until
+            that shows what the transaction did, and does not use the announcement for anything else.
     """
 
     open_transaction: str | None
@@ -162,12 +162,12 @@ class LogBatch:
 
     @property
     def has_open_rows(self) -> bool:
-        """Whether the batch has rows behind the last transaction that ends in it."""
+        """Return whether the batch has rows after the last transaction that ends in it."""
         ends = self.transactions.column("end_ordinal")
         return self.events - len(self.ddl) > (ends[-1].as_py() if len(ends) else 0)
 
     def closes(self, transaction: str) -> bool:
-        """Whether the batch ends a transaction that the batch before it left open, or passes its end."""
+        """Return whether the batch ends a transaction that the batch before it left open, or passes its end."""
         return (
             self.is_rolled_back
             or self.offset is not None
@@ -177,7 +177,7 @@ class LogBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTransaction:
-    """A transaction of the source behind whose beginning the log must be read again. `name`: in the source's own words."""
+    """A transaction of the source after whose beginning the log must be read again. `name`: in the source's own format."""
 
     name: str
     since: datetime
@@ -185,16 +185,16 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRetention:
-    """How long the source keeps the log behind our position.
+    """Retention of the source's log after our position.
 
     Attributes:
-        keeps_log: How long the source keeps its log, counted from when it was written, even if a reader still needs it; None if it
+        keeps_log: Time for which the source keeps its log, counted from when it was written, even if a reader still needs it; None if it
             keeps it for us, or it is unknown.
         oldest_open: The oldest transaction whose changes are held back until it is decided; None if there is none.
-        bytes_left: How many bytes may still be written into the log before the source gives up our position; None if it has no such
+        bytes_left: Bytes that may still be written into the log before the source discards our position; None if it has no such
             limit, or it is unknown.
-        bytes_max: How many there are in all, if nothing behind our position is kept.
-        bytes_written: How many were ever written into the log, so that the host can tell how fast it grows; None if unknown.
+        bytes_max: Limit of these bytes, if nothing after our position is kept.
+        bytes_written: Bytes that were ever written into the log, so that the host can compute its growth; None if unknown.
     """
 
     keeps_log: timedelta | None = None
@@ -206,15 +206,15 @@ class LogRetention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStatus:
-    """What `replicator status` shows of a source.
+    """Status of a source, for `replicator status`.
 
     Attributes:
-        now: The source's clock (aware, UTC).
+        now: Time of the source's clock (aware, UTC).
         retained_bytes: Bytes of log that the source keeps for us; None if unknown, or if it keeps none for us.
-        retention: How long it keeps the log.
-        waiting_for: What `prepare`, a snapshot or the log waits for: one line each, with what identifies it (a pid of a transaction).
-        heartbeat: How often the open log tells a newer `source_time` while nothing is written to the source; None if it does not.
-        guarantee: What it promises, as it is set up.
+        retention: Retention of the log.
+        waiting_for: Things that `prepare`, a snapshot or the log waits for: one line each, with an identifier (a pid of a transaction).
+        heartbeat: Interval at which the open log delivers a newer `source_time` while the source is idle; None if it does not.
+        guarantee: Its guarantee, as it is set up.
     """
 
     now: datetime
@@ -226,7 +226,7 @@ class LogStatus:
 
 
 class Seen(IntEnum):
-    """What a read knows of a transaction."""
+    """State of a transaction for a read."""
 
     SEEN = 0
     UNSEEN = 1
@@ -234,24 +234,24 @@ class Seen(IntEnum):
 
 
 class Visibility(ABC):
-    """Which transactions a read of the source saw. Immutable."""
+    """Set of transactions that a read of the source saw. Immutable."""
 
     @abstractmethod
     def classify(self, transaction_ids: pa.StringArray) -> pa.Int8Array:
-        """Say for each transaction whether the read saw it.
+        """Return for each transaction whether the read saw it.
 
         Args:
             transaction_ids: Ids as in `TRANSACTION_SCHEMA` and `_transaction_id`; no nulls.
 
         Returns:
-            `Seen` values, one per id. Monotone: what one read saw, every read that began later sees.
+            `Seen` values, one per id. Monotone: a transaction that one read saw, every read that began later sees.
         """
 
     def is_beyond(self, earlier: Visibility) -> bool:  # noqa: ARG002 - for sources that have something to wait for
-        """Whether every transaction that had begun when `earlier` was taken has ended for this read: it is seen, or will never commit.
+        """Return whether every transaction that had begun when `earlier` was taken has ended for this read: is seen, or never commits.
 
         A snapshot that begins where the log may have left changes of its table out (it was not published yet, or not
-        replicated) waits for this: what is not in the log must be in the snapshot. A source whose log never leaves anything
+        replicated) waits for this: changes that are not in the log must be in the snapshot. A source whose log never leaves anything
         out has nothing to wait for.
         """
         return True
@@ -263,7 +263,7 @@ class ChunkRequest:
 
     Attributes:
         schema: The table version that the host knows; the chunk's columns are exactly these.
-        limit: At most so many rows.
+        limit: Maximum number of rows.
         after: Read keys greater than this; None from the beginning.
         upto: Read keys up to and including this; None to the end.
         keys: Read exactly the rows of these keys instead of a range, as `kit.cursors.cursors` spells them. Rows whose key differs in what
@@ -279,14 +279,14 @@ class ChunkRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """What one statement read.
+    """Result of one statement.
 
     Attributes:
         rows: Columns are the fields of `schema.row_type`, in order; rows in key order.
         cursor: Key of the last row; None if there are no rows.
         visibility: Taken in the very statement that read the rows.
         identity: `TableDescription.identity` after the read if it was the same before it; None if the table changed meanwhile (read again).
-        is_cut: There are fewer rows than `limit` because the source ended the chunk where it grew too large; more may follow behind
+        is_cut: There are fewer rows than `limit` because the source ended the chunk where it grew too large; more may follow after
             `cursor`. With `keys`: there are no rows, and the host asks for fewer keys; never with one key.
     """
 
@@ -302,7 +302,7 @@ class WholeRead:
     """A table without a key, read in one statement.
 
     `visibility` is known before the first batch. `batches` has the columns of `schema.row_type` and must be consumed
-    inside the context. `identity()` is called after the last batch: as `Chunk.identity`.
+    inside the context. `identity()` is called after the last batch: see `Chunk.identity`.
     """
 
     visibility: Visibility
@@ -343,33 +343,33 @@ class LogReader(ABC):
 
 
 class SourceCatalogue(ABC):
-    """What the source is, and its tables. Used from the control thread."""
+    """The source and its tables. Used from the control thread."""
 
     @abstractmethod
     def identity(self) -> Mapping[str, str]:
-        """What makes this the same source tomorrow: system id, database, log resources (slot, publication).
+        """Return the parts that identify the source permanently: system id, database, log resources (slot, publication).
 
         Stored, and compared at every start.
         """
 
     @abstractmethod
     def list_tables(self) -> Sequence[TableSummary]:
-        """Every user table, and what is left out with the reason. Ordered by name."""
+        """Return every user table, and the reason for those left out. Ordered by name."""
 
     @abstractmethod
     def describe(self, tables: Sequence[TableId]) -> Mapping[TableId, TableDescription]:
-        """Shape and identity of the tables as they are now; a table that does not exist is missing from the answer."""
+        """Return schema and identity of the tables as they are now; a table that does not exist is missing from the answer."""
 
     def locate(self, tables: Sequence[TableId]) -> Mapping[TableId, TableId]:  # noqa: ARG002 - optional
-        """Under which names tables are now that had these when they were last accepted (`SourceLog.accept`).
+        """Return the present names of tables that had these names when they were last accepted (`SourceLog.accept`).
 
-        Only tables that have another name are in the answer. A source whose log tells of every renaming knows of none.
+        Only tables that have another name are in the answer. A source whose log has every renaming returns none.
         """
         return {}
 
     @abstractmethod
     def check(self, tables: Sequence[TableId]) -> Sequence[Problem]:
-        """Every problem that prevents these tables from being replicated, all at once; changes nothing.
+        """Return every problem that prevents these tables from being replicated, all at once; changes nothing.
 
         Server settings, privileges, log resources, and per table: identity, types, row security, … . `location` is the
         table or the setting, `action` the SQL that fixes it. Called at starts, once a minute, and every 15 seconds about tables
@@ -382,18 +382,18 @@ class SourceLog(ABC):
 
     @abstractmethod
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
-        """Make what is needed in the source so that changes of `tables` appear in the log from now on.
+        """Make the objects that are needed in the source so that changes of `tables` appear in the log from now on.
 
         Returns the offset from which the log can be read. Called after the host has recorded its intent, at every
-        start and whenever tables are added or removed. With `is_first` no segment was ever sealed: what an earlier,
-        unfinished call left is dropped and made again. Without it, only the set of tables is brought in line; the
+        start and whenever tables are added or removed. With `is_first` no segment was ever sealed: objects of an earlier,
+        unfinished call are dropped and made again. Without it, only the set of tables is brought in line; the
         returned offset is then meaningless to the host. Tables that were already replicated and still are lose nothing.
         Replay: same result.
         """
 
     @abstractmethod
     def status(self, since: Visibility | None = None) -> LogStatus:
-        """What the source says of itself and its log. Thread-safe: also called while `prepare` runs in another thread.
+        """Return the state of the source and its log. Thread-safe: also called while `prepare` runs in another thread.
 
         Args:
             since: A snapshot waits until every transaction that had begun by then has ended (`Visibility.is_beyond`): `waiting_for`
@@ -402,22 +402,22 @@ class SourceLog(ABC):
 
     @abstractmethod
     def remove(self) -> Deletion:
-        """Remove from the source what `prepare` made; return what that was and what stays, such as a given slot. Replay: does nothing."""
+        """Remove from the source what `prepare` made; return what was removed and what stays, like a given slot. Replay: does nothing."""
 
     @abstractmethod
     def leftovers(self) -> Sequence[str]:
-        """Statements that remove by hand what `remove` would; for `delete --force` when the source cannot be reached. No I/O."""
+        """Return statements that remove the same by hand; for `delete --force` when the source cannot be reached. No I/O."""
 
     def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:  # noqa: B027 - optional
-        """Know under which identities (`TableDescription.identity`) these tables are replicated from here on.
+        """Learn the identities (`TableDescription.identity`) under which these tables are replicated from here on.
 
-        Called before `open_log`, and when a snapshot of a table begins. A source whose log calls tables by name alone can
+        Called before `open_log`, and when a snapshot of a table begins. A source whose log names tables by name alone can
         tell by them that another object has the name. No I/O.
         """
 
     @abstractmethod
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
-        """Open the log behind `after` for these tables, whose last known shapes are given.
+        """Open the log after `after` for these tables, whose last known schemas are given.
 
         Raises:
             LogGapError: The log does not join at `after` (acknowledged beyond it, another timeline or server).
@@ -434,7 +434,7 @@ class SourceLog(ABC):
 
     @abstractmethod
     def visibility(self) -> Visibility:
-        """What a read that begins now sees."""
+        """Return the visibility of a read that begins now."""
 
 
 class SourceChunks(ABC):
@@ -448,7 +448,7 @@ class SourceChunks(ABC):
             TableError: The table cannot be read.
             ImpossibleKeyError: One of `keys` is no value of its type.
             SchemaConflictError: It no longer exists, or no longer has the columns of `request.schema`: not those numbers under those names
-                (`Column.id`). The host looks at the catalogue, and reads it again once it knows what it has become.
+                (`Column.id`). The host reads the catalogue, and then reads the table again with its new schema.
             TransientError: Read again later (lock or statement time-out, lost connection).
         """
 
@@ -458,7 +458,7 @@ class SourceChunks(ABC):
 
 
 class DeltaSource(SourceCatalogue, SourceLog, SourceChunks, Generic[ConfigT]):
-    """A relational database with a log of changes: what a plugin registers. Its parts may be classes of their own."""
+    """Base of source plugins: a relational database with a log of changes. Its parts may be classes of their own."""
 
     type_name: ClassVar[str]
     """The `type:` in the YAML."""
@@ -475,7 +475,7 @@ class DeltaSource(SourceCatalogue, SourceLog, SourceChunks, Generic[ConfigT]):
 
 
 class SupportsRehearsal(ABC):
-    """A source that can say beforehand what a statement would bring: `replicator plan FILE --ddl "ALTER TABLE …"`.
+    """A source that can tell beforehand what a statement would bring: `replicator plan FILE --ddl "ALTER TABLE …"`.
 
     Attributes:
         rewrites_untold: An ALTER TABLE may give a table other storage, and only the server knows for which statements: the comparison with
@@ -486,17 +486,17 @@ class SupportsRehearsal(ABC):
 
     @abstractmethod
     def rehearse(self, statement: str) -> Sequence[DDLEvent]:
-        """The events that the log would bring if `statement` were executed now, in their order.
+        """Return the events that the log would bring if `statement` were executed now, in their order.
 
         Called from the control thread, of a source whose log is not open and for which nothing was prepared. Reads the catalogue, and
         executes nothing: afterwards the source is as it was. A second call returns the same.
 
         Args:
-            statement: As a person would type it, with or without a semicolon behind it; names without a schema or database are looked up as
+            statement: As a person would type it, with or without a semicolon after it; names without a schema or database are looked up as
                 the source's session would.
 
         Returns:
-            Of an ALTER_TABLE both shapes (`before` is the catalogue's, `schema` the one afterwards, with the same numbers for columns that
+            Of an ALTER_TABLE both schemas (`before` is the catalogue's, `schema` the one afterwards, with the same numbers for columns that
             are the same), and `fill` as the log would have it: None where the rows would have to be read again. Events of tables that
             are not replicated are among them. Empty if the log would bring none.
 

@@ -1,4 +1,4 @@
-"""What a target plugin does: say what it has, and apply one DDL event or one batch of one table together with its ledger entry.
+"""Interface of a target plugin: it reports its ledger, and applies one DDL event or one batch of one table with its ledger entry.
 
 A target never retries by itself, never calls the host back and keeps nothing that must survive outside the target. Different tables are
 worked on from different threads at once; one table from one thread.
@@ -29,9 +29,9 @@ EMPTY_LEDGER = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetContext:
-    """What the host gives a target.
+    """The host's description of the replicator that a target serves.
 
-    `max_wait_s` is `apply.max_wait`: how long changes may wait so that batches are fewer and larger. `spark` starts (once)
+    `max_wait_s` is `apply.max_wait`: seconds that changes may wait so that batches are fewer and larger. `spark` starts (once)
     or returns the host's SparkSession; a target that needs none never calls it. Typed `Any` so that the interface does
     not need PySpark.
     """
@@ -45,12 +45,12 @@ class TargetContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkNeeds:
-    """What Spark has to be started with for a target. What the user sets under `spark.settings` wins.
+    """Requirements of a target for Spark. Settings of the user under `spark.settings` win.
 
     Attributes:
         packages: Maven coordinates of jars, which are resolved with all that they depend on.
-        provided_by: Part of the name of a jar that brings the packages. A user who names such a jar in `spark.jars` has named them all.
-        settings: Spark's settings, whatever the master.
+        provided_by: Part of the name of a jar that has the packages. A user who names such a jar in `spark.jars` has named them all.
+        settings: Spark's settings, for every master.
         local_settings: Settings for a master inside the worker's process (`local[…]`) only.
         cluster_settings: Settings for every other master.
     """
@@ -74,13 +74,13 @@ class TargetTable:
 
     @property
     def ledger_name(self) -> str:
-        """The name under which the target records what was applied."""
+        """Return the name under which the target records what was applied."""
         return f"{self.uuid}/{self.table}/{self.incarnation}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What a target has recorded of a table: its newest incarnation, the epoch that wrote last, and the last sequence number applied."""
+    """A target's record of a table: its newest incarnation, the epoch that wrote last, and the last sequence number applied."""
 
     incarnation: int
     epoch: int
@@ -89,7 +89,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a target holds for a table after claiming it: `last_applied` is the ledger (`EMPTY_LEDGER` when nothing was applied)."""
+    """A target's answer to a claim: `last_applied` is the ledger (`EMPTY_LEDGER` when nothing was applied)."""
 
     last_applied: int
 
@@ -110,19 +110,19 @@ class Batch:
     """Changes of one table, one schema version and one incarnation, to be applied as one unit.
 
     Attributes:
-        schema: Shape of the files' rows.
-        files: In order of sequence numbers, which do not overlap.
-        last: What the ledger says after it; at least every file's `last`.
+        schema: Schema of the files' rows.
+        files: Files in order of sequence numbers, which do not overlap.
+        last: The ledger after the batch; at least every file's `last`.
         skip_to: Rows with `_sequence_num` at or below it are already applied (the ledger before).
         rows: Rows in the files.
         is_append: Every row is a complete snapshot row whose key is nowhere in the target nor twice in the batch:
             may be appended instead of merged.
-        has_absent: Some row may lack columns.
-        has_key_changes: Some update may change the key.
-        expects_rows: The target has the whole table, so the first change of each key says what must be there. An UPDATE
+        has_absent: True if some row may lack columns.
+        has_key_changes: True if some update may change the key.
+        expects_rows: The target has the whole table, so the first change of each key tells what must exist. An UPDATE
             or a DELETE expects a row (one that changes the key: at the old key), an INSERT and the arrival at a new
             key expect none, a snapshot row expects nothing. Of a table without a key every row that is taken away is
-            expected. A row that is marked as deleted is not there. What is expected and not found is applied as if
+            expected. A row that is marked as deleted does not exist. What is expected and not found is applied as if
             nothing were expected, and counted (`Merged.not_found`).
         source_position: Position in the source's log up to which `last` reaches, in the source's own format (JSON): for people.
     """
@@ -141,7 +141,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
-    """What applying did. `was_skipped`: the ledger was already there or beyond, nothing changed. `details` appears in logs and status."""
+    """Result of applying a batch. `was_skipped`: the ledger was there or beyond, nothing changed. `details`: for logs and status."""
 
     was_skipped: bool = False
     details: Mapping[str, Any] | None = None
@@ -149,14 +149,14 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What happened to a table in the target up to a position.
+    """History of a table in the target up to a position.
 
     Attributes:
-        position: How far the audit looked, in the target's own format; passed to the next audit.
+        position: Position up to which the audit looked, in the target's own format; passed to the next audit.
         merged: Counts of the incarnation up to there.
         changed_by_others: Changes of the table's data since the last audit that are not this replicator's, oldest
             first, in a few words each ("version 7: DELETE"); without values of rows.
-        unseen: What of the target's history was removed before an audit saw it ("versions 3 to 9"): whether others changed the data
+        unseen: Part of the target's history that was removed before an audit saw it ("versions 3 to 9"): whether others changed the data
             there is unknown. None: nothing.
     """
 
@@ -167,19 +167,19 @@ class Audit:
 
 
 class DeltaTarget(ABC, Generic[ConfigT]):
-    """A lake or warehouse that holds the target tables."""
+    """Base of target plugins: a lake or warehouse that holds the target tables."""
 
     type_name: ClassVar[str]
     """The `type:` in the YAML."""
     config_model: ClassVar[type[BaseModel]]
     """Model of the `target:` block without `type`; frozen, extra forbidden, every field described."""
     sees_others: ClassVar[bool] = False
-    """Whether `audit` tells what others changed: then tables that have nothing to apply are audited every few minutes, too."""
+    """True if `audit` tells what others changed: then tables that have nothing to apply are audited every few minutes, too."""
     keeps_states: ClassVar[bool] = True
-    """Whether `open_state` can read the state that a ledger stood for after later batches. Where it cannot, a table's next batches wait
+    """True if `open_state` can read the state of a ledger after later batches. Where it cannot, a table's next batches wait
     while a verification opens its state."""
     spark_needs: ClassVar[SparkNeeds | None] = None
-    """What Spark is started with; None: `context.spark` is never called, and `validate` looks neither at the `spark:` block nor at Java."""
+    """Requirements for Spark; None: `context.spark` is never called, and `validate` checks neither the `spark:` block nor Java."""
 
     def __init__(self, config: ConfigT, context: TargetContext) -> None:
         self.config = config
@@ -187,26 +187,26 @@ class DeltaTarget(ABC, Generic[ConfigT]):
 
     @classmethod
     def default_max_wait_s(cls, config: ConfigT) -> float:  # noqa: ARG003 - for targets whose batches cost otherwise
-        """`apply.max_wait` where the configuration leaves it out, in seconds."""
+        """Return `apply.max_wait` in seconds where the configuration leaves it out."""
         return 5.0
 
     @abstractmethod
     def identity(self) -> Mapping[str, str]:
-        """What makes this the same target tomorrow (its URI). Stored, and compared at every start. No I/O."""
+        """Return the parts that identify the target permanently (its URI). Stored, and compared at every start. No I/O."""
 
     @abstractmethod
     def check(self, tables: Sequence[TableSchema]) -> Sequence[Problem]:
-        """Everything that would keep these tables from being written here, all at once; leaves nothing behind.
+        """Return every problem that would keep these tables from being written here, all at once; leaves no trace.
 
-        Paths not writable, tables that belong to somebody else, types that cannot be held and by which policy they
+        Paths not writable, tables of other owners, types that cannot be stored and by which policy they
         are changed, names that clash. Needs no Spark.
         """
 
     @abstractmethod
     def read_ledger(self, table: TargetTable) -> Ledger | None:
-        """The ledger of this uuid's newest incarnation, as it stands; None if there is none or another uuid has the table. Changes nothing.
+        """Return the ledger of this uuid's newest incarnation; None if there is none or another uuid has the table. Changes nothing.
 
-        Asked before a claim, which overwrites the epoch: by it the host finds out whether the target knows more than its state store.
+        Asked before a claim, which overwrites the epoch: it tells the host whether the target knows more than its state store.
         """
 
     @abstractmethod
@@ -236,30 +236,30 @@ class DeltaTarget(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def audit(self, table: TargetTable, since: str | None) -> Audit:
-        """Say what the table's merges counted, and whether somebody else changed its data.
+        """Return the counts of the table's merges, and the changes of its data by others.
 
         Called after a claim, after each unit of work, and with `sees_others` every few minutes while there is none, from the table's
         thread: it should cost little. The counts must be those of committed batches, each once, whatever crashed between a commit and
         this call: keep them where the ledger is, or read them from the commits.
 
         Args:
-            table: As it was claimed.
+            table: The table as it was claimed.
             since: `position` of the last audit whose outcome is durable; None: the first of this incarnation, where counting begins.
 
         Replay: same answer, or a later position.
         """
 
     def widens(self, before: pa.DataType, after: pa.DataType) -> bool:  # noqa: ARG002 - for targets that can
-        """Whether an ALTER_TABLE may give a column of the type `before` the type `after`, which holds the same values and more. No I/O.
+        """Return whether an ALTER_TABLE may change a column's type from `before` to `after`, which holds the same values and more. No I/O.
 
         Where it may not, the table is rebuilt.
         """
         return False
 
     def publish(self, table: TargetTable, sequence_num: int) -> None:
-        """The first snapshot of an incarnation is complete: readers see the incarnation from here on. Moves the ledger to `sequence_num`.
+        """Show the incarnation to readers from here on: its first snapshot is complete. Moves the ledger to `sequence_num`.
 
-        A target that builds a new incarnation where readers do not see it replaces the old one by it
+        A target that builds a new incarnation where readers do not see it replaces the old one
         here, in one commit. Unless a target overrides this, readers have seen the incarnation all the time. Replay: does nothing.
         """
         self.advance(table, sequence_num)
@@ -287,28 +287,28 @@ class DeltaTarget(ABC, Generic[ConfigT]):
         """Delete the table's data and ledger. Only what is ours. Replay: does nothing."""
 
     def forget(self, table: TargetTable) -> None:
-        """Delete what belongs to the table (a ledger of its own, staged files); the table stays. Replay: does nothing."""
+        """Delete everything that belongs to the table (a ledger of its own, staged files); the table stays. Replay: does nothing."""
 
     def rest_s(self, table: TableId, *, is_behind: bool) -> float:  # noqa: ARG002 - for targets whose batches are dear
-        """Seconds from now that a table is better left alone, because its next batch would be dear (`context.max_wait_s`); 0: none.
+        """Return the seconds to leave a table alone, because its next batch would be expensive (`context.max_wait_s`); 0: none.
 
         Asked often, from several threads, and again before a process's first batch of the table, once that is claimed;
-        no I/O. Changes wait meanwhile and are applied together. With `is_behind` the last batch did not take everything
-        that there was: waiting would not make the next one larger.
+        no I/O. Changes wait meanwhile and are applied together. With `is_behind` the last batch did not take all existing changes:
+        waiting would not make the next one larger.
         """
         return 0.0
 
     def rows_max(self, table: TableId) -> int | None:  # noqa: ARG002 - for targets that take less at once
-        """The most changes that the table's next batch should have, if that is less than `apply.batch_rows_max`; None: no such limit.
+        """Return the maximum number of changes of the table's next batch, if that is less than `apply.batch_rows_max`; None: no such limit.
 
         No I/O. A larger transaction is still one batch.
         """
         return None
 
     def engine(self, table: TableId) -> EngineReport | None:  # noqa: ARG002 - for targets with several
-        """What applied the table's last batch in this process; None before the first, and of a target with one way only. No I/O."""
+        """Return the engine that applied the table's last batch in this process; None before the first, or if it has only one. No I/O."""
         return None
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of connections. May be called twice."""
+        """Close connections. May be called twice."""

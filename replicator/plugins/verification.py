@@ -1,4 +1,4 @@
-"""What sources and targets may be able to do besides: say what a table holds, in checksums, so that `replicator verify` can compare it.
+"""Optional interface of sources and targets: checksums of a table's rows, by which `replicator verify` compares both sides.
 
 Each side computes its checksums by its own SQL, never by the decoders of this project: a value that is decoded wrongly must not look
 equal. So both sides write values in the same canonical form.
@@ -7,7 +7,7 @@ equal. So both sides write values in the same canonical form.
 
 - boolean: `0` or `1`;
 - integer: its digits, with `-` before them if it is negative;
-- decimal: its digits with exactly `scale` digits behind the point; without a point if that is 0. Never `-0`;
+- decimal: its digits with exactly `scale` digits after the point; without a point if that is 0. Never `-0`;
 - float32, float64: of the value as a float64 its shortest decimal digits that read back as the same value: `[-]digits` `e` `exponent`,
   for ±d.ddd·10^exponent, without point and without zeros at the end: 1500.0 is `15e3`, 0.1 is `1e-1`. Zero is `0` (also if it is negative),
   the rest `nan`, `inf`, `-inf`;
@@ -39,19 +39,19 @@ from replicator.plugins.source import Visibility
 from replicator.plugins.target import TargetTable
 
 ROWS_SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("hash", pa.string(), nullable=False)])
-"""Of `TableState.rows`: 32 lower-case hex digits each."""
+"""Columns of `VerifiedState.rows`: 32 lower-case hex digits each."""
 IDS_MAX: Final = 100_000
-"""A statement has at most so many ids."""
+"""Maximum number of ids in a statement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """Of a group of rows. Additive: those of two disjoint groups add up to that of both.
+    """Checksum of a group of rows. Additive: those of two disjoint groups add up to that of both.
 
     Attributes:
-        rows: How many there are.
+        rows: Number of the rows.
         high: Sum of the first 16 hex digits of the rows' hashes as unsigned numbers, modulo 2^64.
-        low: The same of the last 16.
+        low: The same sum of the last 16.
     """
 
     rows: int
@@ -66,7 +66,7 @@ class Below:
     id: str
 
     def __contains__(self, id_: str) -> bool:
-        """Whether rows of this id are among them."""
+        """Return whether rows of this id are among them."""
         return id_ < self.id
 
 
@@ -77,7 +77,7 @@ class Ids:
     ids: frozenset[str]
 
     def __contains__(self, id_: str) -> bool:
-        """Whether rows of this id are among them."""
+        """Return whether rows of this id are among them."""
         return id_ in self.ids
 
 
@@ -91,14 +91,14 @@ Bound = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """Rows by their keys: those behind `after` and not behind `upto`.
+    """Rows by their keys: those after `after` and not after `upto`.
 
-    A row is behind a bound if the first of its columns that is another one than the bound's is greater. A row with NULL there is not. So
+    A row is after a bound if the first of its columns that differs from the bound's is greater. A row with NULL there is not. So
     ranges of which each begins where the one before ends have every row of a table, whatever else is in it: each row that is not in one
     of them is in another.
 
     Attributes:
-        columns: The source's names of the first columns of the key, some of `TableState.range_key`: a bound has as many values.
+        columns: The source's names of the first columns of the key, some of `VerifiedState.range_key`: a bound has as many values.
         after: None: from the beginning.
         upto: None: to the end.
     """
@@ -108,16 +108,16 @@ class KeyRange:
     upto: Bound | None = None
 
 
-class TableState(ABC):
-    """One state of a table: everything that is asked of it is answered from the same state. Used from one thread."""
+class VerifiedState(ABC):
+    """One state of a table: every answer is from the same state. Used from one thread."""
 
     @property
     def range_key(self) -> Sequence[str]:
-        """The first columns of the key, as many as possible, by which a `KeyRange` can be asked for. None: only the whole table can.
+        """Return the first columns of the key, as many as possible, for which a `KeyRange` can be asked. Empty: only for the whole table.
 
         They have an order that is the same on both sides for every value that the source can hold: numbers, dates and moments by size,
         false before true, binary values by their bytes without sign, the shorter one first. Text only if it is compared by the bytes of
-        its UTF-8, and there is one spelling of each value. Other values, which only somebody else can have written into a target, have
+        its UTF-8, and there is one spelling of each value. Other values, which only others can have written into a target, have
         any order.
         """
         return ()
@@ -126,48 +126,48 @@ class TableState(ABC):
     def checksums(
         self, digits: int, among: Among | None = None, within: KeyRange | None = None
     ) -> Mapping[str, Checksum]:
-        """The checksums of the table's rows, grouped by the first `digits` (0 to 4) hex digits of their ids.
+        """Return the checksums of the table's rows, grouped by the first `digits` (0 to 4) hex digits of their ids.
 
         Groups without rows may be left out. With 0 there is one group, `""`. Computed where the data is: only groups come back.
 
         Args:
-            digits: Of a group.
-            among: Only these rows count. Of others the id is computed, where it can be avoided not the hash; a value of theirs that cannot
+            digits: Hex digits of a group.
+            among: Only these rows count. Of others only the id is computed, where possible; a value of theirs that cannot
                 be represented is no error, unless the id needs it. None: all.
             within: Of these only the rows in the range. None: all.
         """
 
     @abstractmethod
     def rows(self, groups: Collection[str], within: KeyRange | None = None) -> pa.Table:
-        """Id and hash (`ROWS_SCHEMA`) of every row of these groups, in any order. All groups have equally many digits, 32 are an id."""
+        """Return id and hash (`ROWS_SCHEMA`) of every row of these groups, in any order. Groups have equally many digits; 32: an id."""
 
     @abstractmethod
     def texts(self, ids: Collection[str], within: KeyRange | None = None) -> Mapping[str, Mapping[str, str | None]]:
-        """By the ids of at most 1,000 rows: the canonical form of each column, by the source's column names.
+        """Return, by the ids of at most 1,000 rows, the canonical form of each column, by the source's column names.
 
         Of key columns as in the key text; rows that do not exist are not in the answer. Of rows with the same id, any of them.
         """
 
 
-class SourceState(TableState):
+class SourceState(VerifiedState):
     """A state of a source's table."""
 
     @property
     @abstractmethod
     def visibility(self) -> Visibility:
-        """Which transactions it has."""
+        """Return the transactions that it has."""
 
     @abstractmethod
     def identity(self) -> TableIdentity | None:
-        """As `Chunk.identity`, about everything that was read of this state. None: the table changed meanwhile, and all of it is void."""
+        """See `Chunk.identity`, for everything that was read of this state. None: the table changed meanwhile, and all of it is void."""
 
     def bound(self, columns: Sequence[str], after: Bound | None, rows: int) -> Bound | None:  # noqa: ARG002 - where there is a `range_key`
-        """The end of a range that has about so many rows; it is read from the key's index alone, where the server can.
+        """Return the end of a range of about this many rows; it is read from the key's index alone, where the server can.
 
         Args:
-            columns: As in `KeyRange`.
-            after: Where the range begins; None: at the beginning.
-            rows: The bound is the key of the last of so many rows.
+            columns: See `KeyRange`.
+            after: Beginning of the range; None: the first key.
+            rows: The bound is the key of the last of this many rows.
 
         Returns:
             None if there are fewer rows.
@@ -180,13 +180,13 @@ class SupportsSourceVerification(ABC):
 
     @abstractmethod
     def open_state(self, schema: TableSchema, columns: Collection[str]) -> AbstractContextManager[SourceState]:
-        """Begin to read one state of a table; it is let go of at the end of the context.
+        """Begin to read one state of a table; it is released at the end of the context.
 
         Reads like `SourceChunks.read_whole`: no lock beyond those of its own SELECTs, gives way to waiting DDL, with the same filters (row
         filters of a publication), and values that cannot be represented are those that a snapshot would have.
 
         Args:
-            schema: The shape that the host knows.
+            schema: The schema that the host knows.
             columns: The names of the columns that are compared; the key's are always among them.
 
         Raises:
@@ -198,36 +198,36 @@ class SupportsTargetVerification(ABC):
     """A target whose tables can be verified."""
 
     def not_compared(self, schema: TableSchema) -> Collection[str]:  # noqa: ARG002
-        """The names of columns whose values the target does not keep as they were, by its settings: they cannot be compared. No I/O.
+        """Return the names of columns whose values the target changes, by its settings: they cannot be compared. No I/O.
 
         Args:
-            schema: The shape of the source's rows. Columns of the key are never among the answer.
+            schema: The schema of the source's rows. Columns of the key are never among the answer.
         """
         return ()
 
     @abstractmethod
     def open_state(
         self, table: TargetTable, schema: TableSchema, *, columns: Mapping[str, str], at: int
-    ) -> AbstractContextManager[TableState]:
-        """Begin to read the state of a table whose ledger had reached `at`, and nothing beyond it; let go of at the end of the context.
+    ) -> AbstractContextManager[VerifiedState]:
+        """Begin to read the state of a table whose ledger had reached `at`, and nothing beyond it; released at the end of the context.
 
-        Once it is open, later batches and other changes do not change what it gives. The ledger stood at `at` or below, and whatever came
-        next took it above. Rows that are marked as deleted are not there. Claims
+        Once it is open, later batches and other changes do not change its answers. The ledger was at `at` or below, and the next
+        change took it above. Rows that are marked as deleted are left out. Claims
         nothing and changes nothing: another process continues with the table meanwhile.
 
         Args:
-            table: Its epoch is not looked at.
-            schema: The shape of the source's rows there.
-            columns: By the source's names of the columns that are compared: their names in the target. Others (kept ones, ours) are not
+            table: The table; its epoch is not used.
+            schema: The schema of the source's rows there.
+            columns: Names in the target of the columns that are compared, by their names in the source. Others (kept ones, ours) are not
                 read.
             at: A sequence number.
 
         Raises:
-            TableError: `state_not_readable`: this state cannot be read, now or any more. The message says why.
+            TableError: `state_not_readable`: this state cannot be read, now or any more. The message has the reason.
         """
 
 
 def order_of(columns: Sequence[str], schema: TableSchema) -> Sequence[str]:
-    """Those of a schema's column names that are compared, in the order of the row text."""
+    """Return those of a schema's column names that are compared, in the order of the row text."""
     wanted = set(columns)
     return [column.name for column in schema.columns if column.name in wanted]

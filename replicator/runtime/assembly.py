@@ -32,7 +32,7 @@ class SelectedTables:
 def load(record: ReplicatorRecord, registry: Registry, *, without: Collection[str] = ON_THE_SIDE) -> LoadedConfig:
     """Read a stored YAML document with the models of the installed plugins.
 
-    Processes that move data leave out what only the process on the side needs: a variable that is missing there stops no data.
+    Processes that move data leave out the sections that only the watching process needs: a variable missing there stops no data.
     """
     return registry.load(record.config, origin=f"{record.name} (stored)", without=without)
 
@@ -66,7 +66,7 @@ def make_target(
 
 
 def max_wait_s(loaded: LoadedConfig, registry: Registry) -> float:
-    """`apply.max_wait`, in seconds: as the configuration says, or else the target."""
+    """Return `apply.max_wait` in seconds: the configuration's, or else the target's default."""
     wait = loaded.config.apply.max_wait
     return (
         registry.target(loaded.target_type).default_max_wait_s(loaded.target) if wait is None else wait.total_seconds()
@@ -74,7 +74,7 @@ def max_wait_s(loaded: LoadedConfig, registry: Registry) -> float:
 
 
 def select_tables(source: SourceCatalogue, loaded: LoadedConfig) -> SelectedTables:
-    """Apply the patterns of `tables:` to what the source offers; problems say when nothing is left, or names clash."""
+    """Apply the patterns of `tables:` to the tables that the source offers; report a problem if nothing is left or names clash."""
     offered = source.list_tables()
     by_table = {summary.table: summary for summary in offered}
     replicable = [s.table for s in offered if s.left_out is None]

@@ -17,7 +17,7 @@ _BEGINNINGS: Final = (RequestKind.SNAPSHOT, RequestKind.RECREATE, RequestKind.RE
 
 
 class _Table(Enum):
-    """How a table stands at a position."""
+    """State of a table at a position."""
 
     BEHIND = auto()
     CAUGHT_UP = auto()
@@ -26,7 +26,7 @@ class _Table(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaughtUp:
-    """The answer: all other tables are caught up, which tables failed, and which may differ from the source."""
+    """Result of a catch-up: all other tables have caught up; `failed` did not, and `alarmed` may differ from the source."""
 
     failed: tuple[TableId, ...]
     alarmed: tuple[TableId, ...] = ()
@@ -51,11 +51,11 @@ class CatchUp:
     _position: int | None = field(default=None)
 
     def check(self) -> CaughtUp | None:
-        """One look; None while there is something to wait for.
+        """Look once; return None while there is something to wait for.
 
-        Requests are read before what the commit that closes them brings.
+        Requests are read before the effects of the commit that closes them.
         """
-        requests = self.store.requests(self.name)
+        requests = self.store.requests.open(self.name)
         tables = self._tables()
         is_unfinished = not tables or any(table_life.is_unfinished(t) for t in tables)
         if is_unfinished or any(request.kind in _BEGINNINGS for request in requests):
@@ -63,7 +63,7 @@ class CatchUp:
             self._asked = self._position = None
             return None
         if self._asked is None:
-            self._asked = self.store.add_request(self.name, RequestKind.POSITION, {})
+            self._asked = self.store.requests.add(self.name, RequestKind.POSITION, {})
             return None
         if self._position is None:
             if all(request.id != self._asked for request in requests):
@@ -73,14 +73,14 @@ class CatchUp:
         return self._judge(tables, self._position)
 
     def check_sealed(self) -> CaughtUp | None:
-        """One look at a replicator whose capture has ended: everything in the journal is waited for."""
+        """Look once at a replicator whose capture has ended: everything in the journal must be applied."""
         return self._judge(self._tables(), self._newest())
 
     def _tables(self) -> list[TableRecord]:
         return [t for t in self.store.tables(self.name) if table_life.is_replicated(t)]
 
     def _newest(self) -> int:
-        last = self.store.last_segment(self.name)
+        last = self.store.journal.last_segment(self.name)
         return -1 if last is None else last.last
 
     def _judge(self, tables: Sequence[TableRecord], position: int) -> CaughtUp | None:
@@ -88,7 +88,7 @@ class CatchUp:
         outcomes = {table.table: self._look_at(table, applied.get(table.table), position) for table in tables}
         if _Table.BEHIND in outcomes.values():
             return None
-        verified = self.store.verifications(self.name)
+        verified = self.store.verifications.of(self.name)
         differing = {table.table for table in tables if table_life.found_different(table, verified.get(table.table))}
         return CaughtUp(
             failed=tuple(table for table, how in outcomes.items() if how is _Table.FAILED),
@@ -104,18 +104,18 @@ class CatchUp:
             return _Table.BEHIND if self._is_to_be_tried(done) else _Table.FAILED
         if done is None or done.incarnation < table.incarnation:
             return _Table.BEHIND
-        left = self.store.feed(self.name, table.table, done.last_applied, 1)
+        left = self.store.journal.feed(self.name, table.table, done.last_applied, 1)
         # The end of a snapshot that the target does not have all of may be after the position.
         is_behind = left and (_begin(left[0]) <= position or done.copy is TargetCopy.SNAPSHOT)
         return _Table.BEHIND if is_behind else _Table.CAUGHT_UP
 
     def _is_to_be_tried(self, done: AppliedRecord) -> bool:
         is_old = self.since is not None and done.error is not None and done.error.at < self.since
-        return is_old and bool(self.store.feed(self.name, done.table, done.last_applied, 1))
+        return is_old and bool(self.store.journal.feed(self.name, done.table, done.last_applied, 1))
 
 
 def _continues(table: TableRecord, done: AppliedRecord) -> bool:
-    """Whether a snapshot has begun since the target refused the table: apply continues with it once it sees it.
+    """Return whether a snapshot has begun since the target refused the table: apply continues with it once it sees it.
 
     A process that has just started may refuse the old incarnation once more after the new one has begun.
     """

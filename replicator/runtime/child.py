@@ -1,6 +1,6 @@
 """`python -m replicator.runtime.child MODULE ARGUMENT…`: a process that another one starts and tells to stop.
 
-Until its module takes over, SIGTERM ends it with status 0: a service manager may send that to all processes of a service at once.
+Until its module takes over, SIGTERM ends it with status 0: a service manager may send the signal to all processes of a service at once.
 """
 
 import sys

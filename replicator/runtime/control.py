@@ -1,4 +1,4 @@
-"""A worker's side of the pipe to its supervisor."""
+"""The worker's end of the pipe to its supervisor."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class WorkerControl:
         threading.Thread(target=self._listen, name="supervisor-pipe", daemon=True).start()
 
     def stop(self) -> None:
-        """Have it end at the next clean point. From a signal handler, too."""
+        """Ask the worker to end at its next clean point. Safe to call from a signal handler."""
         self._stop.set()
         self.wake()
 
     def should_stop(self) -> bool:
-        """Whether to end at the next clean point."""
+        """Return whether to end at the next clean point."""
         return self._stop.is_set()
 
     def wait(self, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What is said where the host has run out of disk, memory, open files or processes: which of them, and on which volume."""
+"""Errors for a host that has run out of disk, memory, open files or processes, naming the resource and the volume."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 def machine_exhausted(error: BaseException) -> MachineExhaustedError:
-    """The error of ours for one of which `is_exhausted` is true."""
+    """Convert an exception for which `is_exhausted` is true."""
     if isinstance(error, OSError) and error.errno in _DISK:
         named = f" ({error.filename})" if error.filename else ""
         return MachineExhaustedError(
@@ -34,7 +34,7 @@ def machine_exhausted(error: BaseException) -> MachineExhaustedError:
 
 
 def _volumes(error: OSError) -> list[str]:
-    """How much is free where we write."""
+    """Return the free bytes of each volume that we write to."""
     folders = {"REPLICATOR_HOME": Home.from_environment().folder}
     with suppress(OSError):  # where no folder for temporary files takes one
         folders["temporary files"] = Path(tempfile.gettempdir())

@@ -1,8 +1,10 @@
-"""Where a host keeps its state: the home folder and the state store."""
+"""Storage of a host's state: the home folder and the state store."""
 
 from __future__ import annotations
 
 import os
+import shlex
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,13 +27,20 @@ class Home:
         return cls(folder=folder, state_url=environ.get("REPLICATOR_STATE_URL") or f"sqlite:///{folder / 'state.db'}")
 
     def ensure(self) -> None:
-        """Make the folder, readable by its owner only.
+        """Create the folder, readable by its owner only.
 
         Raises:
-            ConfigError: `home`: it cannot be made.
+            ConfigError: `home`: it cannot be made. `home_writable_by_all`: who writes there exchanges the state store, and so decides which
+                programs run as this user (`alerts.commands`).
         """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self.folder.stat().st_mode & stat.S_IWOTH:
+                raise ConfigError(
+                    f"Every user of this machine may write into {self.folder}, and so change what runs as this user.",
+                    code="home_writable_by_all",
+                    action=f"chmod o-w {shlex.quote(str(self.folder))}. Where you may not, set REPLICATOR_HOME to a new folder in it.",
+                )
             self.logs.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise ConfigError(
@@ -41,7 +50,7 @@ class Home:
             ) from error
 
     def beat(self) -> None:
-        """Note in the file `alive`, by its time, that the worker of this home is at work: what a probe asks (docs/deploy/README.md)."""
+        """Touch the file `alive`, whose time a probe reads, to note that the worker of this home is at work (docs/deploy/README.md)."""
         (self.folder / "alive").touch(mode=0o600)
 
     @property
@@ -54,11 +63,11 @@ class Home:
         return self.logs / f"{name}.jsonl"
 
     def journal_uri(self, name: str) -> str:
-        """Where a replicator's journal lies unless the YAML says otherwise."""
+        """Return the location of a replicator's journal unless the YAML names another."""
         return str(self.folder / "journal" / name)
 
     def check_journal(self, name: str, stored: str) -> None:
-        """See that a journal that is stored as lying in the home lies in this one.
+        """Check that a journal stored as lying in the home lies in this one.
 
         A copied home has the state store of the original and names the original's journal, whose files it would remove.
 

@@ -48,10 +48,10 @@ def renewed(
 
 
 class _Keeper:
-    """What the two threads share.
+    """State shared by the two threads.
 
-    The lease lasts on the store's clock from the moment at which the store renewed it. That was after it was asked, so counting from the
-    question, on this host's own steady clock, never counts too long, however late the answer came.
+    The lease lasts on the store's clock from the moment at which the store renewed it, which is after the request. Counting from the
+    request, on this host's own steady clock, therefore never counts too long, however late the answer came.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class _Keeper:
         self.done = threading.Event()
 
     def renew(self) -> None:
-        """Ask for a later end, again and again."""
+        """Renew the lease periodically."""
         while not self.done.wait(self._renew_s):
             asked = time.monotonic()
             try:
-                self._lease = self._store.renew_lease(self._lease, self._lease_s)
+                self._lease = self._store.leases.renew(self._lease, self._lease_s)
             except StateUnavailableError as error:
                 self._unavailable = error
             except BaseException as error:  # noqa: BLE001 - the end of this thread would go unnoticed

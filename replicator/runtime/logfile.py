@@ -24,7 +24,7 @@ class LogFile:
 
     Args:
         path: The file, made with mode 0600.
-        echo: Also gets every line (the foreground's stderr); None for no echo.
+        echo: Receives every line, too (the foreground's stderr); None for no echo.
     """
 
     def __init__(self, path: Path, echo: Callable[[str], None] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What supervisor and workers say to each other: lines of text down the worker's stdin, lines of JSON up its stdout."""
+"""Messages between supervisor and workers: lines of text down the worker's stdin, lines of JSON up its stdout."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def stamp(epoch: int) -> tuple[int, float]:
 
 
 def encode(event: str, fields: Mapping[str, Any]) -> str:
-    """One line for the supervisor."""
+    """Return one line for the supervisor."""
     return json.dumps({"event": event, **fields}, default=str)
 
 
 def encode_error(error: BaseException) -> dict[str, Any]:
-    """The fields of an `error` line. Of an unknown exception only class and traceback travel: its text may hold values."""
+    """Return the fields of an `error` line. Of an unknown exception only class and traceback are sent: its text may hold values."""
     if is_exhausted(error):
         error = machine_exhausted(error)
     if isinstance(error, ReplicatorError):
@@ -52,7 +52,7 @@ def encode_error(error: BaseException) -> dict[str, Any]:
     frames = "".join(traceback.format_tb(error.__traceback__)[-6:])
     return {
         "kind": "ReplicatorError",
-        "message": f"unexpected {type(error).__name__}: this is a bug. {_last_line(error)}",
+        "message": f"Unexpected {type(error).__name__}: this is a bug. {_last_line(error)}",
         "code": "internal_error",
         "table": None,
         "action": "Please report it with the log.",
@@ -69,7 +69,7 @@ def decode_error(fields: Mapping[str, Any]) -> ReplicatorError:
 
 
 def as_ours(error: BaseException) -> ReplicatorError:
-    """The error itself if it is one of ours, else an `internal_error` instead."""
+    """Return the error itself if it is one of ours, else an `internal_error` instead."""
     return error if isinstance(error, ReplicatorError) else decode_error(encode_error(error))
 
 

@@ -1,8 +1,8 @@
-"""Which worker takes which replicator: decided by each worker for itself, from what the state store says of all.
+"""Assignment of replicators to workers: each worker decides for itself, from the state store's records of all.
 
-The load of a worker is what it runs, divided by its capacity. A free replicator goes to the worker whose load would be the lowest with it.
-A worker gives one away if another would still have less load than it has now, so nothing goes to and fro. What two workers decide at the
-same time from older news is settled by the lease, and evened out afterwards.
+The load of a worker is the number of replicators it runs, divided by its capacity. A free replicator goes to the worker with the lowest
+load after taking it. A worker gives one away if another would still have less load than it has now, so nothing moves back and forth.
+Conflicting decisions made at the same time from older news are settled by the lease, and evened out afterwards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from replicator.state.workers import Scene
 
 HEARD_S: Final = 6.0
-"""A worker that has said nothing for so long is not waited for. Less than a lease, so that nobody waits for a host that has just failed."""
+"""A worker silent for this long is not waited for. Less than a lease, so that nobody waits for a host that has just failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +24,9 @@ class Seat:
 
     Attributes:
         worker: Its name in leases.
-        capacity: How many it takes at most.
-        held: How many it runs.
-        refused: Those that it cannot run.
+        capacity: Number of replicators it takes at most.
+        held: Number of replicators it runs.
+        refused: Replicators that it cannot run.
     """
 
     worker: str
@@ -36,7 +36,7 @@ class Seat:
 
     @property
     def load(self) -> Fraction:
-        """What it runs, divided by its capacity."""
+        """Number of replicators it runs, divided by its capacity."""
         return Fraction(self.held, self.capacity)
 
     @property
@@ -45,7 +45,7 @@ class Seat:
         return Fraction(self.held + 1, self.capacity)
 
     def can_take(self, replicator: str) -> bool:
-        """Whether it has room, and could run it."""
+        """Return whether it has room and can run the replicator."""
         return self.held < self.capacity and replicator not in self.refused
 
 
@@ -57,7 +57,7 @@ class Placement:
 
     @classmethod
     def of(cls, scene: Scene, *, heard_within_s: float) -> Placement:
-        """Those that were heard lately and do not end."""
+        """Build the placement from the workers that were heard lately and do not end."""
         held = list(scene.holders.values())
         return cls(
             seats={
@@ -73,22 +73,22 @@ class Placement:
         )
 
     def takers(self, replicator: str) -> Collection[str]:
-        """The workers that are to take a free replicator: one, or several that are equal."""
+        """Return the workers that are to take a free replicator: one, or several that are equal."""
         able = [seat for seat in self.seats.values() if seat.can_take(replicator)]
         lowest = min((seat.load_with_one_more for seat in able), default=None)
         return [seat.worker for seat in able if seat.load_with_one_more == lowest]
 
     def can_take(self, worker: str, replicator: str) -> bool:
-        """Whether a worker could take it, even if another should."""
+        """Return whether a worker could take it, even if another should."""
         return worker in self.seats and self.seats[worker].can_take(replicator)
 
     def after_taking(self, worker: str) -> Placement:
-        """The same after a worker has taken one more."""
+        """Return the placement after a worker has taken one more."""
         seat = self.seats.get(worker)
         return self if seat is None else Placement(seats={**self.seats, worker: replace(seat, held=seat.held + 1)})
 
     def to_give(self, worker: str, held: Sequence[str]) -> Sequence[str]:
-        """Those of what a worker runs that another should run; it gives one of them. Only the worker with the highest load gives."""
+        """Return the replicators that this worker should hand over, one at a time. Only the worker with the highest load gives any."""
         seat = self.seats.get(worker)
         if seat is None or any((other.load, other.worker) > (seat.load, worker) for other in self.seats.values()):
             return ()

@@ -1,4 +1,4 @@
-"""What happens after an error: the only module that decides to retry."""
+"""Consequences of an error: the only module that decides to retry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DOUBLINGS_MAX: Final = 64
 
 
 class Consequence(StrEnum):
-    """What the supervisor does about an error."""
+    """Action of the supervisor after an error."""
 
     RETRY = "retry"
     STOP = "stop"
@@ -22,7 +22,7 @@ class Consequence(StrEnum):
 
 
 def consequence(error: BaseException) -> Consequence:
-    """Map an error that ended a worker to what happens next.
+    """Map an error that ended a worker to its consequence.
 
     A `TableError` that arrives here was not confined to its table by the pump, and an unknown exception is a
     bug: both stop the replicator. A `ThrottledError` does not get here: the pump lets its table wait, and fails it
@@ -43,7 +43,7 @@ def consequence(error: BaseException) -> Consequence:
 class RetryLimits:
     """Back-off from `first_s` to `longest_s`, doubling, each delay drawn from its upper half.
 
-    Given up `give_up_after_s` after the last progress.
+    Attempts end `give_up_after_s` after the last progress.
     """
 
     first_s: float
@@ -64,7 +64,7 @@ class RetryLimits:
 class RetryBudget:
     """Counts the attempts of one worker, or of one table, since its last progress.
 
-    Progress is that something new was sealed or applied, not merely read again.
+    Only newly sealed or applied changes are progress, not changes that were merely read again.
 
     Times are seconds of a monotonic clock, given by the caller.
     """

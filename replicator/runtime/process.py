@@ -19,7 +19,7 @@ from replicator.state.records import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """Something a worker said, or that it ended (`event` = `exit`); `pid` distinguishes it from its successor."""
+    """A message of a worker, or the news that it ended (`event` = `exit`); `pid` distinguishes it from its successor."""
 
     role: Role
     pid: int
@@ -28,20 +28,20 @@ class Message:
 
 
 def child(module: str) -> list[str]:
-    """The command of a process whose `main` is in a module; its arguments follow. SIGTERM ends it cleanly from its first line on."""
+    """Return the command of a process whose `main` is in a module; append its arguments. SIGTERM ends it cleanly from its first line on."""
     return [*python("replicator.runtime.child"), module]
 
 
 def python(module: str) -> list[str]:
-    """The command of a module of ours. Without `-P` a file of the current folder, which anybody may own, would stand in for any module."""
+    """Return the command of a module of ours. Without `-P` a file of the current folder, which anybody may own, could replace a module."""
     return [sys.executable, "-P", "-m", module]
 
 
 class WorkerProcess:
-    """Starts `replicator.runtime.worker`, hands its lines to `deliver`, and its log lines to `log`.
+    """Starts `replicator.runtime.worker`, passes its messages to `deliver` and its log lines to `log`.
 
     The child is in a session of its own, so that Ctrl-C in the terminal reaches the supervisor only. Its stdin is
-    the leash: when this process dies, however, the pipe closes and the child ends.
+    the leash: when this process dies for any reason, the pipe closes and the child ends.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class WorkerProcess:
         if self.error is None and not self.has_finished:
             how = f"signal {-status}" if status < 0 else f"status {status}"
             self.error = TransientError(
-                f"the {self.role} process ended with {how}",
+                f"The {self.role} process ended with {how}.",
                 code="worker_killed",
                 action="It restarts from the last durable position.",
             )

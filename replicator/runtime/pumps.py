@@ -1,4 +1,4 @@
-"""Puts a pump together from the stored configuration, and runs it in this process."""
+"""Builds a pump from the stored configuration, and runs it in this process."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def run_capture(
     source = assembly.make_source(loaded, registry, record, epoch)
     try:
         selection = assembly.select_tables(source, loaded)
-        # Behind the first seal a finding about a table is that table's (capture sees to it).
-        names = {str(table) for table in selection.tables} if store.last_segment(record.name) else set[str]()
+        # After the first seal a finding about a table is that table's (capture sees to it).
+        names = {str(table) for table in selection.tables} if store.journal.last_segment(record.name) else set[str]()
         blocking = [p for p in selection.problems if p.severity is Severity.BLOCKING and p.table not in names]
         if blocking:
             raise ConfigError(
                 blocking[0].message, code=blocking[0].code, action=blocking[0].action, problems=tuple(blocking)
             )
-        lease = store.lease(record.name)
+        lease = store.leases.current(record.name)
         if lease is None or lease.epoch != epoch:
             raise FencedError(f"Another worker has taken over {record.name}. This one stops.", code="fenced")
         journal = loaded.config.journal
@@ -100,7 +100,7 @@ def _load(store: StateStore, home: Home, registry: Registry, record: ReplicatorR
 
 
 def _end(control: Control, error: ReplicatorError) -> None:
-    """End the process at once, as `kill -9` would, with the reason: what it writes could be of no use, or do harm."""
+    """End the process at once, as `kill -9` would, with the reason: anything it writes could be useless or harmful."""
     _log.error("journal_lost", code=error.code, error=str(error))
     control.announce(messages.ERROR, **messages.encode_error(error))
     sys.stderr.flush()
@@ -108,7 +108,7 @@ def _end(control: Control, error: ReplicatorError) -> None:
 
 
 def _selector(source: SourceCatalogue, loaded: LoadedConfig) -> Callable[[], Sequence[TableId]]:
-    """Says which tables the configuration selects by now."""
+    """Return a function that lists the tables that the configuration selects by now."""
 
     def select() -> Sequence[TableId]:
         return assembly.select_tables(source, loaded).tables
@@ -119,7 +119,7 @@ def _selector(source: SourceCatalogue, loaded: LoadedConfig) -> Callable[[], Seq
 def _assessor(
     loaded: LoadedConfig, registry: Registry, record: ReplicatorRecord
 ) -> Callable[[Sequence[TableSchema]], Sequence[Problem]]:
-    """Says what we and the target find against tables. A target that cannot be asked now finds nothing: apply will meet it."""
+    """Return a function that lists our and the target's findings about tables. A target that cannot be asked now is left to apply."""
 
     def assess(shapes: Sequence[TableSchema]) -> Sequence[Problem]:
         problems = [problem for schema in shapes for problem in check_columns(schema)]
@@ -138,7 +138,7 @@ def _assessor(
 def _widener(
     loaded: LoadedConfig, registry: Registry, record: ReplicatorRecord
 ) -> Callable[[pa.DataType, pa.DataType], bool]:
-    """Says which types the target widens in place."""
+    """Return a function that tells which types the target widens in place."""
 
     def widens(before: pa.DataType, after: pa.DataType) -> bool:
         target = assembly.make_target(loaded, registry, uuid=record.uuid)
@@ -184,7 +184,7 @@ def run_apply(
 
 
 def return_unused_memory() -> None:
-    """Have the system get a large batch's memory back at once: Arrow's own pools keep hundreds of MiB.
+    """Return a large batch's memory to the system at once: Arrow's own pools keep hundreds of MiB.
 
     Large buffers get mappings of their own. This costs a fifth of a large batch's processor time (page faults). A user who sets
     `ARROW_DEFAULT_MEMORY_POOL` chooses another pool.
@@ -200,7 +200,7 @@ def return_unused_memory() -> None:
 
 
 def _start_early(spark: SparkHost) -> None:
-    """Start Spark while capture reads the first rows. Where that fails, the first table that needs it will say so."""
+    """Start Spark while capture reads the first rows. If that fails, the first table that needs Spark reports it."""
     try:
         spark.session()
     except ReplicatorError as error:

@@ -1,4 +1,4 @@
-"""Which processes of a running replicator a changed configuration concerns. Pure."""
+"""Selection of the processes of a running replicator that a changed configuration concerns. Pure."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _READ_BY: Final[Mapping[str, frozenset[Role]]] = {
     "alerts": frozenset(),
     "lineage": frozenset(),
 }
-"""Per section of the file the processes that read it; of any other section: all."""
+"""Section of the file → the processes that read it; any other section is read by all."""
 ON_THE_SIDE: Final = tuple(section for section, roles in _READ_BY.items() if not roles)
-"""Sections that only the process that watches replicators reads: for all others they are not there."""
+"""Sections that only the process that watches replicators reads; no other process sees them."""
 _ALL: Final = frozenset({Role.CAPTURE, Role.APPLY, Role.VERIFY})
 
 
 def changed_sections(before: str, now: str) -> tuple[str, ...]:
-    """The sections of a configuration that differ between two documents, by name; comments and order do not count."""
+    """Return the names of the sections that differ between two documents; comments and order do not count."""
     old, new = (_values(document) for document in (before, now))
     return tuple(sorted(name for name in {*old, *new} if old.get(name) != new.get(name)))
 
 
 def concerned(sections: tuple[str, ...]) -> frozenset[Role]:
-    """The processes that must be started again to read these sections."""
+    """Return the processes that must be started again to read these sections."""
     return frozenset[Role]().union(*(_READ_BY.get(section, _ALL) for section in sections))
 
 

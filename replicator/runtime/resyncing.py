@@ -1,4 +1,4 @@
-"""Which table is resynchronised next, and when one is tried again (`Resync` does it)."""
+"""Order and retries of the tables to resynchronise (`Resync` does the work)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = get_logger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class _Tried:
-    """What was tried of a table since it is being compared (`since`)."""
+    """Attempts on a table since its comparison began (`since`)."""
 
     since: datetime | None
     budget: RetryBudget
@@ -49,16 +49,16 @@ class Resyncing:
     _tried: dict[TableId, _Tried] = field(default_factory=dict)
 
     def next_table(self) -> TableRecord | None:
-        """The table that is resynchronised now; None if none is. Those come first that were tried least often."""
-        if not self.store.is_comparing(self.name):
+        """Return the table to resynchronise now, the least often tried first; None if there is none."""
+        if not self.store.verifications.is_comparing(self.name):
             self._tried.clear()
             return None
-        left = left_to_compare(self.store.tables(self.name), self.store.requests(self.name))
+        left = left_to_compare(self.store.tables(self.name), self.store.requests.open(self.name))
         due = [table for table in left if self._of(table).not_before <= self.clock()]
         return min(due, key=lambda table: (self._of(table).budget.attempts, table.table), default=None)
 
     def resync(self, record: TableRecord, resync: Resync, verified: Callable[[], Verdict]) -> Verdict:
-        """Bring a table nearer to its source; the verdict is `Resync.resync`'s, which `verified` asks for."""
+        """Bring a table nearer to its source. The verdict is the one of `Resync.resync`, which `verified` calls."""
         tried = self._of(record)
         try:
             resync.catch_up(record.table)

@@ -25,17 +25,17 @@ from replicator.runtime.supervisor import RunOutcome
 from replicator.state import holder_id
 from replicator.state.records import Desired, ErrorRecord, Lease, ReplicatorRecord
 from replicator.state.store import StateStore
-from replicator.state.workers import Refusal, Scene
+from replicator.state.workers import Scene, WorkerRefusal
 
 CAPACITY: Final = 100
 _ANNOUNCE_S: Final = 2.0
 _LOOK_S = 1.0
 _PATIENCE_S: Final = 3.0
-"""How long a free replicator is left to the worker that should take it."""
+"""Time that a free replicator is left to the worker that should take it."""
 _SETTLE_S: Final = 10.0
-"""How long another worker must have had less to do before something is given to it."""
+"""Time for which another worker must have had less to do before it is given a replicator."""
 _GIVEN_S: Final = 300.0
-"""How long what came back is not given away again."""
+"""Time for which a replicator that came back is not given away again."""
 _RECHECK_S: Final = 10.0
 
 _log = get_logger(__name__)
@@ -55,18 +55,18 @@ def serve(
 ) -> None:
     """Reconcile until `stop`: a thread with a supervisor per replicator that is wanted, free, and for this worker to take.
 
-    A replicator that failed by itself stays down until `start` or `resume` clears its error. While the store is away the
-    supervisors know what to do, and this loop looks again.
+    A replicator that failed by itself stays down until `start` or `resume` clears its error. While the store is unavailable the
+    supervisors continue on their own, and this loop looks again.
 
-    At most `capacity` replicators run here. `refuses` says why this host cannot run one; it is then left to other workers.
-    `beat` says at every look that this worker is at work, also while the store is away: a new start would not bring it back.
+    At most `capacity` replicators run here. `refuses` returns the reason why this host cannot run one; it is then left to other workers.
+    `beat` notes at every look that this worker is at work, also while the store is unavailable: a restart would not bring it back.
     """
     _Server(store=store, supervise=supervise, capacity=capacity, refuses=refuses, beat=beat).run(stop)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Running:
-    """A supervisor's thread, and what ends it."""
+    """A supervisor's thread, and the event that ends it."""
 
     thread: threading.Thread
     stop: threading.Event
@@ -74,18 +74,18 @@ class _Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Checked:
-    """What a look at a configuration found."""
+    """Result of checking a configuration."""
 
     config: str
     at: float
-    refusal: Refusal | None
+    refusal: WorkerRefusal | None
 
 
 @dataclass(slots=True, kw_only=True)
 class _Server:
     """One worker. Used from one thread.
 
-    Steps of a look: say that this worker is there → take what is free and its own to take → if another has less to do, give one away.
+    Steps of a look: announce this worker → take the free ones that it should take → if another has less to do, give one away.
     """
 
     store: StateStore
@@ -110,7 +110,7 @@ class _Server:
                 try:
                     self._look()
                 except (StateUnavailableError, ConfigError) as error:
-                    # A ConfigError: one was deleted behind the list.
+                    # A ConfigError: one was deleted after the list was read.
                     _log.warning("poll_failed", code=error.code, error=str(error))
                 stop.wait(_LOOK_S)
         finally:
@@ -155,24 +155,24 @@ class _Server:
         )
 
     def _is_free(self, record: ReplicatorRecord, scene: Scene) -> bool:
-        """Whether it is wanted, and nobody runs it."""
+        """Return whether it is wanted, and nobody runs it."""
         if record.name in self._running or record.name in scene.holders or record.desired is Desired.PAUSED:
             return False
         return not record.error or record.desired is Desired.DELETED
 
     def _is_mine(self, record: ReplicatorRecord, placement: Placement) -> bool:
-        """Whether this worker is to take a free replicator: as the best one, or because the best one did not. Deletions have no limit."""
+        """Return whether this worker is to take a free replicator: as the best one, or as the best one did not. Deletions have no limit."""
         if record.desired is Desired.DELETED or self.holder in placement.takers(record.name):
             return True
         is_left = time.monotonic() - self._free_since[record.name] >= _PATIENCE_S
         return is_left and placement.can_take(self.holder, record.name)
 
     def _can_run(self, record: ReplicatorRecord) -> bool:
-        """Whether this host can run it. What it cannot is said once, and looked at again after a while."""
+        """Return whether this host can run it. A refusal is reported once, and checked again after a while."""
         now, known = time.monotonic(), self._checked.get(record.name)
         if known is None or known.config != record.config or now - known.at >= _RECHECK_S:
             error = self.refuses(record)
-            refusal = None if error is None else Refusal(code=error.code, message=in_full(error).message)
+            refusal = None if error is None else WorkerRefusal(code=error.code, message=in_full(error).message)
             if refusal is not None and (known is None or known.refusal != refusal):
                 _log.warning("replicator_refused", replicator=record.name, code=refusal.code, error=str(error))
             if refusal != (known.refusal if known else None):
@@ -181,7 +181,7 @@ class _Server:
         return known.refusal is None
 
     def _recheck(self, records: Sequence[ReplicatorRecord]) -> None:
-        """See whether this host can run by now what it could not, and forget what was deleted."""
+        """Check whether this host can run by now the replicators it refused, and forget deleted ones."""
         by_name = {record.name: record for record in records}
         self._checked = {name: one for name, one in self._checked.items() if name in by_name}
         for name, one in list(self._checked.items()):
@@ -189,7 +189,7 @@ class _Server:
                 self._can_run(by_name[name])
 
     def _take(self, record: ReplicatorRecord) -> bool:
-        lease = self.store.acquire_lease(record.name, self.holder, LEASE_S)
+        lease = self.store.leases.acquire(record.name, self.holder, LEASE_S)
         if lease is None:
             return False
         stop = threading.Event()
@@ -231,7 +231,7 @@ class _Server:
             self._running[name].stop.set()
 
     def _drain(self) -> None:
-        """End what runs, each at its next clean point; its lease is free then. Others give this worker nothing meanwhile."""
+        """End all supervisors, each at its next clean point; their leases are free then. Others give this worker nothing meanwhile."""
         for one in self._running.values():
             one.stop.set()
         self._if_it_answers(lambda: self._say(is_draining=True))
@@ -240,7 +240,7 @@ class _Server:
         self._if_it_answers(lambda: self.store.workers.remove(self.holder))
 
     def _if_it_answers(self, tell: Callable[[], None]) -> None:
-        """Tell the store something that it finds out by itself otherwise."""
+        """Tell the store something that it would find out by itself later."""
         try:
             tell()
         except ReplicatorError as error:
@@ -273,11 +273,11 @@ def _run(
 
 
 def _record(store: StateStore, lease: Lease, error: ReplicatorError) -> None:
-    """Keep what ended a supervisor, unless it passes or another has taken over."""
+    """Store the error that ended a supervisor, unless it passes or another has taken over."""
     if isinstance(error, FencedError | TransientError):
         return
     try:
         store.set_error(lease.replicator, ErrorRecord.of(error, store.now()), epoch=lease.epoch)
-        store.release_lease(lease)
+        store.leases.release(lease)
     except ReplicatorError as lost:
         _log.warning("error_not_recorded", replicator=lease.replicator, code=lost.code, error=str(lost))

@@ -34,17 +34,17 @@ from replicator.verify.barriers import forget_scheduled
 _TICK_S = 0.5
 _CLEAN_STOP_S = 120.0
 _ABANDON_S = 7.0
-"""How long a batch in flight may take once the whole worker is to end. Then it is abandoned: the ledger says whether it was applied."""
+"""Time that a batch in flight may take once the whole worker is to end. Then it is abandoned: the ledger says whether it was applied."""
 _FAILED_STOP_S = 5.0
 _VERIFY_STOP_S = 5.0
-"""A comparison that is under way is worth no wait: it is made again."""
+"""A comparison under way is not waited for: it is repeated."""
 _ROLES = (Role.CAPTURE, Role.APPLY, Role.VERIFY)
 
 _log = get_logger(__name__)
 
 
 class End(StrEnum):
-    """Why a supervisor ended."""
+    """Reason for the end of a supervisor."""
 
     STOPPED = "stopped"
     CAUGHT_UP = "caught_up"
@@ -56,9 +56,9 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """How a supervisor ended.
+    """Outcome of a supervisor.
 
-    `error` is set for FAILED and REFUSED, `failed` names tables that did not make it to CAUGHT_UP or COMPLETE,
+    `error` is set for FAILED and REFUSED, `failed` names tables that did not reach CAUGHT_UP or COMPLETE,
     `alarmed` those that did and whose target table may differ from the source.
     """
 
@@ -69,7 +69,7 @@ class RunOutcome:
 
     @property
     def is_passing(self) -> bool:
-        """Whether the supervisor itself met what passes: the state store was away, or the host had run out of something."""
+        """Return whether the supervisor ended by a passing error: the state store was unavailable, or the host had run out of something."""
         return self.end is End.FAILED and isinstance(self.error, StateUnavailableError | MachineExhaustedError)
 
 
@@ -81,11 +81,11 @@ class Supervisor:
 
     Args:
         refuse_first: Before the first segment is sealed an error of a worker ends the run (`run`) instead of being retried (`serve`).
-        delete: What to do when the desired state is `deleted`; called with the lease held and the workers down.
+        delete: Deletes the replicator when the desired state is `deleted`; called with the lease held and the workers down.
         progressed: Called whenever something new was sealed or applied.
-        verifies: Whether the replicator verifies its tables by a schedule. A process of its own does; whatever becomes of it, the
+        verifies: Returns whether the replicator verifies its tables by a schedule. A process of its own does; if that ends, the
             replicator continues, and it is started again.
-        read_limits: Reads the retry limits of a changed configuration, with all the rest of it: it is not used if that fails. None: the
+        read_limits: Reads the retry limits of a changed configuration with the rest of it, which is not used if that fails. None: the
             configuration does not change.
     """
 
@@ -127,7 +127,7 @@ class Supervisor:
     def run(self, lease: Lease, stop: threading.Event) -> RunOutcome:
         """Supervise under `lease` (just acquired) until `stop` is set or there is a reason to end."""
         self._lease, self._stop = lease, stop
-        run = self._store.start_run(lease)
+        run = self._store.runs.start(lease)
         forget_scheduled(self._store, self._name)
         outcome = RunOutcome(end=End.FAILED)
         with renewed(self._store, lease, self._lose):
@@ -147,13 +147,13 @@ class Supervisor:
         return outcome
 
     def _record_end(self, lease: Lease, run: int, outcome: RunOutcome) -> None:
-        """Say how the run ended, unless another process has taken over, which will say so."""
+        """Record how the run ended, unless another process has taken over, which will record it."""
         if outcome.end is End.DELETED:
             return
         try:
             error = ErrorRecord.of(outcome.error, self._store.now()) if outcome.error else None
-            self._store.end_run(lease, run, outcome.end.value, error)
-            self._store.release_lease(lease)
+            self._store.runs.end(lease, run, outcome.end.value, error)
+            self._store.leases.release(lease)
         except (FencedError, StateUnavailableError) as error_of_store:
             _log.warning("end_not_recorded", replicator=self._name, end=outcome.end.value, error=str(error_of_store))
 
@@ -176,7 +176,7 @@ class Supervisor:
                 return outcome
 
     def _poll(self) -> RunOutcome | None:
-        """See what is wanted, and whether there is anything left to do."""
+        """Read the desired state, and check whether there is anything left to do."""
         record = self._store.replicator(self._name)
         if record is None:
             return RunOutcome(end=End.DELETED)
@@ -195,7 +195,7 @@ class Supervisor:
         return None
 
     def _reconcile(self, record: ReplicatorRecord) -> RunOutcome | None:
-        """Bring the workers in line with the desired state; an outcome where one cannot be started any more."""
+        """Bring the workers in line with the desired state; return an outcome if one can no longer be started."""
         wanted = set()
         if record.desired is Desired.RUNNING:
             wanted = {Role.CAPTURE} if record.apply_paused else {Role.CAPTURE, Role.APPLY}
@@ -217,10 +217,10 @@ class Supervisor:
         return None
 
     def _take_configuration(self, record: ReplicatorRecord) -> None:
-        """Have the processes that a changed configuration concerns started again with it, each from its next clean point.
+        """Restart the processes that a changed configuration concerns, each from its next clean point.
 
-        One that cannot be read here, because a variable is missing in this environment, say, is left alone: the processes that run
-        continue with what they have.
+        A configuration that cannot be read here, because a variable is missing in this environment, say, is ignored: the processes that
+        run continue with the old one.
         """
         if self._config is None:
             self._config = record.config
@@ -264,7 +264,7 @@ class Supervisor:
         return None
 
     def _verify_again(self, error: ReplicatorError | None) -> None:
-        """Have the process that verifies tables started again in a while: what ended it never ends the replicator."""
+        """Restart the process that verifies tables in a while: its errors never end the replicator."""
         forget_scheduled(self._store, self._name)
         self._not_before[Role.VERIFY] = time.monotonic() + self._verify_again_s
         if error is not None:
@@ -272,7 +272,7 @@ class Supervisor:
             _log.warning("worker_ended", role=Role.VERIFY, code=error.code, error=str(error), retry_in_ms=retry_in_ms)
 
     def _deliver(self, message: Message) -> None:
-        """Called from the reader threads: what apply must know at once is sent there directly."""
+        """Queue a message; called from the reader threads. `sealed` is also sent to apply at once."""
         if message.event == messages.SEALED and (apply := self._workers.get(Role.APPLY)):
             apply.tell(messages.SEALED)
         self._messages.put(message)
@@ -305,7 +305,7 @@ class Supervisor:
             is_finding
             and self._refuse_first
             and decision is not Consequence.STOP
-            and self._store.last_segment(self._name) is None
+            and self._store.journal.last_segment(self._name) is None
         ):
             return RunOutcome(end=End.REFUSED, error=error)
         if decision is Consequence.REFUSE:
@@ -315,7 +315,7 @@ class Supervisor:
         return self._retry(role, error)
 
     def _retry(self, role: Role, error: ReplicatorError) -> RunOutcome | None:
-        """Have the worker started again in a while; an outcome once the budget is used up."""
+        """Restart the worker in a while; return an outcome once the budget is used up."""
         now = time.monotonic()
         delay = self._budgets[role].delay(now)
         if delay is None:
@@ -340,7 +340,7 @@ class Supervisor:
             self._stop_one(role, within_s)
 
     def _stop_one(self, role: Role, within_s: float = _CLEAN_STOP_S) -> None:
-        """End a worker at its next clean point; by force, which loses nothing either, if it does not find one in time."""
+        """End a worker at its next clean point; by force, which loses nothing either, if it does not reach one in time."""
         worker = self._workers.pop(role)
         worker.tell(messages.STOP)
         if not self._wait_for(worker, min(within_s, _VERIFY_STOP_S) if role is Role.VERIFY else within_s):
@@ -349,7 +349,7 @@ class Supervisor:
             worker.wait(_CLEAN_STOP_S)
 
     def _wait_for(self, worker: WorkerProcess, within_s: float) -> bool:
-        """Whether a worker ends in time: in less, if somebody wants the whole to end, now or while this waits."""
+        """Return whether a worker ends in time. The time is shorter if the whole worker is to end, now or while this waits."""
         deadline = time.monotonic() + within_s
         while True:
             if self._stop.is_set():
@@ -362,7 +362,7 @@ class Supervisor:
                 return False
 
     def _lose(self, error: ReplicatorError) -> None:
-        """The lease is kept no longer: the workers are killed, and the loop ends."""
+        """End the loop and kill the workers, because the lease is no longer held."""
         self._lost = error
         for worker in list(self._workers.values()):
             worker.kill()

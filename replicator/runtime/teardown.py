@@ -1,4 +1,4 @@
-"""Deletes a replicator: what it made in the source, its journal, its state; the target's tables only when asked."""
+"""Deletes a replicator: its objects in the source, its journal, its state; the target's tables only when asked."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def tear_down(
 ) -> Deletion:
     """Delete everything, the state row last; return what was deleted and what stays.
 
-    Steps: source's log resources → target tables (if asked) → journal → log files → `before_state`, which is told the same as the caller →
+    Steps: source's log resources → target tables (if asked) → journal → log files → `before_state`, which gets the result so far →
         state row. A crash after any of them leaves the row, desired = deleted, and a repetition continues: each step does nothing when
         there is nothing left. With `force` an unreachable source is skipped and its leftovers are named. Without it a copy of the state
         store is refused (`home_copied`), so that it does not delete what the original uses.
     """
-    wishes = [DeletionRequest.read(r.payload) for r in store.requests(record.name) if r.kind is RequestKind.DELETE]
+    wishes = [DeletionRequest.read(r.payload) for r in store.requests.open(record.name) if r.kind is RequestKind.DELETE]
     is_forced = any(w.force for w in wishes)
     notes: list[str] = []
     done = Deletion()

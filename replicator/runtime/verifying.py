@@ -1,6 +1,6 @@
 """The process that compares tables, one after the other, while capture and apply continue.
 
-First those that lack what was lost of the source's log (`resyncing.py`), then others by a schedule (`verify.every`).
+Tables that lost some of the source's log come first (`resyncing.py`), then others by a schedule (`verify.every`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from replicator.runtime.pumps import return_unused_memory
 from replicator.runtime.resyncing import Resyncing
 from replicator.state.records import ReplicatorRecord, TableRecord
 from replicator.state.store import StateStore
-from replicator.state.verification_records import VerificationRecord
-from replicator.state.verifications import VERIFY_DIFFERENT
+from replicator.state.verification.outcomes import VERIFY_DIFFERENT
+from replicator.state.verification.records import VerificationRecord
 from replicator.verify import Judge, Pace, Proofs, Result, Resync, Verdict, VerifySchedule, Visit
 from replicator.verify.barriers import Barriers, NotVerifiedError
 from replicator.verify.resync import can_compare
@@ -42,11 +42,11 @@ _LOOK_S: Final = 0.1
 _IDLE_MIN_S: Final = 1.0
 _IDLE_MAX_S: Final = 60.0
 _LOOKS: Final = 100
-"""So often within `every` the process looks whether a table is due."""
+"""Number of times within `every` that the process looks whether a table is due."""
 _WAITS_MAX_S: Final = 600.0
-"""A table that apply does not bring to the barrier in this time is tried again later: the source keeps what is read open meanwhile.
+"""A table that apply does not bring to the barrier in this time is retried later: meanwhile the source keeps open what is read.
 
-`apply.max_wait` is added to it, for which a table may rest between two batches.
+`apply.max_wait` is added to it: a table may rest that long between two batches.
 """
 _log = get_logger(__name__)
 
@@ -54,7 +54,7 @@ _log = get_logger(__name__)
 def run_verify(
     store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord, epoch: int, control: Control
 ) -> None:
-    """Compare tables until told to stop: those that log was lost of, and with `verify.every` by the schedule."""
+    """Compare tables until told to stop: those that lost some of the log, and with `verify.every` others by the schedule."""
     del home
     os.nice(_NICENESS)
     return_unused_memory()
@@ -89,15 +89,15 @@ class Verifier:
     """Verifies tables one after the other.
 
     Killed at any point it leaves a barrier at most, which its supervisor removes, and the ranges that it had proven. A table that cannot
-    be verified is tried again later, whatever the reason: only the state store, and another worker that has taken over, end the process.
+    be verified is retried later for any reason: only the state store, and another worker that has taken over, end the process.
 
     Attributes:
-        schedule: When tables are verified; None: never.
-        resyncing: Which tables are resynchronised; None: none.
-        open_sides: Makes a source and a target, which are closed behind each table.
+        schedule: Schedule by which tables are verified; None: never.
+        resyncing: Tables to resynchronise; None: none.
+        open_sides: Opens a source and a target, which are closed after each table.
         options: A table's settings, as apply has them.
         waits_max_s: As `Barriers.waits_max_s`.
-        ranges: How large they are.
+        ranges: Size of the ranges of a table.
     """
 
     store: StateStore
@@ -117,7 +117,7 @@ class Verifier:
 
         Raises:
             FencedError: Another worker has taken over.
-            StateUnavailableError: The state store is away.
+            StateUnavailableError: The state store is unavailable.
         """
         while not control.should_stop():
             if (table := self._next_resync()) is not None:
@@ -139,13 +139,13 @@ class Verifier:
 
     @property
     def idle_s(self) -> float:
-        """Seconds from one look to the next, if nothing is due. Each reads what is known of all tables."""
+        """Seconds from one look to the next if nothing is due. Each look reads the state of all tables."""
         every_s = 0.0 if self.schedule is None else self.schedule.every.total_seconds()
         return min(_IDLE_MAX_S, max(_IDLE_MIN_S, every_s / _LOOKS))
 
     def verify(self, record: TableRecord, control: Control) -> None:
-        """Compare a table, and note what comes of it. Raises as `run`."""
-        self.store.begin_verification(self.name, self.epoch, record.table, record.incarnation)
+        """Compare a table, and store the result. Raises as `run`."""
+        self.store.verifications.begin(self.name, self.epoch, record.table, record.incarnation)
         with self._judging(control) as judge:
             proofs = Proofs(
                 judge=judge, visit=self._visit(record.table, judge, control), is_scheduled=True, noted=self._tell
@@ -156,9 +156,9 @@ class Verifier:
                 proofs.note(verdict, before)
 
     def resync(self, record: TableRecord, control: Control) -> None:
-        """Resynchronise a table, and note what comes of it: a proof, or why there is none. Raises as `run`.
+        """Resynchronise a table, and store the result: a proof, or why there is none. Raises as `run`.
 
-        That rows differ raises no alarm, as they are read again.
+        Differing rows raise no alarm, as they are read again.
         """
         resyncing = self.resyncing
         assert resyncing is not None, "it says that a table is due"
@@ -179,7 +179,7 @@ class Verifier:
         return None if self.resyncing is None else self.resyncing.next_table()
 
     def _rest(self, seconds: float, control: Control) -> None:
-        """Wait; not longer if a table is to be resynchronised."""
+        """Wait; end early if a table is to be resynchronised."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and not control.should_stop() and self._next_resync() is None:
             control.wait(min(left, seconds if self.resyncing is None else _IDLE_MIN_S))
@@ -194,7 +194,7 @@ class Verifier:
             target.close()
 
     def _visit(self, table: TableId, judge: Judge, control: Control) -> Visit:
-        """A walk through the ranges that are due, with pauses. Those that were proven before this process was killed are not."""
+        """Return a pass over the due ranges, with pauses. Ranges that were proven before this process was killed are left out."""
         schedule = self.schedule
         assert schedule is not None, "it says that a table is due"
         applied, now = self.store.applied(self.name).get(table), self.store.now()
@@ -206,7 +206,7 @@ class Verifier:
         )
 
     def _guarded(self, table: TableId, verified: Callable[[], Verdict]) -> Verdict:
-        """The verdict. Whatever prevents it, the other tables are compared, and this one later."""
+        """Return the verdict. An error only postpones this table; the other tables are compared."""
         try:
             return verified()
         except (FencedError, StateUnavailableError):
@@ -218,7 +218,7 @@ class Verifier:
         known = Known(
             tables=self.store.tables(self.name),
             applied=self.store.applied(self.name),
-            verified=self.store.verifications(self.name),
+            verified=self.store.verifications.of(self.name),
         )
         self._alarmed = {table for table, record in known.verified.items() if record.alarm is not None}
         return known
@@ -255,7 +255,7 @@ class Verifier:
         return Verdict(table=table, result=Result.NOT_VERIFIED, reason=str(ours), action=ours.action)
 
     def _tell(self, record: VerificationRecord) -> None:
-        """A line of the log for each comparison; another when an alarm is first raised, and when it is cleared."""
+        """Log each comparison; also log when an alarm is first raised and when it is cleared."""
         table = str(record.table)
         result = record.result.value if record.result is not None else None
         _log.info("table_verified", table=table, result=result, rows=record.rows, reason=record.reason)

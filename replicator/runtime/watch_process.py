@@ -1,4 +1,4 @@
-"""The process that watches replicators on the side of workers: `replicator.service.watching`."""
+"""The process that watches replicators separately from the workers: `replicator.service.watching`."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from replicator.runtime.process import child
 STOP: Final = "stop"
 LOOK_S: Final = 5.0
 LOOK_VARIABLE: Final = "REPLICATOR_WATCH_EVERY_S"
-"""For tests: how often it looks, in seconds."""
+"""Variable for tests: seconds between two looks."""
 _WANTED_S: Final = 1.0
 _RESTART_S: Final = (1.0, 5.0, 15.0, 60.0)
 _STABLE_S: Final = 300.0
-"""Having run for so long, its next end counts as the first."""
+"""Time of running after which its next end counts as the first."""
 _STOP_S: Final = 3.0
-"""What it is about to deliver is delivered by the next one."""
+"""Time to stop cleanly. Messages not delivered by then are delivered by the next process."""
 
 _log = get_logger(__name__)
 
 
 class WatchProcess:
-    """Keeps the process running while it is wanted. However it ends, no worker does, and it is started again.
+    """Keeps the process running while it is wanted. When it ends, no worker does, and it is started again.
 
-    Its stdin is the leash: when this process dies, however, the pipe closes and it ends.
+    Its stdin is the leash: when this process dies for any reason, the pipe closes and it ends.
 
     Args:
-        wanted: Whether anything is to be watched; asked once a second.
+        wanted: Returns whether anything is to be watched; asked once a second.
         names: Replicators to watch; none: all of the state store.
-        echo: Gets the lines that it logs.
+        echo: Receives the lines that it logs.
     """
 
     def __init__(self, wanted: Callable[[], bool], names: tuple[str, ...], echo: Callable[[str], None]) -> None:
@@ -45,11 +45,11 @@ class WatchProcess:
         self._thread = threading.Thread(target=self._keep, name="watch-process", daemon=True)
 
     def start(self) -> None:
-        """Begin to keep it."""
+        """Start the thread that keeps the process running."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End it."""
+        """End the thread and the process."""
         self._stop.set()
         self._thread.join()
 
@@ -124,7 +124,7 @@ class WatchProcess:
 
 @contextmanager
 def watched(wanted: Callable[[], bool], names: tuple[str, ...], echo: Callable[[str], None]) -> Iterator[None]:
-    """Watch while the block runs."""
+    """Keep the process running while the block runs."""
     process = WatchProcess(wanted, names, echo)
     process.start()
     try:

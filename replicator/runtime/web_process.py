@@ -1,4 +1,4 @@
-"""The process of the REST API, as `serve` sees it: `replicator.web.__main__`."""
+"""The process of the REST API as managed by `serve`: `replicator.web.__main__`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class WebProcess:
     """Keeps the server's process running until `stop`. However that process ends, no worker does.
 
     The socket belongs to this process and outlives the other: connections wait while it starts again. Its stdin is the leash: when this
-    process dies, however, the pipe closes and the server ends.
+    process dies for any reason, the pipe closes and the server ends.
 
     Args:
         listener: The socket that listens.
@@ -53,7 +53,7 @@ class WebProcess:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the server. Requests that run get a moment to finish."""
+        """End the server. Requests in progress get a moment to finish."""
         self._stop.set()
         if self._process is not None:
             self._end(self._process)

@@ -21,7 +21,7 @@ _log = get_logger(__name__)
 def main(arguments: list[str]) -> int:
     """Run one pump until it is told to stop, and report how it ended. Never retries: the supervisor decides.
 
-    SIGTERM has it stop at a clean point, too: to its supervisor, which has not asked for that, it has ended without being finished.
+    SIGTERM also stops it at a clean point. Its supervisor, which has not asked for that, treats it as ended but not finished.
     """
     role, name, epoch = Role(arguments[0]), arguments[1], int(arguments[2])
     answers, sys.stdout = sys.stdout, sys.stderr  # nothing but messages may go up the pipe
@@ -61,10 +61,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(store: StateStore, home: Home, role: Role, name: str, epoch: int, control: WorkerControl) -> None:
-    store.check_epoch(name, epoch)
+    store.leases.check_epoch(name, epoch)
     record = store.replicator(name)
     if record is None:
-        raise FatalError(f"{name} is not in the state store", code="unknown_replicator")
+        raise FatalError(f"{name} is not in the state store.", code="unknown_replicator")
     match role:
         case Role.CAPTURE:
             run = pumps.run_capture

@@ -1,9 +1,9 @@
-"""Who does what was asked of a replicator, and the next step if nobody does by itself: the sentence that commands end with."""
+"""Sentence about the next step that commands end with: needed if no worker does by itself what was asked of a replicator."""
 
 from __future__ import annotations
 
 from replicator.runtime.placement import HEARD_S, Placement
-from replicator.service.stored import find_kept
+from replicator.service.configuring.stored import find_kept
 from replicator.state import holder_in_words
 from replicator.state.records import Desired
 from replicator.state.store import StateStore
@@ -12,17 +12,17 @@ _START = "To start one: replicator serve (or run FILE)"
 
 
 def next_step(store: StateStore, name: str) -> str:
-    """What has to be done before a worker does what was asked, in a sentence; empty while one runs the replicator."""
+    """Return what has to be done before a worker does what was asked, in a sentence; empty while one runs the replicator."""
     record = find_kept(store, name)
     if record.desired is Desired.PAUSED:
         return f"It is paused. To continue: replicator resume {name}"
     if record.error is not None:
         return f"It has failed: [{record.error.code}]. To start it again: replicator resume {name}"
-    return "" if store.lease(name) is not None else _taker(store, name)
+    return "" if store.leases.current(name) is not None else _taker(store, name)
 
 
 def _taker(store: StateStore, name: str) -> str:
-    """Of a replicator that is to run and that nobody runs."""
+    """Return the sentence for a replicator that is to run and that nobody runs."""
     scene = store.workers.scene()
     placement = Placement.of(scene, heard_within_s=HEARD_S)
     if not placement.seats:

@@ -1,11 +1,11 @@
-"""`ddl accept`: a table that stopped at a change of its definition continues."""
+"""`ddl accept`: lets a table that stopped at a change of its definition continue."""
 
 from __future__ import annotations
 
 from replicator.model.errors import ConfigError
 from replicator.model.schema import TableId
+from replicator.service.configuring.stored import find_kept
 from replicator.service.lifecycle import replicated_tables
-from replicator.service.stored import find_kept
 from replicator.state import table_life
 from replicator.state.records import Desired, RequestKind
 from replicator.state.store import StateStore
@@ -14,7 +14,7 @@ from replicator.state.store import StateStore
 def accept(store: StateStore, name: str, table: str) -> TableId:
     """Ask for the target to follow the change at which a table stopped.
 
-    Durable: a worker that runs takes it up, or the next one that starts. Asking twice is as asking once.
+    Durable: a running worker takes it up, or the next one that starts. Asking twice has the same effect as asking once.
 
     Raises:
         ConfigError: No such replicator or table; `nothing_to_accept`: the table does not wait for that.
@@ -28,7 +28,7 @@ def accept(store: StateStore, name: str, table: str) -> TableId:
             code="nothing_to_accept",
             action=f"To see the state of each table: replicator status {name}",
         )
-    store.add_request(name, RequestKind.ACCEPT, {"tables": [str(known)]})
+    store.requests.add(name, RequestKind.ACCEPT, {"tables": [str(known)]})
     if record.desired is Desired.RUNNING:
         store.set_error(name, None)
     return known

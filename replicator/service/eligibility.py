@@ -1,4 +1,4 @@
-"""Whether this host can run a replicator, asked before it takes it from hosts that can."""
+"""Checks that this host can run a replicator, before it takes it from hosts that can."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from replicator.model.errors import ConfigError, ReplicatorError
 from replicator.plugins.registry import Registry
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
-from replicator.state.address import is_server, parse_state_url
+from replicator.state.database.address import is_server, parse_state_url
 from replicator.state.records import Desired, ReplicatorRecord
 from replicator.state.store import StateStore
 
 
 def refusal(store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord) -> ReplicatorError | None:
-    """Why this host cannot run a replicator; None if nothing is known against it.
+    """Return the reason why this host cannot run a replicator; None if nothing is known against it.
 
-    Looks at what may differ between hosts: secrets in the environment, installed plugins, and whether the journal's folder is there. A
+    Checks what may differ between hosts: secrets in the environment, installed plugins, and the presence of the journal's folder. A
     state store in the home has no other hosts: what is wrong then becomes the replicator's own error, as soon as it starts.
     """
     if record.desired is Desired.DELETED or not is_server(parse_state_url(home.state_url)):

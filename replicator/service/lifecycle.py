@@ -23,15 +23,15 @@ from replicator.runtime.logfile import LogFile
 from replicator.runtime.policy import RetryBudget, RetryLimits
 from replicator.runtime.supervisor import End, RunOutcome, Supervisor
 from replicator.runtime.teardown import tear_down
-from replicator.service.assess import Assessment, assess
-from replicator.service.stored import being_deleted, find, find_kept
+from replicator.service.configuring.assess import Assessment, assess
+from replicator.service.configuring.stored import being_deleted, find, find_kept
 from replicator.state import holder_id, holder_in_words, table_life
 from replicator.state.records import CHANGED_ONLY, Desired, Lease, ReplicatorRecord, RequestKind
 from replicator.state.store import StateStore
 
 _LOOK_S: Final = 0.5
 _ANSWER_S: Final = 5.0
-"""How long a worker that has deleted a replicator waits for the command that asked to read what it did."""
+"""Time that a worker that has deleted a replicator waits until the command that asked has read the result."""
 _log = get_logger(__name__)
 
 
@@ -46,11 +46,11 @@ def put(store: StateStore, home: Home, registry: Registry, loaded: LoadedConfig)
     record = store.replicator(name)
     if record and record.desired is Desired.DELETED:
         raise being_deleted(name)
-    has_begun = record is not None and store.last_segment(name) is not None
+    has_begun = record is not None and store.journal.last_segment(name) is not None
     assessment = assess(loaded, registry, home, uuid=record.uuid if record else "", may_retry=has_begun)
     if assessment.is_blocked_for_all if has_begun else assessment.is_blocked:
         raise ConfigError(
-            f"{name} cannot be replicated as configured", code="assessment_failed", problems=tuple(assessment.problems)
+            f"{name} cannot be replicated as configured.", code="assessment_failed", problems=tuple(assessment.problems)
         )
     if record is None:
         record = store.create_replicator(name, loaded.document, loaded.config.journal.uri or home.journal_uri(name))
@@ -74,14 +74,16 @@ def start(store: StateStore, record: ReplicatorRecord) -> None:
 
 
 def start_unless_paused(store: StateStore, record: ReplicatorRecord) -> None:
-    """As `start`.
+    """Start a replicator unless it is paused.
 
     Raises:
         ReplicatorError: `paused`: the operator paused the replicator, or its writes to the target.
     """
     if record.desired is Desired.PAUSED or record.apply_paused:
         what = "paused" if record.desired is Desired.PAUSED else "paused (writes to the target only)"
-        raise ReplicatorError(f"{record.name} is {what}", code="paused", action=f"Run: replicator resume {record.name}")
+        raise ReplicatorError(
+            f"{record.name} is {what}.", code="paused", action=f"Run: replicator resume {record.name}"
+        )
     start(store, record)
 
 
@@ -110,8 +112,8 @@ def snapshot(
     """Ask for new snapshots: of some tables, of all, or (`restart`) of all from a new log position.
 
     With `changed_only` the log begins at a new position, too, but only rows that differ are read. With `recreate` the target's tables are
-    created again, with the current settings and columns; otherwise they are updated in place. With `since` nothing is asked of tables for
-    which that was done since then, so that a call can be repeated.
+    created again, with the current settings and columns; otherwise they are updated in place. With `since` tables for which this was
+    requested since then are skipped, so that a call can be repeated.
 
     Returns the tables; ConfigError if one is not replicated.
     """
@@ -143,27 +145,29 @@ def snapshot(
     if restart or changed_only:
         kind = RequestKind.RESTART
         payload |= {CHANGED_ONLY: True} if changed_only else {}
-    store.add_request(name, kind, payload)
+    store.requests.add(name, kind, payload)
     if record.desired is Desired.RUNNING:
         store.set_error(name, None)
     return chosen
 
 
 def _is_restarted_since(store: StateStore, name: str, since: datetime) -> bool:
-    """Whether a new position with new snapshots of all tables was asked for, or taken, since a time."""
+    """Return whether a new position with new snapshots of all tables was requested, or taken, since a time."""
     # In this order: a request that is done by now is noted in the record.
     is_asked = any(
         request.kind is RequestKind.RESTART and request.created_at >= since and not request.payload.get(CHANGED_ONLY)
-        for request in store.requests(name)
+        for request in store.requests.open(name)
     )
     restarted_at = find(store, name).restarted_at
     return is_asked or (restarted_at is not None and restarted_at >= since)
 
 
 def _snapshots_since(store: StateStore, name: str, kind: RequestKind, since: datetime) -> set[str]:
-    """Tables for which a snapshot was asked, or has begun, since a time; of the kind that makes the target table again, only those."""
+    """Return the tables for which a snapshot was requested, or has begun, since a time; for RECREATE only snapshots into new tables."""
     # In this order: a request that is done by now has its snapshot among the tables.
-    requests = [request for request in store.requests(name) if request.kind is kind and request.created_at >= since]
+    requests = [
+        request for request in store.requests.open(name) if request.kind is kind and request.created_at >= since
+    ]
     kinds = (SnapshotKind.FIRST,) if kind is RequestKind.RECREATE else (SnapshotKind.FIRST, SnapshotKind.IN_PLACE)
     begun = {
         str(record.table)
@@ -177,7 +181,7 @@ def _snapshots_since(store: StateStore, name: str, kind: RequestKind, since: dat
 
 
 def replicated_tables(store: StateStore, name: str, tables: Sequence[str]) -> Sequence[TableId]:
-    """Those of these names, or all; ConfigError if one is not replicated."""
+    """Return the replicated tables of these names, or all; ConfigError if one is not replicated."""
     known = {str(t.table): t.table for t in store.tables(name) if table_life.is_replicated(t)}
     unknown = [t for t in tables if t not in known]
     if unknown:
@@ -186,7 +190,7 @@ def replicated_tables(store: StateStore, name: str, tables: Sequence[str]) -> Se
 
 
 def unknown_tables(name: str, unknown: Sequence[str], known: Mapping[str, TableId]) -> ConfigError:
-    """What is said of tables that a replicator does not have; `known` are those that it has, by name."""
+    """Return the error about tables that a replicator does not have; `known` are those that it has, by name."""
     near = nearest(unknown[0], [*known, *(t.name for t in known.values())])
     meant = next((text for text, t in known.items() if near in (text, t.name)), None)
     return ConfigError(
@@ -202,7 +206,7 @@ def take(store: StateStore, name: str) -> Lease:
     Raises:
         ConfigError: `already_running`: another process holds it.
     """
-    lease = store.acquire_lease(name, holder_id(), LEASE_S)
+    lease = store.leases.acquire(name, holder_id(), LEASE_S)
     if lease is None:
         raise _already_running(store, name)
     return lease
@@ -222,11 +226,11 @@ def supervise(
     lease: Lease | None = None,
     verifies: bool = True,
 ) -> RunOutcome:
-    """Be the worker of one replicator until `stop`, or until there is nothing left to do.
+    """Run as the worker of one replicator until `stop`, or until there is nothing left to do.
 
     Once it has lost the lease it takes it again, unless another worker has taken it meanwhile: then it fails with a FencedError.
-    With `verifies` its tables are verified as `verify.every` says, unless it ends once it has caught up. Those that lack what was lost of
-    the log are compared in any case.
+    With `verifies` its tables are verified as `verify.every` says, unless it ends once it has caught up. Tables that lost some of the log
+    are compared in any case.
 
     Raises:
         ConfigError: `already_running`: another process holds the lease.
@@ -274,12 +278,12 @@ def supervise(
 def _compares(
     store: StateStore, has_schedule: Callable[[ReplicatorRecord], bool]
 ) -> Callable[[ReplicatorRecord], bool]:
-    """Says whether tables are to be compared: because a part of the log was lost, or by a schedule."""
-    return lambda record: store.is_comparing(record.name) or has_schedule(record)
+    """Return a function that tells whether tables are to be compared: because a part of the log was lost, or by a schedule."""
+    return lambda record: store.verifications.is_comparing(record.name) or has_schedule(record)
 
 
 def _has_schedule(registry: Registry) -> Callable[[ReplicatorRecord], bool]:
-    """Says whether a replicator's configuration has `verify.every`."""
+    """Return a function that tells whether a replicator's configuration has `verify.every`."""
     known: dict[str, bool] = {}
 
     def has_schedule(record: ReplicatorRecord) -> bool:
@@ -288,7 +292,7 @@ def _has_schedule(registry: Registry) -> Callable[[ReplicatorRecord], bool]:
             try:
                 known[record.config] = assembly.load(record, registry).config.verify.every is not None
             except ReplicatorError as error:
-                # Capture and apply read it, too, and it is they who fail.
+                # Capture and apply read it, too, and fail for it.
                 _log.info("schedule_not_read", replicator=record.name, code=error.code)
                 known[record.config] = False
         return known[record.config]
@@ -297,9 +301,9 @@ def _has_schedule(registry: Registry) -> Callable[[ReplicatorRecord], bool]:
 
 
 def _already_running(store: StateStore, name: str) -> ConfigError:
-    """Say who runs it and since when. What is not known by now (the holder has just ended) is left out."""
-    lease = store.lease(name)
-    run = next((run for run in store.runs(name) if lease is not None and run.epoch == lease.epoch), None)
+    """Return the error that names the process that runs it, and since when if known (the holder may have just ended)."""
+    lease = store.leases.current(name)
+    run = next((run for run in store.runs.latest(name) if lease is not None and run.epoch == lease.epoch), None)
     since = f" since {run.started_at.astimezone():%Y-%m-%d %H:%M:%S %Z}" if run is not None else ""
     return ConfigError(
         f"{name} is already run by {holder_in_words(lease.holder) if lease else 'another process'}{since}.",
@@ -315,41 +319,43 @@ def _delete_here(store: StateStore, registry: Registry, home: Home, record: Repl
 
 
 def _answer(store: StateStore, name: str, done: Deletion) -> None:
-    """Tell the commands that wait what was deleted, while the state still holds their requests. One that was killed does not answer."""
+    """Tell the waiting commands what was deleted, while the state still holds their requests. A killed command does not answer."""
     end = time.monotonic() + _ANSWER_S
     while True:
-        asked = {r.id: DeletionRequest.read(r.payload) for r in store.requests(name) if r.kind is RequestKind.DELETE}
+        asked = {
+            r.id: DeletionRequest.read(r.payload) for r in store.requests.open(name) if r.kind is RequestKind.DELETE
+        }
         awaited = {id_: one for id_, one in asked.items() if one.is_awaited and not one.is_read}
         if not awaited or time.monotonic() > end:
             return
         for id_, one in awaited.items():
             if one.answer is None:
-                store.set_request(id_, one.model_copy(update={"answer": done}).model_dump(mode="json"))
+                store.requests.replace(id_, one.model_copy(update={"answer": done}).model_dump(mode="json"))
         time.sleep(_LOOK_S)
 
 
 def _regain_lease(store: StateStore, lost: Lease, budget: RetryBudget, stop: threading.Event) -> Lease | None:
-    """The state store was away for longer than the lease, or the host had run out of something: hold it again, within the retry budget.
+    """Take the lease again within the retry budget, after the state store was unavailable for longer than it, or the host was exhausted.
 
     A host that was asleep learns here, too, what happened meanwhile: FencedError if another worker has taken over.
     """
     name = lost.replicator
     while (delay := budget.delay(time.monotonic())) is not None and not stop.wait(delay):
         try:
-            if lease := store.acquire_lease(name, holder_id(), LEASE_S):
+            if lease := store.leases.acquire(name, holder_id(), LEASE_S):
                 return lease
-            store.check_epoch(name, lost.epoch)
+            store.leases.check_epoch(name, lost.epoch)
         except StateUnavailableError as error:
             _log.warning("state_store_unavailable", replicator=name, error=str(error), attempt=budget.attempts)
     return None
 
 
 def request_delete(store: StateStore, name: str, *, drop_target: bool, force: bool, is_awaited: bool = False) -> int:
-    """Ask for a replicator to be deleted. A worker must exist to act on it; see also `delete`. Returns the request's id."""
+    """Ask for a replicator to be deleted; return the request's id. A worker must exist to act on it; see also `delete`."""
     find(store, name)
     asked = DeletionRequest(drop_target=drop_target, force=force, is_awaited=is_awaited)
     store.set_error(name, None)
-    request = store.add_request(name, RequestKind.DELETE, asked.model_dump(mode="json"))
+    request = store.requests.add(name, RequestKind.DELETE, asked.model_dump(mode="json"))
     store.set_desired(name, Desired.DELETED)
     return request
 
@@ -373,36 +379,36 @@ def delete(
     while True:
         try:
             done = _read_answer(store, name, request) or done
-            lease = store.acquire_lease(name, holder_id(), LEASE_S)
+            lease = store.leases.acquire(name, holder_id(), LEASE_S)
             current = find(store, name)
         except ConfigError:
             return done  # by its worker
         if current.uuid != record.uuid:
-            # By its worker, and somebody has made another one of this name.
+            # Deleted by its worker, and another one of this name was created.
             if lease is not None:
-                store.release_lease(lease)
+                store.leases.release(lease)
             return done
         if lease is not None:
             with renewed(store, lease, lambda error: _log.warning("lease_lost", replicator=name, error=str(error))):
                 return tear_down(store, registry, home, current, lease)
         if error := current.error:
             raise ReplicatorError(
-                f"the worker of {name} could not delete it: {error.message}", code=error.code, action=error.action
+                f"The worker of {name} could not delete it: {error.message}", code=error.code, action=error.action
             )
         time.sleep(_LOOK_S)
 
 
 def _read_answer(store: StateStore, name: str, request: int) -> Deletion | None:
-    """What the worker says that it has deleted, once it has; it is told that this was read."""
-    asked = next((DeletionRequest.read(r.payload) for r in store.requests(name) if r.id == request), None)
+    """Return what the worker says it has deleted, once it has; tell it that this was read."""
+    asked = next((DeletionRequest.read(r.payload) for r in store.requests.open(name) if r.id == request), None)
     if asked is None or asked.answer is None:
         return None
-    store.set_request(request, asked.model_copy(update={"is_read": True}).model_dump(mode="json"))
+    store.requests.replace(request, asked.model_copy(update={"is_read": True}).model_dump(mode="json"))
     return asked.answer
 
 
 def _compare_journal(record: ReplicatorRecord, uri: str | None) -> None:
-    """Refuse to leave a journal behind: what it holds is nowhere else."""
+    """Refuse to abandon a journal: its contents are nowhere else."""
     if uri is not None and uri != record.journal_uri:
         raise ConfigError(
             f"{record.name} is stored with the journal {record.journal_uri}, now {uri}.",
@@ -421,7 +427,7 @@ def _compare_identity(name: str, stored: Mapping[str, Any], now: Mapping[str, An
     ]
     if differences:
         raise ConfigError(
-            f"{name} is stored with another source or target: {'; '.join(differences)}",
+            f"{name} is stored with another source or target: {'; '.join(differences)}.",
             code="identity_changed",
             action=f"Give the file another name, or delete the stored one first: replicator delete {name}",
         )

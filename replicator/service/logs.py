@@ -31,17 +31,17 @@ class LogsDocument(StatusModel):
     version: Literal[1] = Field(description="Version of this document.")
     name: str = Field(description="Name of the replicator.")
     events: tuple[dict[str, Any], ...] = Field(
-        description="The newest events, oldest first. Each has `timestamp`, `level` and `event`; what else it has depends on the event."
+        description="The newest events, oldest first. Each has `timestamp`, `level` and `event`; further fields depend on the event."
     )
     is_complete: bool = Field(
-        description="Whether the log has no older events that match. False: there are more than `limit`, or the log is longer than what "
+        description="True if the log has no older events that match. False: there are more than `limit`, or the log is longer than what "
         "one request reads."
     )
     scanned_bytes: NonNegativeInt = Field(description="Bytes of the log that were read.")
 
 
 def log_lines(path: Path, count: int, *, follow: bool) -> Iterator[str]:
-    """The last `count` lines of `path`; with `follow` every later one too, across a change of generation, without end.
+    """Yield the last `count` lines of `path`; with `follow` every later one too, across a change of generation, without end.
 
     Raises:
         ConfigError: There is no log on this host.
@@ -64,7 +64,7 @@ def log_lines(path: Path, count: int, *, follow: bool) -> Iterator[str]:
 def log_page(
     path: Path, name: str, *, table: str | None, since: datetime | None, limit: int, scanned_max: int = _SCANNED_MAX
 ) -> LogsDocument:
-    """The newest events of a log, of one table or of all, from a time on. Reads the file backwards, as far as it must and may.
+    """Return the newest events of a log, of one table or of all, from a time on. Reads the file backwards, as far as it must and may.
 
     Raises:
         ConfigError: There is no log on this host.
@@ -95,13 +95,13 @@ def log_page(
 
 
 class _Budget:
-    """Bytes that may be read, and how many were."""
+    """Number of bytes that may be read, and that were."""
 
     def __init__(self, most: int) -> None:
         self._most, self.used, self.is_exhausted = most, 0, False
 
     def take(self, wanted: int) -> int:
-        """How many of `wanted` bytes may be read; they count as read."""
+        """Return the number of bytes, of those `wanted`, that may be read; they count as read."""
         granted = min(wanted, self._most - self.used)
         self.used += granted
         self.is_exhausted = self.is_exhausted or granted < wanted
@@ -109,7 +109,7 @@ class _Budget:
 
 
 def _backwards(path: Path, budget: _Budget) -> Iterator[bytes]:
-    """Lines of a file, the last one first; a line that the budget cuts off is left out."""
+    """Yield the lines of a file, the last one first; a line that the budget cuts off is left out."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -143,5 +143,5 @@ def _moment(event: dict[str, Any]) -> datetime | None:
 
 def _no_log(path: Path) -> ConfigError:
     return ConfigError(
-        f"there is no log at {path}", code="no_log", action="Logs stay on the host whose worker wrote them."
+        f"There is no log at {path}.", code="no_log", action="Logs stay on the host whose worker wrote them."
     )

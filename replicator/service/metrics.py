@@ -1,4 +1,4 @@
-"""The metrics of all replicators of a state store, as Prometheus reads them. Nothing is counted here: the store holds the counters."""
+"""Metrics of all replicators of a state store, for Prometheus. Nothing is counted here: the store holds the counters."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from urllib.parse import unquote, urlsplit
 from replicator.model.counts import BATCH_ROWS_BOUNDS, BATCH_SECONDS_BOUNDS, BEYOND, CounterName, Counts
 from replicator.model.errors import ConfigError
 from replicator.model.status import ReplicatorState, ReplicatorStatus, TableState, TableStatus
-from replicator.observability.metrics import BY_NAME, METRICS, PREFIX, Kind
-from replicator.service.status import status
-from replicator.service.stored_settings import stored_settings
+from replicator.observability.metrics import BY_NAME, METRICS, PREFIX, MetricKind
+from replicator.service.configuring.stored_settings import stored_settings
+from replicator.service.status.assemble import status
 from replicator.state import table_life
 from replicator.state.records import ReplicatorRecord
 from replicator.state.store import StateStore
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 TABLES_MAX: Final = 1000
-"""Of all replicators together: where there are more, only the worst of each are told apart."""
+"""Limit for all replicators together: above it, only the worst tables of each are shown one by one."""
 WORST_SHOWN: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What the metrics of a replicator are made of.
+    """Input of a replicator's metrics.
 
     Attributes:
         oldest_unapplied_s: Age of the oldest segment that some table has not applied; 0 if there is none.
-        journal_disk: Free and all bytes of the journal's disk; None where it is not here.
-        started: When running snapshots began, by table.
+        journal_disk: Free and all bytes of the journal's disk; None if it is not on this host.
+        started: Start of running snapshots, by table.
         now: The store's clock.
     """
 
@@ -55,7 +55,7 @@ Samples = Iterator[tuple[str, tuple[str, ...], float]]
 
 
 def exposition(store: StateStore) -> bytes:
-    """The metrics in Prometheus' text format (`CONTENT_TYPE`).
+    """Return the metrics in Prometheus' text format (`CONTENT_TYPE`).
 
     Raises:
         ConfigError: `missing_extra`: prometheus-client is not installed.
@@ -74,9 +74,9 @@ def exposition(store: StateStore) -> bytes:
 
 
 def observed(store: StateStore, record: ReplicatorRecord) -> Observed:
-    """Read what the metrics of a replicator are made of."""
+    """Read the input of a replicator's metrics."""
     now, tables, applied = store.now(), store.tables(record.name), store.applied(record.name)
-    ends = store.feed_tables(record.name)
+    ends = store.journal.feed_tables(record.name)
     behind = {
         table.table: last
         for table in tables
@@ -84,7 +84,7 @@ def observed(store: StateStore, record: ReplicatorRecord) -> Observed:
         for last in (applied[table.table].last_applied if table.table in applied else -1,)
         if ends.get(table.table, -1) > last
     }
-    oldest = store.oldest_unapplied(record.name, behind)
+    oldest = store.journal.oldest_above(record.name, behind)
     return Observed(
         document=status(store, record),
         counts=store.counters(record.name),
@@ -97,7 +97,7 @@ def observed(store: StateStore, record: ReplicatorRecord) -> Observed:
 
 
 def worst_first(tables: Iterable[TableStatus]) -> Sequence[TableStatus]:
-    """Failed tables, then those that do not meet their objective, then of unknown freshness, then by age."""
+    """Return the tables sorted: failed ones, then those that do not meet their objective, then of unknown freshness, then by age."""
 
     def badness(table: TableStatus) -> tuple[bool, bool, bool, bool, float]:
         has_failed = table.state in (TableState.FAILED, TableState.DROPPED)
@@ -108,18 +108,18 @@ def worst_first(tables: Iterable[TableStatus]) -> Sequence[TableStatus]:
 
 
 def families(all_observed: Sequence[Observed]) -> Sequence[Family]:
-    """The metrics. Pure."""
+    """Build the metrics. Pure."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     made: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
     histograms: dict[str, HistogramMetricFamily] = {}
     for metric in METRICS:
         match metric.kind:
-            case Kind.GAUGE:
+            case MetricKind.GAUGE:
                 made[metric.name] = GaugeMetricFamily(PREFIX + metric.name, metric.help, labels=metric.labels)
-            case Kind.COUNTER:
+            case MetricKind.COUNTER:
                 made[metric.name] = CounterMetricFamily(PREFIX + metric.name, metric.help, labels=metric.labels)
-            case Kind.HISTOGRAM:
+            case MetricKind.HISTOGRAM:
                 histograms[metric.name] = HistogramMetricFamily(PREFIX + metric.name, metric.help, labels=metric.labels)
     made["build_info"].add_metric((importlib.metadata.version("replicator"),), 1.0)
     are_many = sum(len(one.document.tables) for one in all_observed) > TABLES_MAX
@@ -217,7 +217,7 @@ _HISTOGRAMS: Final = {
 
 
 def _counted(counts: Counts) -> Samples:
-    """Counters without further labels begin at 0, so that their first increase is seen."""
+    """Yield the counters. Those without further labels begin at 0, so that their first increase is seen."""
     for counter, name in _COUNTERS.items():
         if len(BY_NAME[name].labels) == 1:
             yield name, (), float(counts[counter, ()])
@@ -232,7 +232,7 @@ def _counted(counts: Counts) -> Samples:
 
 
 def _histograms(counts: Counts) -> Iterator[tuple[str, list[tuple[str, float]], float]]:
-    """Cumulated, as Prometheus wants them; also by bounds that another version had."""
+    """Yield cumulated histograms, as Prometheus wants them; also by bounds that another version had."""
     for name, (counter, bounds, sum_counter, unit) in _HISTOGRAMS.items():
         parts = {labels[0]: value for (of, labels), value in counts.items() if of is counter}
         total = 0.0
@@ -244,7 +244,7 @@ def _histograms(counts: Counts) -> Iterator[tuple[str, list[tuple[str, float]], 
 
 
 def journal_disk(uri: str) -> tuple[int, int] | None:
-    """Free and all bytes of the disk of a journal in a local folder; None if it is not here."""
+    """Return free and all bytes of the disk of a journal in a local folder; None if it is not on this host."""
     parts = urlsplit(uri)
     if parts.scheme not in ("", "file"):
         return None
@@ -257,11 +257,11 @@ def journal_disk(uri: str) -> tuple[int, int] | None:
 
 
 class _Collected:
-    """Families that were made already, as a registry asks for them."""
+    """Families that are already built, in the form that a registry asks for."""
 
     def __init__(self, made: Sequence[Family]) -> None:
         self._made = made
 
     def collect(self) -> Iterable[Family]:
-        """See prometheus_client."""
+        """Return the families, as prometheus_client requires."""
         return self._made

@@ -1,4 +1,4 @@
-"""What `plugins --json` prints."""
+"""The document that `plugins --json` prints."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class PluginDocument(StatusModel):
     kind: Literal["source", "target"] | None = Field(description="Null if a broken plugin does not tell.")
     distribution: str = Field(description="The Python package that it came with.")
     version: str = Field(description="Version of that package.")
-    state: Literal["ok", "broken"] = Field(description="Whether it can be used.")
-    reason: str | None = Field(description="Why it cannot; otherwise null.")
+    state: Literal["ok", "broken"] = Field(description="`ok`: it can be used.")
+    reason: str | None = Field(description="Reason why it cannot be used; otherwise null.")
 
 
 def documents(found: Sequence[PluginInfo]) -> tuple[PluginDocument, ...]:
-    """The plugins as documents."""
+    """Return the plugins as documents."""
     return tuple(
         PluginDocument(
             name=p.name, kind=p.kind, distribution=p.distribution, version=p.version, state=p.state, reason=p.reason

@@ -1,4 +1,4 @@
-"""`reload`: a running replicator takes a changed configuration."""
+"""`reload`: gives a running replicator a changed configuration."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from replicator.runtime import assembly
 from replicator.runtime.home import Home
 from replicator.runtime.reloading import changed_sections, concerned
 from replicator.service import lifecycle
-from replicator.service.assess import Assessment
-from replicator.service.stored import find
+from replicator.service.configuring.assess import Assessment
+from replicator.service.configuring.stored import find
 from replicator.state import table_life
 from replicator.state.records import Desired, ReplicatorRecord, Role, TableRecord
 from replicator.state.store import StateStore
@@ -22,11 +22,11 @@ from replicator.state.store import StateStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reloaded:
-    """What a changed configuration changes.
+    """Effects of a changed configuration.
 
-    `sections` of the file differ. `roles` are the processes that a worker starts again for them now; it keeps running itself. Whether
-    tables are verified by a schedule may change with it (`was_scheduled`, `is_scheduled`). `recreated` are tables that have a setting by
-    now that only a new target table can have.
+    `sections` of the file differ. `roles` are the processes that a worker starts again for them now; it keeps running itself. Scheduled
+    verification of tables may begin or end with it (`was_scheduled`, `is_scheduled`). `recreated` are tables with a changed setting that
+    only a new target table can have.
     """
 
     record: ReplicatorRecord
@@ -68,12 +68,12 @@ def reload(store: StateStore, home: Home, registry: Registry, loaded: LoadedConf
         added=tuple(sorted(selected - named)),
         removed=tuple(sorted(known - kept)),
         recreated=tuple(table for table in recreated if table in kept),
-        has_worker=store.lease(record.name) is not None,
+        has_worker=store.leases.current(record.name) is not None,
     )
 
 
 def _read(registry: Registry, record: ReplicatorRecord) -> LoadedConfig | None:
-    """The stored configuration; None where it cannot be read here."""
+    """Return the stored configuration; None if it cannot be read here."""
     try:
         return assembly.load(record, registry)
     except ReplicatorError:
@@ -81,8 +81,8 @@ def _read(registry: Registry, record: ReplicatorRecord) -> LoadedConfig | None:
 
 
 def _running(store: StateStore, record: ReplicatorRecord, *, verifies: bool) -> frozenset[Role]:
-    """The processes that a worker has for a replicator now, as it is wanted."""
-    if record.desired is not Desired.RUNNING or store.lease(record.name) is None:
+    """Return the processes that a worker has for a replicator now, by its desired state."""
+    if record.desired is not Desired.RUNNING or store.leases.current(record.name) is None:
         return frozenset()
     if record.apply_paused:
         return frozenset({Role.CAPTURE})
@@ -90,7 +90,7 @@ def _running(store: StateStore, record: ReplicatorRecord, *, verifies: bool) -> 
 
 
 def _recreated(old: LoadedConfig, now: LoadedConfig, tables: Sequence[TableRecord]) -> Sequence[TableId]:
-    """Tables whose target table was made with other settings."""
+    """Return tables whose target table was created with other settings."""
     pairs = {table.table: [c.config.tables.options_for(table.table) for c in (old, now)] for table in tables}
     return [
         table

@@ -1,6 +1,6 @@
-"""`replicator.service.watching [NAME…]`: what is done on the side of replicators, in a process of its own.
+"""`replicator.service.watching [NAME…]`: the watching process, which runs separately from replicators.
 
-Alerts, and lineage. Nothing that moves data waits for it, whatever becomes of it.
+It sends alerts and lineage. Nothing that moves data waits for it, or depends on its end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = get_logger(__name__)
 
 
 def watch(store: StateStore, names: Collection[str] | None, stop: threading.Event) -> None:
-    """Watch replicators, or all, until `stop`. While the state store is away, it is asked again."""
+    """Watch replicators, or all, until `stop`. While the state store is unavailable, it is asked again."""
     every_s = float(os.environ.get(LOOK_VARIABLE, LOOK_S))
     alerts = AlertWatcher(store, holder_id(), names)
     lineage = LineageWatcher(store, holder_id(), Registry.discover(), names)
@@ -48,7 +48,7 @@ def watch(store: StateStore, names: Collection[str] | None, stop: threading.Even
 
 
 def is_watched(store: StateStore, names: Collection[str] = ()) -> Callable[[], bool]:
-    """Says whether one of these replicators, or of all, has anything to watch. While the state store is away: what it said last."""
+    """Return a function that tells whether one of these replicators, or of all, has anything to watch; its last answer without a store."""
     last = False
 
     def has_any() -> bool:
@@ -83,7 +83,7 @@ def main(names: list[str]) -> int:
 
 
 def _obey(stop: threading.Event) -> None:
-    """Stop when told; when the pipe closes, the process that started this one has ended, so end at once."""
+    """Stop when told; end at once when the pipe closes, because the process that started this one has ended."""
     for line in sys.stdin:
         if line.strip() == STOP:
             stop.set()

@@ -1,4 +1,4 @@
-"""What `replicator workers` and `GET /workers` show: the workers of all hosts, and what each runs."""
+"""The document of `replicator workers` and `GET /workers`: the workers of all hosts, and what each runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RefusalDocument(StatusModel):
 
     replicator: str = Field(description="Name of the replicator.")
     code: Code = Field(description="See docs/errors.md.")
-    message: str = Field(description="Why this host cannot run it.")
+    message: str = Field(description="Reason why this host cannot run it.")
 
 
 class WorkerDocument(StatusModel):
@@ -43,10 +43,10 @@ class WorkerDocument(StatusModel):
         description="`serving`: a `serve` that takes replicators. `draining`: a `serve` that ends. `silent`: a `serve` of which nothing "
         "was heard for some seconds; it is forgotten after an hour. `running`: a `run`, or a command that holds a replicator's lease."
     )
-    capacity: PositiveInt | None = Field(description="How many replicators it runs at most; null for a `run`.")
+    capacity: PositiveInt | None = Field(description="Number of replicators it runs at most; null for a `run`.")
     release: str | None = Field(description="Version of the Replicator; null for a `run`.")
-    started_at: AwareDatetime | None = Field(description="When it began; null for a `run`.")
-    seen_at: AwareDatetime | None = Field(description="When it was last heard; null for a `run`.")
+    started_at: AwareDatetime | None = Field(description="Time of its start; null for a `run`.")
+    seen_at: AwareDatetime | None = Field(description="Time when it was last heard; null for a `run`.")
     replicators: tuple[str, ...] = Field(description="The replicators whose lease it holds, by name.")
     refuses: tuple[RefusalDocument, ...] = Field(
         description="Replicators that it leaves to others because its host cannot run them."
@@ -54,7 +54,7 @@ class WorkerDocument(StatusModel):
 
 
 def workers(store: StateStore) -> Sequence[WorkerDocument]:
-    """All workers, by host and process."""
+    """Return all workers, by host and process."""
     scene = store.workers.scene()
     served = {worker.holder for worker in scene.workers}
     found = [_served(scene, worker) for worker in scene.workers]

@@ -1,4 +1,4 @@
-"""Watches that a cluster gives executors to work that waits: Spark itself waits for them without end."""
+"""Watches that a cluster gives executors to waiting work: Spark itself waits for them without end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _reasons: dict[int, TargetUnavailableError] = {}
 
 
 def end_reason() -> TargetUnavailableError | None:
-    """Why the watch has ended this process's newest JVM; None if it has not."""
+    """Return the reason for which the watch has ended this process's newest JVM; None if it has not."""
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - the gateway is PySpark's own
@@ -29,7 +29,7 @@ def end_reason() -> TargetUnavailableError | None:
 class Starvation:
     """Decides when work has waited long enough without an executor. Pure.
 
-    A master that was started again does not know this application any more, and its workers end the executors; the
+    A master that was restarted does not know this application any more, and its workers end the executors; the
     driver would wait for new ones without end. Only a new application gets some.
     """
 
@@ -38,7 +38,7 @@ class Starvation:
         self._since: float | None = None
 
     def look(self, *, executors: int, jobs: int, now: float) -> float:
-        """Tell how things stand; the seconds that work has waited without an executor."""
+        """Note the executors and jobs; return the seconds that work has waited without an executor."""
         if executors or not jobs:
             self._since = None
         elif self._since is None:
@@ -46,12 +46,12 @@ class Starvation:
         return 0.0 if self._since is None else now - self._since
 
     def is_over(self, waited_s: float) -> bool:
-        """Whether to give up."""
+        """Return whether to give up."""
         return waited_s >= self._timeout_s
 
 
 class ExecutorWatch:
-    """A thread that ends the JVM when work has waited too long without an executor: its calls then fail with `spark_no_executors`."""
+    """Thread that ends the JVM when work has waited too long without an executor: its calls then fail with `spark_no_executors`."""
 
     def __init__(
         self,

@@ -33,9 +33,9 @@ def launch(settings: Mapping[str, str], *, folder: Path, log: IO[bytes]) -> subp
     """Start the JVM. It ends when its standard input, a pipe from this process, does.
 
     Args:
-        settings: Spark's. They are in a file that only its owner can read, until `connect` returns.
-        folder: For that file, and for what the JVM tells of its port; only its owner may look into it.
-        log: What the JVM prints.
+        settings: Spark's settings. They are in a file that only its owner can read, until `connect` returns.
+        folder: Folder for that file, and for the file with the JVM's port; only its owner may look into it.
+        log: Receives the output of the JVM.
     """
     from pyspark.find_spark_home import _find_spark_home
 
@@ -83,12 +83,12 @@ def connect(process: subprocess.Popen[bytes], folder: Path) -> Any:
 
 
 def kept_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the JVM inherits of our environment: what Java, Spark and its connectors know."""
+    """Return the environment variables that the JVM inherits: those that Java, Spark and its connectors know."""
     return {name: value for name, value in environ.items() if _KEPT.fullmatch(name)}
 
 
 def escaped(text: str) -> str:
-    """A name or a value of a file of Java's properties."""
+    """Escape a name or a value for a file of Java properties."""
     return "".join(
         _ESCAPED.get(character)
         or (

@@ -1,4 +1,4 @@
-"""What can be said of `spark.master` without starting Spark: whether it can be used, and whether anybody answers there."""
+"""Checks of `spark.master` without starting Spark: whether it can be used, and whether anything answers there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from replicator.model.errors import Problem, Severity
-from replicator.state.local_files import network_file_system
+from replicator.state.database.local_files import network_file_system
 
 _LOCAL: Final = re.compile(r"local(?:\[(\*|[1-9]\d*)(?:, *\d+)?\])?")
 _STANDALONE: Final = re.compile(r"spark://([^/,]+:\d+(?:,[^/,]+:\d+)*)")
@@ -21,7 +21,7 @@ CONNECT_S: Final = 5.0
 
 
 def local_threads(master: str, cores: int) -> int | None:
-    """Threads of a master inside this process; None for a cluster."""
+    """Return the number of threads of a master inside this process; None for a cluster."""
     match = _LOCAL.fullmatch(master)
     if match is None:
         return None
@@ -31,12 +31,12 @@ def local_threads(master: str, cores: int) -> int | None:
 
 
 def is_cluster(master: str) -> bool:
-    """Whether the work is done by processes outside this one."""
+    """Return whether the work is done by processes outside this one."""
     return _LOCAL.fullmatch(master) is None
 
 
 def setting_problem(master: str) -> Problem | None:
-    """What is wrong with the text; None if it can be used."""
+    """Return the problem of the setting's text; None if it can be used."""
     if any(form.fullmatch(master) for form in (_LOCAL, _STANDALONE, _OTHERS)):
         return None
     return Problem(
@@ -48,7 +48,7 @@ def setting_problem(master: str) -> Problem | None:
 
 
 def java_problem() -> Problem | None:
-    """Whether the driver, which runs on this machine, has no Java."""
+    """Return a problem if the driver, which runs on this machine, has no Java."""
     home = os.environ.get("JAVA_HOME")
     program = f"{home}/bin/java" if home else "java"
     if shutil.which(program) is not None:
@@ -63,7 +63,7 @@ def java_problem() -> Problem | None:
 
 
 def reach_problem(master: str, *, timeout_s: float = CONNECT_S) -> Problem | None:
-    """Whether nobody listens at a `spark://` master; one of several is enough. Others are not asked."""
+    """Return a problem if nothing listens at a `spark://` master; one of several is enough. Other kinds are not checked."""
     match = _STANDALONE.fullmatch(master)
     if match is None:
         return None
@@ -84,7 +84,7 @@ def reach_problem(master: str, *, timeout_s: float = CONNECT_S) -> Problem | Non
 
 
 def sharing_problems(master: str, paths: Sequence[tuple[str, str]]) -> Sequence[Problem]:
-    """Which paths the executors of a cluster may not reach.
+    """Return problems for the paths that the executors of a cluster may not reach.
 
     Args:
         master: `spark.master`.

@@ -1,8 +1,8 @@
 """Folds a batch of changes to one change per key, in DataFrames: no UDF, nothing passes through the driver row by row.
 
-A **touch** is what a change does to one key: it writes a row there, or it takes the row away. An UPDATE that changes
+A **touch** is the effect of a change on one key: it writes a row there, or it takes the row away. An UPDATE that changes
 the key takes the row from the old key and then writes it at the new one; both touches share the change's number. A
-**life** is what happens to a row at one key from one beginning to the next: it begins with a write that carries the
+**life** is the history of a row at one key from one beginning to the next: it begins with a write that carries the
 whole row, with an arrival from another key, or with the first write of a batch. An arrival that lacks columns
 continues the life it came from: lives joined that way are a **chain**, and a chain is one row of the source on its
 way through keys. Columns are folded along the chain, the last value sent wins, and what is still missing at its end
@@ -11,7 +11,7 @@ stands in the target at the key where the chain began: its **origin**.
 `_sequence_num` must be unique; the two touches of a change are ordered take before write. Keys are compared as exact
 bytes.
 
-The source's columns stand inside of structs wherever a frame has columns of ours, because they may be called like
+The source's columns are inside structs wherever a frame has columns of ours, because they may be called like
 them. What reads the target's own columns renames them before it joins.
 """
 
@@ -55,7 +55,7 @@ def reduce_whole_rows(
     """Keep the last change of each key of a batch in which every row carries all its columns.
 
     Args:
-        changes: As `read_changes` gives them.
+        changes: Changes as `read_changes` returns them.
         key: Fields of the key, in key order.
         has_key_changes: Some UPDATE may change its key.
         keep_removed: Give the last row of keys that end without one, for soft deletes.
@@ -90,7 +90,7 @@ def reduce_partial_rows(
     there before, to nothing; and if the batch did not touch the key before, to the target's row.
 
     Args:
-        changes: As `read_changes` gives them.
+        changes: Changes as `read_changes` returns them.
         key: Fields of the key, in key order.
         fields: All fields of `row`.
         has_key_changes: Some UPDATE may change its key.
@@ -131,17 +131,17 @@ def reduce_partial_rows(
 
 
 def fill_from_origin(reduced: DataFrame, target: DataFrame, key: Sequence[str], fields: Sequence[str]) -> DataFrame:
-    """Take what a moved row lacks from the target's row at its origin.
+    """Fill the columns that a moved row lacks from the target's row at its origin.
 
     Args:
-        reduced: What `reduce_partial_rows` gave.
+        reduced: The result of `reduce_partial_rows`.
         target: The rows that the target holds before the batch: one column per field, under its name in `row`.
             Soft-deleted rows left out.
         key: Fields of the key, in key order.
         fields: All fields of `row`.
 
     Returns:
-        `reduced` without `origin` and with `sent` true everywhere but where the value stands in the target under the
+        `reduced` without `origin` and with `sent` true everywhere except where the value stands in the target under the
         row's own key.
     """
     moved = F.col(ORIGIN).isNotNull() & ~F.col(ORIGIN).eqNullSafe(F.col(KEY))
@@ -181,12 +181,12 @@ def reduce_multiset(changes: DataFrame, fields: Sequence[str]) -> DataFrame:
     survive.
 
     Args:
-        changes: As `read_changes` gives them; `before` has every column.
+        changes: Changes as `read_changes` returns them; `before` has every column.
         fields: All fields of `row`.
 
     Returns:
         `_sequence_num`, `_source_timestamp`, `row`, `removes`. Where `removes` is 0: a row to insert, under its own
-        number. Otherwise: how many copies of `row` the target loses, those with the highest numbers.
+        number. Otherwise: the number of copies of `row` that the target loses, those with the highest numbers.
 
     Replay: same rows in, same rows out. Cost: one shuffle by row.
     """
@@ -237,14 +237,14 @@ def reduce_multiset(changes: DataFrame, fields: Sequence[str]) -> DataFrame:
 
 
 def row_identity(frame: DataFrame, prefix: str | None, fields: Sequence[str]) -> list[Column]:
-    """Expressions that are equal (null-safe) exactly for rows with the same bits.
+    """Return expressions that are equal (null-safe) exactly for rows with the same bits.
 
     Floats are compared as text, because Spark takes -0.0 for 0.0, and they are two values to the source.
 
     Args:
-        frame: Where the columns stand.
+        frame: The frame with the columns.
         prefix: The struct that holds them; None: they are columns of their own.
-        fields: Which columns.
+        fields: Names of the columns.
     """
     names = {name: f"{prefix}.{_quote(name)}" if prefix else _quote(name) for name in fields}
     types = {name: frame.select(names[name]).schema[0].dataType for name in fields}
@@ -254,7 +254,7 @@ def row_identity(frame: DataFrame, prefix: str | None, fields: Sequence[str]) ->
 def _touches(
     changes: DataFrame, key: Sequence[str], *, has_key_changes: bool, fields: Sequence[str] | None = None
 ) -> DataFrame:
-    """What each change does to each key: `key`, `_order`, `is_removed`, number, time, `row`, and whether it expects a row there: `expects`.
+    """Return the effect of each change on each key: `key`, `_order`, `is_removed`, number, time, `row`, `expects` (it expects a row there).
 
     With `fields` also `_is_whole`, `_is_arrival` and `_sent`.
     """
@@ -268,7 +268,7 @@ def _touches(
         is_partial = lacks & ((F.col(OPERATION) == DMLOperation.UPDATE.value) | F.col(IS_SNAPSHOT))
         sent = F.struct(*[(~is_partial | ~F.array_contains(ABSENT, name)).alias(name) for name in fields])
         columns += [(~is_partial).alias("_is_whole"), sent.alias("_sent")]
-    # A row that a snapshot read says nothing of what was there.
+    # A row that a snapshot read does not tell what was there.
     is_logged = ~F.coalesce(F.col(IS_SNAPSHOT), F.lit(False))
     is_update = F.col(OPERATION) == DMLOperation.UPDATE.value
     taken = F.struct(
@@ -310,7 +310,7 @@ def _touches(
 
 
 def _fold_lives(lives: DataFrame, fields: Sequence[str]) -> DataFrame:
-    """One row per key and life: the last value sent of each field, and where the life began.
+    """Return one row per key and life: the last value sent of each field, and the key where the life began.
 
     Touches of a key before its first life form one without a row.
     """
@@ -339,7 +339,7 @@ def _fold_lives(lives: DataFrame, fields: Sequence[str]) -> DataFrame:
 
 
 def _chains(lives: DataFrame) -> DataFrame:
-    """For each life that began with an arrival lacking columns: the life its chain began with.
+    """Find, for each life that began with an arrival lacking columns, the life its chain began with.
 
     Returns:
         `_life`, `_root`, `_from` (the key in the target, if the chain began with this very life and came from there).
@@ -372,7 +372,7 @@ def _chains(lives: DataFrame) -> DataFrame:
 
 
 def _join_chains(folded: DataFrame, chains: DataFrame, fields: Sequence[str]) -> DataFrame:
-    """Let each life have what earlier lives of its chain were sent, and the chain's origin."""
+    """Add to each life the values that earlier lives of its chain were sent, and the chain's origin."""
     names = chains.select(F.col(_LIFE).alias("_of"), F.col(_ROOT).alias("_root_of"), "_from")
     # Lives without a row belong to no chain; a number of their own keeps them apart.
     root = F.coalesce("_root_of", _LIFE, -F.col(_ORDER) - 1)

@@ -1,4 +1,4 @@
-"""A folder for the files that only a running process needs. What a killed one left is removed by the next."""
+"""A folder for files that only a running process needs. The next process removes folders of killed ones."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _LOCK: Final = "lock"
 
 
 class ScratchFolder:
-    """A new folder, held by a lock that ends with the process.
+    """A new folder, locked until the process ends.
 
     Args:
-        parent: Where; made if missing. Folders in it that no living process holds are removed.
+        parent: Parent folder; made if missing. Folders in it that no living process has locked are removed.
 
     Raises:
-        OSError: It cannot be made, or stands where everybody may make folders, and another user made it.
+        OSError: The folder cannot be made, or is where everybody may make folders, and another user made it.
     """
 
     def __init__(self, parent: Path) -> None:
@@ -42,7 +42,7 @@ class ScratchFolder:
 
 
 def _make_ours(folder: Path) -> None:
-    """Keep others out. Who made the folder first could exchange what is written into it, and Spark starts what its settings name."""
+    """Keep others out: the owner of the folder could exchange the files in it, and Spark starts what its settings name."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(descriptor).st_uid != os.geteuid():

@@ -29,7 +29,7 @@ _LOG_TAIL_LINES: Final = 30
 _DYING_S: Final = 2.0
 _ENDED: Final = ("SparkContext was shut down", "stopped SparkContext", "Master removed our application")
 _SCRATCH_LEAST: Final = 4 << 20
-"""With less free space for temporary files Spark does not start, for whatever reason it gives."""
+"""Bytes of free space for temporary files below which Spark does not start, whatever reason it gives."""
 
 # Statements carry names of the source: ${env:…} in one of them would be replaced by what this process keeps there.
 _FORCED: Final = {"spark.sql.variable.substitute": "false"}
@@ -50,7 +50,7 @@ _ALWAYS: Final = {
     "spark.sql.codegen.cache.maxEntries": "5000",
     # Tables are merged from several threads: each gets its share instead of waiting for the one before.
     "spark.scheduler.mode": "FAIR",
-    # Nobody looks at what Spark remembers of past jobs, and a driver that runs for months would keep it in memory.
+    # Spark's memory of past jobs is not used, and a driver that runs for months would keep it.
     "spark.sql.ui.retainedExecutions": "1",
     "spark.ui.retainedJobs": "1",
     "spark.ui.retainedStages": "1",
@@ -80,8 +80,8 @@ def session_confs(config: SparkConfig, needs: SparkNeeds, *, cores: int, scratch
     """Return every setting Spark is started with.
 
     Args:
-        config: What the user asked for; `config.settings` wins over everything here but `spark.sql.variable.substitute`.
-        needs: What the target asks for.
+        config: The user's configuration; `config.settings` wins over everything here except `spark.sql.variable.substitute`.
+        needs: The target's requirements.
         cores: Cores of this machine, for `local[*]`.
         scratch: A folder for Spark's temporary files.
     """
@@ -115,7 +115,7 @@ def session_confs(config: SparkConfig, needs: SparkNeeds, *, cores: int, scratch
 
 
 def wanted_packages(config: SparkConfig, needs: SparkNeeds) -> Sequence[str]:
-    """Maven coordinates that Spark has to resolve."""
+    """Return the Maven coordinates that Spark has to resolve."""
     is_provided = needs.provided_by is not None and any(needs.provided_by in jar for jar in config.jars)
     return tuple(dict.fromkeys((*(() if is_provided else needs.packages), *config.packages)))
 
@@ -124,14 +124,14 @@ class SparkHost:
     """The process's one Spark. `session` starts it when first asked and again after its JVM has died; threads may share it.
 
     The JVM reads its standard input, a pipe from this process, and ends at end-of-file: `kill -9` of this process
-    leaves none.
+    leaves no JVM.
 
     Args:
         config: The `spark:` block.
-        needs: What the target asks for.
+        needs: The target's requirements.
         cores: Cores of this machine.
         log_file: The output of Spark, Ivy and log4j; None: a file that is deleted at the end.
-        scratch: Folder for Spark's temporary files; None: one in the system's folder for such.
+        scratch: Folder for Spark's temporary files; None: one in the system's folder for temporary files.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class SparkHost:
             if self._session is not None and self._process.poll() is None:
                 from py4j.protocol import Py4JError
 
-                # The JVM may die while it is told to stop, which comes to the same.
+                # The JVM may die while it stops, which has the same result.
                 with contextlib.suppress(Py4JError, OSError):
                     self._session.stop()
             self._forget()
@@ -233,10 +233,7 @@ class SparkHost:
         )
 
     def _forget(self) -> None:
-        """Let go of everything of the JVM, so that a next `session` starts from nothing."""
-        from pyspark import SparkContext
-        from pyspark.sql import SparkSession
-
+        """Drop all state of the JVM, so that the next `session` starts from nothing."""
         if self._watch is not None:
             self._watch.stop()
             self._watch = None
@@ -248,14 +245,7 @@ class SparkHost:
             if self._process.poll() is None:
                 self._process.terminate()
             self._process.wait()
-        gateway = SparkContext._gateway  # noqa: SLF001 - PySpark offers no way to leave a dead JVM
-        if gateway is not None:
-            gateway.shutdown()
-        SparkContext._gateway = None  # noqa: SLF001
-        SparkContext._jvm = None  # noqa: SLF001
-        SparkContext._active_spark_context = None  # noqa: SLF001
-        SparkSession._instantiatedSession = None  # noqa: SLF001
-        SparkSession._activeSession = None  # noqa: SLF001
+            _leave_gateway()
         self._process = None
         self._session = None
         if self._log is not None:
@@ -266,8 +256,23 @@ class SparkHost:
             self._scratch = None
 
 
+def _leave_gateway() -> None:
+    """Have PySpark forget its JVM, for which it offers no way."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = SparkContext._gateway  # noqa: SLF001
+    if gateway is not None:
+        gateway.shutdown()
+    SparkContext._gateway = None  # noqa: SLF001
+    SparkContext._jvm = None  # noqa: SLF001
+    SparkContext._active_spark_context = None  # noqa: SLF001
+    SparkSession._instantiatedSession = None  # noqa: SLF001
+    SparkSession._activeSession = None  # noqa: SLF001
+
+
 def _no_scratch(folder: Path, fact: str) -> ReplicatorError:
-    """What Spark prints then is not to be had: its log is most often on the same volume."""
+    """Return the error of a start without space: Spark's own reason is not available, as its log is most often on the same volume."""
     return TargetUnavailableError(
         f"Spark cannot start without temporary files in {folder}: {fact}.",
         code="spark_scratch_unusable",
@@ -276,7 +281,7 @@ def _no_scratch(folder: Path, fact: str) -> ReplicatorError:
 
 
 def local_folder() -> str | None:
-    """Where the Spark of this process keeps temporary files; None if it has none, or its executors have folders of their own."""
+    """Return the folder of temporary files of this process's Spark; None if it has none, or its executors have folders of their own."""
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context  # noqa: SLF001 - `getOrCreate` would start one
@@ -290,7 +295,7 @@ def local_folder() -> str | None:
 
 
 def start_error(output: str, config: SparkConfig, needs: SparkNeeds) -> ReplicatorError:
-    """Turn what Spark printed before it gave up into one message with the remedy."""
+    """Turn the output of Spark before it gave up into one message with the next step."""
     tail = "\n".join(output.splitlines()[-_LOG_TAIL_LINES:])
     if "All masters are unresponsive" in output:
         return TargetUnavailableError(
@@ -320,7 +325,7 @@ def start_error(output: str, config: SparkConfig, needs: SparkNeeds) -> Replicat
 
 
 def spark_error(error: BaseException) -> ReplicatorError | None:
-    """Say whether `error` means that the JVM has died; None if it means something else."""
+    """Return the error that says that the JVM has died; None if `error` means something else."""
     from py4j.protocol import Py4JError, Py4JNetworkError
 
     # Whatever py4j makes of a dead JVM ("… does not exist in the JVM", a package instead of a class): it is dead.
@@ -352,7 +357,7 @@ def spark_error(error: BaseException) -> ReplicatorError | None:
 
 
 def _jvm_has_ended(*, grace_s: float) -> bool:
-    """Whether this process's JVM is dead, or dies within `grace_s`: its connections break before it can be waited for."""
+    """Return whether this process's JVM is dead, or dies within `grace_s`: its connections break before it can be waited for."""
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - the gateway is PySpark's own

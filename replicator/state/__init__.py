@@ -1,4 +1,4 @@
-"""The state store: what every process of the Replicator agrees on."""
+"""The state store: the data that all processes of the Replicator share."""
 
 from replicator.state.leases import holder_id, holder_in_words
 from replicator.state.records import (
@@ -7,7 +7,6 @@ from replicator.state.records import (
     Desired,
     ErrorRecord,
     EventEntry,
-    KeyRange,
     Lease,
     Preparation,
     ReplicatorRecord,
@@ -18,6 +17,7 @@ from replicator.state.records import (
     Segment,
     SegmentFile,
     SnapshotProgress,
+    SnapshotRange,
     Stage,
     TableRecord,
     TargetCopy,
@@ -30,7 +30,6 @@ __all__ = [
     "Desired",
     "ErrorRecord",
     "EventEntry",
-    "KeyRange",
     "Lease",
     "Preparation",
     "ReplicatorRecord",
@@ -41,6 +40,7 @@ __all__ = [
     "Segment",
     "SegmentFile",
     "SnapshotProgress",
+    "SnapshotRange",
     "Stage",
     "StateStore",
     "TableRecord",

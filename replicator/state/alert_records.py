@@ -1,4 +1,4 @@
-"""What the state store holds of alerts, as immutable records."""
+"""Immutable records of alerts in the state store."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from datetime import datetime
 from replicator.model.alerts import AlertKind, AlertMessage
 
 AlertKey = tuple[AlertKind, str | None]
-"""What an alert is about: its kind, and the table if it is about one."""
+"""Key of an alert: its kind, and the table if it is about one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertRecord:
-    """Something that is or was wrong, and what was told of it.
+    """A problem, present or past, and the messages sent about it.
 
     Attributes:
-        is_true: Whether it was wrong when it was last looked at.
-        since: Since when that is so.
-        is_open: Whether it is an alert: it was wrong for long enough, and not right again for long enough.
-        opened_at: Since when it was wrong when it became an alert; None if it is none yet.
-        is_told: Whether the channels were last told that it is wrong.
-        told_at: When.
-        is_held: Quiet hours kept it from being told.
+        is_true: True if the problem was present at the last check.
+        since: Time since which that is so.
+        is_open: True if it is an alert: the problem lasted long enough, and was not absent for long enough since.
+        opened_at: Beginning of the problem when it became an alert; None if it is none yet.
+        is_told: True if the last message to the channels said that the problem is present.
+        told_at: Time of that message.
+        is_held: True if quiet hours kept the message back.
     """
 
     kind: AlertKind
@@ -40,13 +40,13 @@ class AlertRecord:
 
     @property
     def key(self) -> AlertKey:
-        """What it is about."""
+        """Return the key of the alert."""
         return self.kind, self.table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingMessage:
-    """A message that waits for its channel. `retry_at`: not before; `id` grows."""
+    """A message that waits for its channel. `retry_at`: time of the next attempt; `id` grows."""
 
     id: int
     channel: str
@@ -58,13 +58,13 @@ class WaitingMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelRecord:
-    """How deliveries to a channel went.
+    """Results of deliveries to a channel.
 
     Attributes:
-        sent_at: Time of the last that succeeded.
-        failures: How many attempts failed since.
-        error, failed_at: Of the last attempt that failed; None once one succeeded.
-        given_up: How many messages were given up since.
+        sent_at: Time of the last delivery that succeeded.
+        failures: Attempts that failed since then.
+        error, failed_at: Error and time of the last attempt that failed; None once one succeeded.
+        given_up: Messages that were given up since then.
     """
 
     sent_at: datetime | None = None
@@ -76,7 +76,7 @@ class ChannelRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertingState:
-    """All that the store has of a replicator's alerts."""
+    """All records of a replicator's alerts."""
 
     alerts: tuple[AlertRecord, ...] = ()
     messages: tuple[WaitingMessage, ...] = ()

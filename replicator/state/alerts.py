@@ -1,6 +1,6 @@
-"""The part of the state store that holds alerts, messages that wait, and how deliveries went.
+"""The part of the state store that holds alerts, waiting messages, and the results of deliveries.
 
-What is told and the messages that tell it are one transaction. Each write is refused if another process has the job by now.
+Alerts and the messages about them are stored in one transaction. Each write is refused if another process has the job by now.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from replicator.model.alerts import AlertMessage
 from replicator.model.counts import CounterName
 from replicator.state import counters
 from replicator.state.alert_records import AlertingState, AlertKey, AlertRecord, ChannelRecord, WaitingMessage
-from replicator.state.database import Database, next_id, upsert
-from replicator.state.errors import DamagedValueError
+from replicator.state.database.engine import Database, next_id, upsert
+from replicator.state.database.errors import DamagedValueError
 from replicator.state.tables import ALERT_MESSAGES, ALERTS
-from replicator.state.watches import Job, is_held, read_record, write_record
+from replicator.state.watches import WatchJob, is_held, read_record, write_record
 
 _ALERT: Final = TypeAdapter(AlertRecord)
 _MESSAGE: Final = TypeAdapter(WaitingMessage)
@@ -29,19 +29,19 @@ _CHANNELS: Final = TypeAdapter(dict[str, ChannelRecord])
 
 
 class Alerts:
-    """Errors as those of `StateStore`. `holder` is who has `Job.ALERTS` of the replicator."""
+    """Reads and writes alerts. Errors as those of `StateStore`. `holder` is the process that has `WatchJob.ALERTS` of the replicator."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def read(self, name: str) -> AlertingState:
-        """All of a replicator; messages in the order in which they were made."""
+        """Return all alerts of a replicator; messages in the order in which they were made."""
         with self._database.read() as connection:
             alerts = connection.execute(select(ALERTS).where(ALERTS.c.replicator == name))
             return AlertingState(
                 alerts=tuple(_read(_ALERT, row.record) for row in alerts),
                 messages=tuple(_messages(connection, name)),
-                channels=_read(_CHANNELS, read_record(connection, name, Job.ALERTS)),
+                channels=_read(_CHANNELS, read_record(connection, name, WatchJob.ALERTS)),
             )
 
     def change(
@@ -54,12 +54,12 @@ class Alerts:
         messages: Mapping[str, AlertMessage],
         messages_max: int,
     ) -> bool:
-        """Store what became of alerts, and add a message for each of some channels; False, and nothing is stored, if another has the job.
+        """Store changes of alerts, and a message for each of some channels; False, and nothing is stored, if another process has the job.
 
         A channel with more messages than `messages_max` loses its oldest ones, which counts as given up.
         """
         with self._database.write() as connection:
-            if not is_held(connection, name, Job.ALERTS, holder):
+            if not is_held(connection, name, WatchJob.ALERTS, holder):
                 return False
             upsert(connection, ALERTS, [_row(name, record) for record in changed])
             for kind, table in ended:
@@ -82,7 +82,7 @@ class Alerts:
     def sent(self, name: str, holder: str, message: WaitingMessage, now: datetime) -> bool:
         """Note that a message was delivered: it waits no longer. False if another has the job: it may deliver it again."""
         with self._database.write() as connection:
-            if not is_held(connection, name, Job.ALERTS, holder):
+            if not is_held(connection, name, WatchJob.ALERTS, holder):
                 return False
             _remove(connection, name, [message.id])
             _put_channel(connection, name, message.channel, ChannelRecord(sent_at=now))
@@ -94,7 +94,7 @@ class Alerts:
     ) -> bool:
         """Note that an attempt failed; it is repeated at `retry_at`, or given up if that is None. Returns as `sent`."""
         with self._database.write() as connection:
-            if not is_held(connection, name, Job.ALERTS, holder):
+            if not is_held(connection, name, WatchJob.ALERTS, holder):
                 return False
             was = _channels(connection, name).get(message.channel, ChannelRecord())
             failed = replace(was, failures=was.failures + 1, error=error, failed_at=now)
@@ -109,15 +109,15 @@ class Alerts:
             return True
 
     def forget_channels(self, name: str, holder: str, kept: Iterable[str]) -> None:
-        """Remove what waits for channels that are not configured any more, and what is known of them."""
+        """Remove messages and results of channels that are not configured any more."""
         with self._database.write() as connection:
-            if not is_held(connection, name, Job.ALERTS, holder):
+            if not is_held(connection, name, WatchJob.ALERTS, holder):
                 return
             known = set(kept)
             others = (ALERT_MESSAGES.c.replicator == name) & ALERT_MESSAGES.c.channel.not_in(known)
             connection.execute(delete(ALERT_MESSAGES).where(others))
             channels = {channel: one for channel, one in _channels(connection, name).items() if channel in known}
-            write_record(connection, name, Job.ALERTS, _written(_CHANNELS, channels))
+            write_record(connection, name, WatchJob.ALERTS, _written(_CHANNELS, channels))
 
 
 def _messages(connection: Connection, name: str, channel: str | None = None) -> Sequence[WaitingMessage]:
@@ -146,13 +146,13 @@ def _remove(connection: Connection, name: str, ids: Sequence[int]) -> None:
 
 
 def _channels(connection: Connection, name: str) -> dict[str, ChannelRecord]:
-    found: dict[str, ChannelRecord] = _read(_CHANNELS, read_record(connection, name, Job.ALERTS))
+    found: dict[str, ChannelRecord] = _read(_CHANNELS, read_record(connection, name, WatchJob.ALERTS))
     return found
 
 
 def _put_channel(connection: Connection, name: str, channel: str, record: ChannelRecord) -> None:
     channels = {**_channels(connection, name), channel: record}
-    write_record(connection, name, Job.ALERTS, _written(_CHANNELS, channels))
+    write_record(connection, name, WatchJob.ALERTS, _written(_CHANNELS, channels))
 
 
 def _row(name: str, record: AlertRecord) -> dict[str, Any]:

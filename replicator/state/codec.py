@@ -1,4 +1,4 @@
-"""Records as rows, and back: pydantic's type adapters make the values, the tables below say which field is in which column."""
+"""Converts records to rows and back: pydantic's type adapters make the values, the tables below map fields to columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy import Row
 
 from replicator.model.reports import ApplyReport, CaptureReport, RefusedReport, Report, RetryReport
 from replicator.model.schema import TableSchema
-from replicator.state.errors import DamagedValueError
+from replicator.state.database.errors import DamagedValueError
 from replicator.state.records import (
     AppliedRecord,
     ErrorRecord,
@@ -29,7 +29,7 @@ from replicator.state.records import (
     TableRecord,
 )
 from replicator.state.stored import StoredSchema
-from replicator.state.verification_records import RangeRecord, VerificationRecord
+from replicator.state.verification.records import RangeRecord, VerificationRecord
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Report)
@@ -38,15 +38,15 @@ _ERROR: Final = TypeAdapter(ErrorRecord)
 _SCHEMA: Final[TypeAdapter[TableSchema]] = TypeAdapter(StoredSchema)
 
 _REFUSED: Final = "refused_"
-"""What `RefusedReport.of` follows where another report has its role."""
+"""Prefix of the role of a `RefusedReport`, before its `of`."""
 
 
 class _Stored(Generic[T]):
-    """How the records of a kind are stored.
+    """Mapping of a kind of records to columns.
 
     Args:
         kind: The record.
-        columns: Per column the field that it holds, or those that its document holds; not the owner's name.
+        columns: Per column the field that it has, or those of its document; without the owner's name.
     """
 
     def __init__(self, kind: type[T], /, **columns: str | tuple[str, ...]) -> None:
@@ -54,7 +54,7 @@ class _Stored(Generic[T]):
         self._adapter = TypeAdapter(kind)
 
     def write(self, record: T) -> dict[str, Any]:
-        """To columns. Moments stay what they are where a column holds nothing else: it has a type of its own for them."""
+        """Convert a record to columns. A column with only a time keeps it as a datetime: it has its own type."""
         values = self._adapter.dump_python(record, mode="json")
         row: dict[str, Any] = {}
         for column, held in self._columns.items():
@@ -66,7 +66,7 @@ class _Stored(Generic[T]):
         return row
 
     def read(self, row: Row[Any], **instead: Any) -> T:
-        """From columns, or what is given instead of one; DamagedValueError if they hold no such record."""
+        """Read a record from columns, or the values given instead; DamagedValueError if they hold no such record."""
         values: dict[str, Any] = {}
         try:
             for column, held in self._columns.items():
@@ -202,7 +202,7 @@ _RUNS: Final = _Stored(
 
 read_replicator: Final = _REPLICATORS.read
 read_lease: Final = _LEASES.read
-"""Of a row that has a holder."""
+"""Reads a row that has a holder."""
 write_table: Final = _TABLES.write
 read_table: Final = _TABLES.read
 write_applied: Final = _APPLIED.write
@@ -222,7 +222,7 @@ read_run: Final = _RUNS.read
 
 
 def read_outline(row: Row[Any]) -> TableOutline:
-    """A table's record without its shape, of which only the names of the kept columns are read: making shapes loads PyArrow."""
+    """Read a table's record without its schema, of which only the names of kept columns are read: making schemas loads PyArrow."""
     try:
         shape = row.record["schema"]
         kept = () if shape is None else tuple(str(column["name"]) for column in shape.get("kept", ()))
@@ -232,12 +232,12 @@ def read_outline(row: Row[Any]) -> TableOutline:
 
 
 def write_error(error: ErrorRecord | None) -> Mapping[str, Any] | None:
-    """To a document."""
+    """Convert an error to a document."""
     return None if error is None else _ERROR.dump_python(error, mode="json")
 
 
 def read_schema(document: Mapping[str, Any]) -> TableSchema:
-    """From a document."""
+    """Read a schema from a document."""
     try:
         return _SCHEMA.validate_python(document)
     except ValueError as error:
@@ -245,7 +245,7 @@ def read_schema(document: Mapping[str, Any]) -> TableSchema:
 
 
 def write_report(report: Report) -> Mapping[str, Any]:
-    """To the columns of `statuses`, except owner and time."""
+    """Convert a report to the columns of `statuses`, except owner and time."""
     match report:
         case CaptureReport():
             role = Role.CAPTURE
@@ -259,7 +259,7 @@ def write_report(report: Report) -> Mapping[str, Any]:
 
 
 def read_reports(rows: Iterable[Row[Any]]) -> Reports:
-    """From the rows of `statuses` of a replicator."""
+    """Read reports from the rows of `statuses` of a replicator."""
     by_role = {row.role: row for row in rows}
 
     def read(role: str, kind: type[R]) -> Reported[R] | None:
@@ -280,7 +280,7 @@ def read_reports(rows: Iterable[Row[Any]]) -> Reports:
 
 
 def _damaged(what: str, error: Exception) -> DamagedValueError:
-    """Names the fields, never what they hold."""
+    """Return an error that names the fields, never their values."""
     if isinstance(error, ValidationError):
         first = error.errors(include_input=False, include_url=False)[0]
         fact = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -1,6 +1,6 @@
-"""Counters of a replicator: they grow in the transactions that make durable what they count, and never go back.
+"""Counters of a replicator: they grow in the transactions that make the counted things durable, and never decrease.
 
-They end with the replicator. What a crash keeps from being recorded is not counted.
+They end with the replicator. Events that a crash keeps from being recorded are not counted.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from replicator.model.reports import ApplyReport, Report, RetryReport
 from replicator.state.codec import write_error
 from replicator.state.records import AppliedRecord, ErrorRecord, HistoryEntry, Segment, Stage, TableRecord
 from replicator.state.tables import APPLIED, COUNTERS, TABLES
-from replicator.state.verification_records import RangeOutcome, VerificationOutcome
+from replicator.state.verification.records import RangeOutcome, VerificationOutcome
 
 
 def add(connection: Connection, name: str, counts: Counts) -> None:
-    """Add to a replicator's counters, in an order that is the same for everyone who does."""
+    """Add to a replicator's counters, in the same order in every process."""
     rows = [
         {"replicator": name, "counter": counter.value, "labels": list(labels), "value": value}
         for (counter, labels), value in sorted(counts.items())
@@ -36,7 +36,7 @@ def add(connection: Connection, name: str, counts: Counts) -> None:
 
 
 def read(connection: Connection, name: str) -> Counts:
-    """A replicator's counters. What another version counted is left out."""
+    """Return a replicator's counters. Counters of other versions are left out."""
     rows = connection.execute(select(COUNTERS).where(COUNTERS.c.replicator == name))
     known = {counter.value: counter for counter in CounterName}
     return Counter(
@@ -45,7 +45,7 @@ def read(connection: Connection, name: str) -> Counts:
 
 
 def of_seal(segments: Iterable[Segment], changes: Mapping[str, int], history: Iterable[HistoryEntry]) -> Counts:
-    """What a seal adds. `changes`: of the source's log, by operation."""
+    """Return the counts of a seal. `changes`: changes of the source's log, by operation."""
     counts: Counts = Counter()
     for operation, number in changes.items():
         counts[CounterName.CHANGES_CAPTURED, (operation,)] += number
@@ -57,12 +57,12 @@ def of_seal(segments: Iterable[Segment], changes: Mapping[str, int], history: It
 
 
 def of_batch(batch: BatchCount | None) -> Counts:
-    """What a batch adds."""
+    """Return the counts of a batch."""
     return Counter() if batch is None else batch.counts()
 
 
 def of_report(report: Report, retried: Mapping[str, int]) -> Counts:
-    """What a report adds: the retry that it tells of, or those of tables, by code."""
+    """Return the counts of a report: its retry, or the retries of tables, by code."""
     counts: Counts = Counter()
     match report:
         case RetryReport():
@@ -78,24 +78,24 @@ def of_report(report: Report, retried: Mapping[str, int]) -> Counts:
 
 
 def of_error(error: ErrorRecord | None) -> Counts:
-    """What an error adds that ended a run."""
+    """Return the counts of an error that ended a run."""
     return Counter() if error is None else Counter({(CounterName.ERRORS, (error.code,)): 1})
 
 
 def of_verification(outcome: VerificationOutcome) -> Counts:
-    """What a comparison adds."""
+    """Return the counts of a comparison."""
     counts: Counts = Counter({(CounterName.VERIFICATIONS, (outcome.result.value,)): 1})
     counts[CounterName.VERIFY_ROWS, ()] = outcome.rows or 0
     return counts
 
 
 def of_range(outcome: RangeOutcome) -> Counts:
-    """What the comparison of a range adds."""
+    """Return the counts of the comparison of a range."""
     return Counter({(CounterName.VERIFY_ROWS, ()): outcome.range.rows})
 
 
 def of_failed_tables(connection: Connection, name: str, records: Sequence[TableRecord]) -> Counts:
-    """What records of tables add that are about to be stored: errors at which they failed, each once."""
+    """Return the counts of table records that are about to be stored: the errors with which tables failed, each once."""
     failed = {
         str(record.table): error for record in records if record.stage is Stage.FAILED and (error := record.error)
     }
@@ -107,7 +107,7 @@ def of_failed_tables(connection: Connection, name: str, records: Sequence[TableR
 
 
 def of_failed_applied(connection: Connection, name: str, records: Sequence[AppliedRecord]) -> Counts:
-    """The same, for what apply knows of tables."""
+    """Return the same counts for apply's records of tables."""
     failed = {str(record.table): error for record in records if record.has_failed and (error := record.error)}
     if not failed:
         return Counter()

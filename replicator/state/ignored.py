@@ -1,4 +1,4 @@
-"""What a target has of columns of which policies ignore changes (`IgnoredColumn`). Pure."""
+"""Columns whose changes a policy ignores (`IgnoredColumn`), as the target has them. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Ignored = Sequence[IgnoredColumn]
 
 
 def pairs(schema: TableSchema, ignored: Ignored) -> Sequence[tuple[Column, Column]]:
-    """The columns that the target has from the source: as they are in the source, and there."""
+    """Return the columns that the target has from the source: in pairs, as the source and as the target has them."""
     entries = {entry.column: entry for entry in ignored}
     found: list[tuple[Column, Column]] = []
     for column in schema.columns:
@@ -28,14 +28,14 @@ def pairs(schema: TableSchema, ignored: Ignored) -> Sequence[tuple[Column, Colum
 
 
 def as_in_target(schema: TableSchema, ignored: Ignored) -> TableSchema:
-    """The shape that the target has of a table whose source has this one. Kept columns are as the target has them already."""
+    """Return the target's schema of a table whose source has this one. Kept columns are as the target has them already."""
     if not ignored:
         return schema
     return replace(schema, columns=tuple(held for _, held in pairs(schema, ignored)))
 
 
 def still_ignored(entries: Iterable[IgnoredColumn], schema: TableSchema) -> tuple[IgnoredColumn, ...]:
-    """Those by which the target differs from the source's shape: not those of columns that have their former name and type again."""
+    """Return the entries that still differ from the source's schema: not those of columns with their former name and type."""
     types = {column.name: column.type for column in schema.columns}
     return tuple(
         entry

@@ -16,8 +16,8 @@ from replicator.model.errors import FatalError
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.codec import read_event, read_file, read_schema, write_event, write_file
-from replicator.state.database import upsert
-from replicator.state.errors import DamagedValueError
+from replicator.state.database.engine import Database, upsert
+from replicator.state.database.errors import DamagedValueError
 from replicator.state.records import EventEntry, Segment, SegmentFile
 from replicator.state.tables import DROPPED, REPLICATORS, SCHEMAS, SEGMENT_EVENTS, SEGMENT_FILES, SEGMENTS
 
@@ -29,7 +29,7 @@ def insert_segments(
 ) -> None:
     """Append segments that follow the newest one without a gap.
 
-    The newest segment is deleted if it is empty: it only carried the offset and the numbering, which the new ones do from now on.
+    The newest segment is deleted if it is empty: it only had the offset and the numbering, which the new ones have from now on.
 
     Raises:
         FatalError: `index_conflict`: another process has written under the same epoch.
@@ -59,122 +59,13 @@ def insert_segments(
     _add_bytes(connection, name, sum(file.bytes for segment in segments for file in segment.files))
 
 
-def last_segment(connection: Connection, name: str) -> Segment | None:
-    """The newest segment, which carries offset, ring and numbering."""
-    newest = _newest(connection, name)
-    return None if newest is None else _with_contents(connection, name, [newest])[0]
-
-
-def list_segments(connection: Connection, name: str, after_id: int, limit: int) -> Sequence[Segment]:
-    """Segments in order of their ids, from the first above `after_id`."""
-    mine = (SEGMENTS.c.replicator == name) & (SEGMENTS.c.id > after_id)
-    rows = connection.execute(select(SEGMENTS).where(mine).order_by(SEGMENTS.c.id).limit(limit)).all()
-    return _with_contents(connection, name, rows)
-
-
-def sealed_by(connection: Connection, name: str, number: int) -> int | None:
-    """The epoch of the newest segment that begins at or below a number; None if there is none."""
-    below = (SEGMENTS.c.replicator == name) & (SEGMENTS.c.first_num <= number)
-    return connection.scalar(select(SEGMENTS.c.epoch).where(below).order_by(SEGMENTS.c.id.desc()).limit(1))
-
-
-def feed(
-    connection: Connection, name: str, table: TableId, after: int, limit: int
-) -> Sequence[SegmentFile | EventEntry]:
-    """What happened to a table after a sequence number: both queries must see the same state.
-
-    Files of a table neither overlap each other nor any of its events, so ascending by last is ascending by first.
-    """
-    files, events = SEGMENT_FILES.c, SEGMENT_EVENTS.c
-    some_files = (
-        select(SEGMENT_FILES)
-        .where(files.replicator == name, files.table_name == str(table), files.last_num > after)
-        .order_by(files.last_num)
-        .limit(limit)
-    )
-    some_events = (
-        select(SEGMENT_EVENTS)
-        .where(events.replicator == name, events.table_name == str(table), events.sequence_num > after)
-        .order_by(events.sequence_num)
-        .limit(limit)
-    )
-    items: list[SegmentFile | EventEntry] = [read_file(row) for row in connection.execute(some_files)]
-    items += [read_event(row) for row in connection.execute(some_events)]
-    return sorted(items, key=first_number)[:limit]
-
-
 def first_number(item: SegmentFile | EventEntry) -> int:
-    """The lowest sequence number of a file or event: orders the items of one table."""
+    """Return the lowest sequence number of a file or event: orders the items of one table."""
     return item.first if isinstance(item, SegmentFile) else item.sequence_num
 
 
-def feed_tables(connection: Connection, name: str) -> Mapping[TableId, int]:
-    """The highest number of each table, over files and events.
-
-    Jumps from table to table in the index instead of reading all of it.
-    """
-    highest: dict[TableId, int] = {}
-    for table, number in ((SEGMENT_FILES, SEGMENT_FILES.c.last_num), (SEGMENT_EVENTS, SEGMENT_EVENTS.c.sequence_num)):
-        for text, last in connection.execute(_highest_numbers(table, number, name)):
-            table_id = _table(text)
-            highest[table_id] = max(highest.get(table_id, last), last)
-    return highest
-
-
-def feed_end(connection: Connection, name: str, table: TableId) -> int | None:
-    """The highest number of one table, over files and events; None if there are none."""
-    numbers = [
-        connection.scalar(select(func.max(number)).where(of.c.replicator == name, of.c.table_name == str(table)))
-        for of, number in ((SEGMENT_FILES, SEGMENT_FILES.c.last_num), (SEGMENT_EVENTS, SEGMENT_EVENTS.c.sequence_num))
-    ]
-    return max((number for number in numbers if number is not None), default=None)
-
-
-def snapshot_rows_above(connection: Connection, name: str, table: TableId, incarnation: int, after: int) -> int:
-    """Rows of snapshots of an incarnation of a table, in files behind a sequence number."""
-    files = SEGMENT_FILES.c
-    mine = (files.replicator == name) & (files.table_name == str(table)) & (files.last_num > after)
-    query = select(func.sum(files.snapshot_rows)).where(mine, files.incarnation == incarnation)
-    return int(connection.scalar(query) or 0)
-
-
-def oldest_above(connection: Connection, name: str, applied: Mapping[TableId, int]) -> datetime | None:
-    """When the oldest segment was sealed that has files of a table above a number of it; None if there is none.
-
-    One look into the index per table: of each the lowest file above its number.
-    """
-    files, oldest = SEGMENT_FILES.c, None
-    for table, number in applied.items():
-        above = (files.replicator == name) & (files.table_name == str(table)) & (files.last_num > number)
-        found = connection.scalar(select(files.segment_id).where(above).order_by(files.last_num).limit(1))
-        oldest = found if oldest is None or (found is not None and found < oldest) else oldest
-    mine = (SEGMENTS.c.replicator == name) & (SEGMENTS.c.id == oldest)
-    return None if oldest is None else connection.scalar(select(SEGMENTS.c.sealed_at).where(mine))
-
-
-def find_schema(connection: Connection, name: str, table: TableId, fingerprint: str) -> TableSchema:
-    """The shape with this fingerprint; DamagedValueError if it was never stored."""
-    mine = (
-        (SCHEMAS.c.replicator == name) & (SCHEMAS.c.table_name == str(table)) & (SCHEMAS.c.fingerprint == fingerprint)
-    )
-    document = connection.scalar(select(SCHEMAS.c.document).where(mine))
-    if document is None:
-        raise DamagedValueError(f"the schema {fingerprint} of {table} is missing")
-    return read_schema(document)
-
-
-def list_uris(connection: Connection, name: str) -> frozenset[str]:
-    """The URI of every file that the index names."""
-    return frozenset(connection.scalars(select(SEGMENT_FILES.c.uri).where(SEGMENT_FILES.c.replicator == name)))
-
-
-def total_bytes(connection: Connection, name: str) -> int:
-    """Bytes of every file that the index names."""
-    return connection.scalar(select(REPLICATORS.c.journal_bytes).where(REPLICATORS.c.name == name)) or 0
-
-
 def drop_segments(connection: Connection, name: str, ids: Sequence[int]) -> None:
-    """Forget segments except the newest, and record up to which number each table's history was dropped."""
+    """Delete segments except the newest, and record up to which number each table's history was dropped."""
     newest = _newest(connection, name)
     wanted = sorted({i for i in ids if newest is not None and i != newest.id})
     for start in range(0, len(wanted), _KEYS_PER_STATEMENT):
@@ -190,13 +81,6 @@ def drop_segments(connection: Connection, name: str, ids: Sequence[int]) -> None
             (SEGMENTS, SEGMENTS.c.id),
         ):
             connection.execute(delete(table).where((table.c.replicator == name) & column.in_(some)))
-
-
-def dropped(connection: Connection, name: str, table: TableId) -> tuple[int, int] | None:
-    """The latest incarnation of a table of which something was dropped, and the highest number dropped of it."""
-    query = select(DROPPED).where(DROPPED.c.replicator == name, DROPPED.c.table_name == str(table))
-    row = connection.execute(query).one_or_none()
-    return None if row is None else (row.incarnation, row.last_num)
 
 
 def _remember_dropped(connection: Connection, name: str, ids: Sequence[int]) -> None:
@@ -229,7 +113,7 @@ def _add_bytes(connection: Connection, name: str, nbytes: int) -> None:
 
 
 def _highest_numbers(table: Table, number: Column[int], name: str) -> Executable:
-    """Rows of (table name, highest number): a loose index scan, `WITH RECURSIVE` from each table name to the next."""
+    """Select rows of (table name, highest number): a loose index scan, `WITH RECURSIVE` from each table name to the next."""
     mine = table.c.replicator == name
     names = select(func.min(table.c.table_name).label("table_name")).where(mine).cte("names", recursive=True)
     following = select(func.min(table.c.table_name)).where(mine, table.c.table_name > names.c.table_name)
@@ -275,22 +159,6 @@ def _segment_row(segment: Segment) -> dict[str, Any]:
     }
 
 
-def _with_contents(connection: Connection, name: str, rows: Sequence[Row[Any]]) -> Sequence[Segment]:
-    files: dict[int, list[SegmentFile]] = {row.id: [] for row in rows}
-    events: dict[int, list[EventEntry]] = {row.id: [] for row in rows}
-    if rows:
-        low, high = rows[0].id, rows[-1].id
-        column = SEGMENT_FILES.c
-        of_files = select(SEGMENT_FILES).where(column.replicator == name, column.segment_id.between(low, high))
-        for row in connection.execute(of_files.order_by(column.segment_id, column.first_num)):
-            files[row.segment_id].append(read_file(row))
-        column = SEGMENT_EVENTS.c
-        of_events = select(SEGMENT_EVENTS).where(column.replicator == name, column.segment_id.between(low, high))
-        for row in connection.execute(of_events.order_by(column.segment_id, column.sequence_num)):
-            events[row.segment_id].append(read_event(row))
-    return [_read_segment(row, files[row.id], events[row.id]) for row in rows]
-
-
 def _read_segment(row: Row[Any], files: Sequence[SegmentFile], events: Sequence[EventEntry]) -> Segment:
     return Segment(
         id=row.id,
@@ -311,3 +179,141 @@ def _table(text: str) -> TableId:
         return TableId.parse(text)
     except ValueError as error:
         raise DamagedValueError(str(error)) from error
+
+
+class JournalIndex:
+    """Reads the index of a journal. `StateStore.seal` writes it. Errors as those of `StateStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def last_segment(self, name: str) -> Segment | None:
+        """Return the newest segment: it has the offset, the ring and the numbering."""
+        with self._database.read() as connection:
+            newest = _newest(connection, name)
+            return None if newest is None else _with_contents(connection, name, [newest])[0]
+
+    def segments(self, name: str, after_id: int, limit: int) -> Sequence[Segment]:
+        """Return segments in order, from the first with an id above `after_id`."""
+        with self._database.read() as connection:
+            mine = (SEGMENTS.c.replicator == name) & (SEGMENTS.c.id > after_id)
+            rows = connection.execute(select(SEGMENTS).where(mine).order_by(SEGMENTS.c.id).limit(limit)).all()
+            return _with_contents(connection, name, rows)
+
+    def sealed_by(self, name: str, number: int) -> int | None:
+        """Return the newest epoch that assigned numbers up to this one, of those that the journal still has; None if it has none."""
+        with self._database.read() as connection:
+            below = (SEGMENTS.c.replicator == name) & (SEGMENTS.c.first_num <= number)
+            return connection.scalar(select(SEGMENTS.c.epoch).where(below).order_by(SEGMENTS.c.id.desc()).limit(1))
+
+    def feed(self, name: str, table: TableId, after: int, limit: int) -> Sequence[SegmentFile | EventEntry]:
+        """Return files (`last` > after) and events (number > after) of a table over all incarnations, in order of sequence numbers."""
+        with self._database.read() as connection:
+            files, events = SEGMENT_FILES.c, SEGMENT_EVENTS.c
+            some_files = (
+                select(SEGMENT_FILES)
+                .where(files.replicator == name, files.table_name == str(table), files.last_num > after)
+                .order_by(files.last_num)
+                .limit(limit)
+            )
+            some_events = (
+                select(SEGMENT_EVENTS)
+                .where(events.replicator == name, events.table_name == str(table), events.sequence_num > after)
+                .order_by(events.sequence_num)
+                .limit(limit)
+            )
+            items: list[SegmentFile | EventEntry] = [read_file(row) for row in connection.execute(some_files)]
+            items += [read_event(row) for row in connection.execute(some_events)]
+            return sorted(items, key=first_number)[:limit]
+
+    def feed_tables(self, name: str) -> Mapping[TableId, int]:
+        """Return the highest sequence number of each table in the index: files and events."""
+        with self._database.read() as connection:
+            highest: dict[TableId, int] = {}
+            for table, number in (
+                (SEGMENT_FILES, SEGMENT_FILES.c.last_num),
+                (SEGMENT_EVENTS, SEGMENT_EVENTS.c.sequence_num),
+            ):
+                for text, last in connection.execute(_highest_numbers(table, number, name)):
+                    table_id = _table(text)
+                    highest[table_id] = max(highest.get(table_id, last), last)
+            return highest
+
+    def feed_end(self, name: str, table: TableId) -> int | None:
+        """Return the highest sequence number of one table in the index; None if it has nothing of the table."""
+        with self._database.read() as connection:
+            numbers = [
+                connection.scalar(
+                    select(func.max(number)).where(of.c.replicator == name, of.c.table_name == str(table))
+                )
+                for of, number in (
+                    (SEGMENT_FILES, SEGMENT_FILES.c.last_num),
+                    (SEGMENT_EVENTS, SEGMENT_EVENTS.c.sequence_num),
+                )
+            ]
+            return max((number for number in numbers if number is not None), default=None)
+
+    def schema(self, name: str, table: TableId, fingerprint: str) -> TableSchema:
+        """Return the schema of a file's rows; CorruptStreamError (`corrupt_state`) if it is missing."""
+        with self._database.read() as connection:
+            mine = (
+                (SCHEMAS.c.replicator == name)
+                & (SCHEMAS.c.table_name == str(table))
+                & (SCHEMAS.c.fingerprint == fingerprint)
+            )
+            document = connection.scalar(select(SCHEMAS.c.document).where(mine))
+            if document is None:
+                raise DamagedValueError(f"the schema {fingerprint} of {table} is missing")
+            return read_schema(document)
+
+    def uris(self, name: str) -> frozenset[str]:
+        """Return the URI of every file that the index names."""
+        with self._database.read() as connection:
+            return frozenset(connection.scalars(select(SEGMENT_FILES.c.uri).where(SEGMENT_FILES.c.replicator == name)))
+
+    def dropped(self, name: str, table: TableId) -> tuple[int, int] | None:
+        """Return the latest incarnation of which something was dropped, and the highest number dropped of it."""
+        with self._database.read() as connection:
+            query = select(DROPPED).where(DROPPED.c.replicator == name, DROPPED.c.table_name == str(table))
+            row = connection.execute(query).one_or_none()
+            return None if row is None else (row.incarnation, row.last_num)
+
+    def total_bytes(self, name: str) -> int:
+        """Return the bytes of all files that the index names."""
+        with self._database.read() as connection:
+            return connection.scalar(select(REPLICATORS.c.journal_bytes).where(REPLICATORS.c.name == name)) or 0
+
+    def snapshot_rows_above(self, name: str, table: TableId, incarnation: int, after: int) -> int:
+        """Count the rows of a table's snapshots that the index has after a sequence number."""
+        with self._database.read() as connection:
+            files = SEGMENT_FILES.c
+            mine = (files.replicator == name) & (files.table_name == str(table)) & (files.last_num > after)
+            query = select(func.sum(files.snapshot_rows)).where(mine, files.incarnation == incarnation)
+            return int(connection.scalar(query) or 0)
+
+    def oldest_above(self, name: str, applied: Mapping[TableId, int]) -> datetime | None:
+        """Return the time when the oldest segment was sealed that has something of a table above its given number; None if none has."""
+        with self._database.read() as connection:
+            files, oldest = SEGMENT_FILES.c, None
+            for table, number in applied.items():
+                above = (files.replicator == name) & (files.table_name == str(table)) & (files.last_num > number)
+                found = connection.scalar(select(files.segment_id).where(above).order_by(files.last_num).limit(1))
+                oldest = found if oldest is None or (found is not None and found < oldest) else oldest
+            mine = (SEGMENTS.c.replicator == name) & (SEGMENTS.c.id == oldest)
+            return None if oldest is None else connection.scalar(select(SEGMENTS.c.sealed_at).where(mine))
+
+
+def _with_contents(connection: Connection, name: str, rows: Sequence[Row[Any]]) -> Sequence[Segment]:
+    files: dict[int, list[SegmentFile]] = {row.id: [] for row in rows}
+    events: dict[int, list[EventEntry]] = {row.id: [] for row in rows}
+    if rows:
+        low, high = rows[0].id, rows[-1].id
+        column = SEGMENT_FILES.c
+        of_files = select(SEGMENT_FILES).where(column.replicator == name, column.segment_id.between(low, high))
+        for row in connection.execute(of_files.order_by(column.segment_id, column.first_num)):
+            files[row.segment_id].append(read_file(row))
+        column = SEGMENT_EVENTS.c
+        of_events = select(SEGMENT_EVENTS).where(column.replicator == name, column.segment_id.between(low, high))
+        for row in connection.execute(of_events.order_by(column.segment_id, column.sequence_num)):
+            events[row.segment_id].append(read_event(row))
+    return [_read_segment(row, files[row.id], events[row.id]) for row in rows]

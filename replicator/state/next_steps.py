@@ -1,4 +1,4 @@
-"""What ends an alarm of a table at the least cost, as status, alerts, dashboard and log say it. Pure."""
+"""Next step that ends an alarm of a table at the least cost, for status, alerts, dashboard and log. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 
 from replicator.model.verdict import Result
 from replicator.state.records import AppliedRecord, TargetCopy
-from replicator.state.verification_records import VerificationRecord
-from replicator.state.verifications import VERIFY_DIFFERENT
+from replicator.state.verification.outcomes import VERIFY_DIFFERENT
+from replicator.state.verification.records import VerificationRecord
 
 REPAIR: Final = "Run `replicator verify NAME TABLE --repair`."
-"""It compares both sides, and reads only the rows again that differ."""
+"""Step that compares both sides, and reads only rows that differ again."""
 SNAPSHOT: Final = "Run `replicator snapshot NAME TABLE`."
 RECREATE: Final = "Run `replicator snapshot NAME TABLE --recreate`."
 
@@ -19,13 +19,13 @@ RECREATE: Final = "Run `replicator snapshot NAME TABLE --recreate`."
 def next_step(
     code: str, *, applied: AppliedRecord | None, verified: VerificationRecord | None, kept_columns: Collection[str]
 ) -> str:
-    """What to do about an alarm.
+    """Return the next step for an alarm.
 
     Args:
-        code: Of the alarm.
-        applied: What apply knows of its table.
-        verified: What is known of its incarnation from comparisons; None: nothing.
-        kept_columns: Those that the target keeps although the source dropped them. No comparison sees them.
+        code: Code of the alarm.
+        applied: Apply's record of its table.
+        verified: Result of comparisons of its incarnation; None: there were none.
+        kept_columns: Columns that the target keeps although the source dropped them. No comparison sees them.
     """
     if code == VERIFY_DIFFERENT:
         seen = verified is None or set(kept_columns) <= set(verified.not_compared)

@@ -1,4 +1,4 @@
-"""How fresh each replicator was, minute by minute, for a day: what the dashboard draws."""
+"""Freshness of each replicator, minute by minute, for a day: the dashboard draws it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import delete, select
 
-from replicator.state.database import Database, upsert
+from replicator.state.database.engine import Database, upsert
 from replicator.state.tables import POINTS, REPLICATORS
 
 KEPT: Final = timedelta(days=1)
@@ -17,11 +17,11 @@ KEPT: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness:
-    """How fresh a replicator is at a moment.
+    """Freshness of a replicator at a moment.
 
     Attributes:
-        worst_s: That of its least fresh table, in seconds; None if it is unknown.
-        late: How many of its tables miss their objective.
+        worst_s: Freshness of its least fresh table, in seconds; None if it is unknown.
+        late: Number of its tables that miss their objective.
     """
 
     worst_s: float | None
@@ -30,20 +30,20 @@ class Freshness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """The same, of one minute. `at`: its beginning."""
+    """Freshness in one minute. `at`: its beginning."""
 
     at: datetime
     freshness: Freshness
 
 
 class Points:
-    """The part of the state store that keeps them. Errors as those of `StateStore`."""
+    """The part of the state store that keeps these points. Errors as those of `StateStore`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def record(self, found: Mapping[str, Freshness]) -> None:
-        """Keep how fresh these replicators are now, and forget what is older than a day.
+        """Record the freshness of these replicators now, and delete points that are older than a day.
 
         Of several records of a minute the last one counts. Replicators that were deleted meanwhile are left out.
         """
@@ -69,7 +69,7 @@ class Points:
             connection.execute(delete(POINTS).where(POINTS.c.minute < now - KEPT))
 
     def of(self, name: str, since: datetime) -> Sequence[Point]:
-        """Those of a replicator, the oldest first."""
+        """Return the points of a replicator, the oldest first."""
         query = select(POINTS).where(POINTS.c.replicator == name, POINTS.c.minute >= since).order_by(POINTS.c.minute)
         with self._database.read() as connection:
             return [

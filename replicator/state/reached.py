@@ -1,4 +1,4 @@
-"""Up to which time of the source everything is in the target: the one figure that every freshness is made from."""
+"""Time of the source up to which everything is in the target: the figure from which all freshness is computed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from sqlalchemy import Column, ScalarSelect, Table, exists, select
 
-from replicator.state.database import Database
+from replicator.state.database.engine import Database
 from replicator.state.tables import APPLIED, DROPPED, SEGMENT_EVENTS, SEGMENT_FILES, SEGMENTS
 
 
 class Reached:
-    """The part of the state store that tells it. Errors as those of `StateStore`.
+    """The part of the state store that computes it. Errors as those of `StateStore`.
 
     A table that has applied everything in the journal has reached what the journal has reached, which moves on while the source is idle.
-    One that has not has reached what the journal had reached before the first segment of which something is left. Both are durable:
+    A table with changes left has reached what the journal had reached before the first segment with one of them. Both are durable:
     a pause or a restart changes neither.
     """
 
@@ -24,10 +24,10 @@ class Reached:
         self._database = database
 
     def of(self, name: str) -> Mapping[str, datetime | None]:
-        """By table that apply knows: everything committed before it is in the target; None if unknown.
+        """Return, by table that apply knows, the time before which everything committed is in the target; None if unknown.
 
-        True only of a table whose changes are captured, and of which the target has the whole: who asks sees to that.
-        Not known where some of what is left was dropped from the journal.
+        Valid only for a table whose changes are captured, and of which the target has the whole: the caller checks that.
+        Unknown where some of the remaining changes were dropped from the journal.
 
         Cost: some look-ups in the journal's index per table, in one statement.
         """
@@ -55,14 +55,14 @@ class Reached:
 
 
 def _lowest_left(items: Table, number: Column[int]) -> ScalarSelect[Any]:
-    """The segment of the first file or event of a table that is not applied."""
+    """Select the segment of the first file or event of a table that is not applied."""
     mine = (items.c.replicator == APPLIED.c.replicator) & (items.c.table_name == APPLIED.c.table_name)
     query = select(items.c.segment_id).where(mine, number > APPLIED.c.last_applied).order_by(number).limit(1)
     return query.correlate(APPLIED).scalar_subquery()
 
 
 def _is_some_dropped() -> Any:
-    """Whether retention has dropped something of a table that is not applied."""
+    """Select whether retention has dropped something of a table that is not applied."""
     mine = (DROPPED.c.replicator == APPLIED.c.replicator) & (DROPPED.c.table_name == APPLIED.c.table_name)
     lost = (DROPPED.c.incarnation == APPLIED.c.incarnation) & (DROPPED.c.last_num > APPLIED.c.last_applied)
     return exists().where(mine, lost)

@@ -1,4 +1,4 @@
-"""What the state store holds, as immutable records."""
+"""Immutable records of the state store."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from replicator.state.stored import StoredEvent, StoredIdentity, StoredOffset, S
 R = TypeVar("R", bound=Report)
 
 CHANGED_ONLY: Final = "changed_only"
-"""In the payload of a request for a new position: tables that the target has are compared, and only what differs is read again."""
+"""Key in the payload of a request for a new position: tables in the target are compared, and only rows that differ are read again."""
 
 
 class Desired(StrEnum):
-    """What the operator wants of a replicator."""
+    """State that the operator wants for a replicator."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -31,7 +31,7 @@ class Desired(StrEnum):
 
 
 class Stage(StrEnum):
-    """How far capture is with a table."""
+    """Stage of capture with a table."""
 
     PENDING = "pending"
     SNAPSHOT = "snapshot"
@@ -43,25 +43,25 @@ class Stage(StrEnum):
 
 
 class ApplyState(StrEnum):
-    """Whether apply continues with a table."""
+    """State of apply with a table."""
 
     APPLYING = "applying"
     FAILED = "failed"
 
 
 class TargetCopy(StrEnum):
-    """What the target holds of a table's incarnation."""
+    """State of a table's incarnation in the target."""
 
     SNAPSHOT = "snapshot"
     """Nothing yet, or a snapshot that has begun there and is not complete."""
     WHOLE = "whole"
     """The whole table, perhaps an old state of it."""
     CHANGES = "changes"
-    """Only what changed since it began (`snapshot.mode: never`)."""
+    """Only changes since it began (`snapshot.mode: never`)."""
 
 
 class Preparation(StrEnum):
-    """How far the source's log resources are."""
+    """State of the source's log resources."""
 
     NONE = "none"
     INTENT = "intent"
@@ -70,22 +70,22 @@ class Preparation(StrEnum):
 
 
 class RequestKind(StrEnum):
-    """What the operator, or another process, asks of a running replicator."""
+    """Request of the operator, or of another process, to a running replicator."""
 
     SNAPSHOT = "snapshot"
-    """Snapshots of `tables` (none named: of all), in place where the shape allows it."""
+    """Snapshots of `tables` (none named: of all), in place where the schema allows it."""
     RECREATE = "recreate"
     """The same, each as a new incarnation."""
     REREAD = "reread"
     """The rows of `keys` (each a list of texts, a cursor) of `table` are read again. Those that the source does not have are deleted."""
     RESTART = "restart"
-    """Snapshots of all from a new position in the log; with `changed_only` as it says."""
+    """Snapshots of all from a new position in the log; `changed_only`: see `CHANGED_ONLY`."""
     PROVEN = "proven"
     """`table`, which is being compared since `started_at`, was found equal on both sides."""
     ACCEPT = "accept"
     """The target follows the change at which each of `tables` stopped."""
     POSITION = "position"
-    """To be closed by the commit that covers everything committed at the source by now."""
+    """The commit that covers everything committed at the source by now closes the request."""
     BARRIER = "barrier"
     """Likewise, but it stays: the commit ends there, and writes its `position` (the last sequence number) and its `ring` into the request.
     Until the process that asked removes it, no batch has changes on both sides of it. With `is_scheduled` the process is a worker's: its
@@ -105,7 +105,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRecord:
-    """An error as it is kept and shown. `is_finding`: the next start may find it fixed; `is_curable`: any check of the source may."""
+    """An error as it is stored and shown. `is_finding`: the next start may find it fixed; `is_curable`: any check of the source may."""
 
     code: str
     message: str
@@ -116,7 +116,7 @@ class ErrorRecord:
 
     @classmethod
     def of(cls, error: ReplicatorError, at: datetime) -> ErrorRecord:
-        """Keep what the operator needs of `error`."""
+        """Keep the parts of `error` that the operator needs."""
         finding, curable = isinstance(error, RefusedError), isinstance(error, CurableError)
         full = in_full(error)
         return cls(
@@ -126,11 +126,11 @@ class ErrorRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmRecord:
-    """Something that does not stop a table, and that a person must know.
+    """A problem that does not stop a table, and that the operator must know.
 
     Attributes:
-        at: When it was last seen.
-        count: How often it was seen; of missing rows: how many.
+        at: Time when it was last seen.
+        count: Times that it was seen; for missing rows: the number of rows.
         is_covered: A snapshot that began later is under way, and clears it when it is complete.
     """
 
@@ -149,12 +149,12 @@ class ReplicatorRecord:
     Attributes:
         uuid: Drawn when first stored; never changes.
         config: The YAML document as written (secrets stay references).
-        identity: Of source and target, as the plugins gave it; empty until the first start.
+        identity: Identity of source and target, as the plugins gave it; empty until the first start.
         apply_paused: False while `pause --apply` does not hold.
-        start_offset: From which the log was first read, recorded once prepared.
+        start_offset: Position from which the log was first read, recorded once prepared.
         journal_uri: Folder of this replicator's journal.
-        error: Why it stopped, if it stopped by itself.
-        restarted_at: When it last began at a new position of the log with new snapshots of all tables, as somebody asked.
+        error: Error that stopped it, if it stopped by itself.
+        restarted_at: Time when it last began at a new position of the log with new snapshots of all tables, on request.
     """
 
     name: str
@@ -182,7 +182,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyRange:
+class SnapshotRange:
     """A range of keys that a snapshot reads: above `after` (None: from the beginning) up to `upto` (None: to the end).
 
     `after` is the cursor and moves.
@@ -195,20 +195,20 @@ class KeyRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotProgress:
-    """How far a table's snapshot is; durable with the segments that hold its rows.
+    """Progress of a table's snapshot; durable with the segments that hold its rows.
 
     Attributes:
-        start_number: As `SnapshotEvent.start_number`.
-        ranges: One to begin with; several once ranges are read in parallel.
-        keys: Keys that must be read as a last chunk: their row came incomplete by the log, or somebody asked for it (`KEYS`).
+        start_number: See `SnapshotEvent.start_number`.
+        ranges: One at first; several once ranges are read in parallel.
+        keys: Keys that must be read as a last chunk: their row came incomplete by the log, or was requested (`KEYS`).
         rows: Snapshot rows emitted so far.
-        completed_at: When it was complete; not set before (`is_complete`).
-        is_outdated: Since it began rows may have changed without a trace in the log: another snapshot begins after it.
+        completed_at: Time when it was complete; not set before (`is_complete`).
+        is_outdated: Rows may have changed without a trace in the log since it began: another snapshot begins after it.
     """
 
     kind: SnapshotKind = SnapshotKind.FIRST
     start_number: int | None = None
-    ranges: tuple[KeyRange, ...] = (KeyRange(),)
+    ranges: tuple[SnapshotRange, ...] = (SnapshotRange(),)
     keys: tuple[tuple[str, ...], ...] = ()
     rows: int = 0
     estimated_rows: int | None = None
@@ -217,24 +217,24 @@ class SnapshotProgress:
     is_outdated: bool = False
 
     def __post_init__(self) -> None:
-        """The two fields agree."""
+        """Check that the two fields agree."""
         check_start(self.kind, self.start_number)
 
     @property
     def is_complete(self) -> bool:
-        """Whether all its rows are in the journal."""
+        """Return whether all its rows are in the journal."""
         return self.completed_at is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IgnoredColumn:
-    """What the target has of a column of which a policy ignores a change.
+    """A column of the target for which a policy ignores a change.
 
     Attributes:
         column: Its name in the source.
         name: Its name in the target; None: the target does not have it.
         type: Its type there, as `model.schema.type_to_text` writes it.
-        source_type: The source's spelling of that.
+        source_type: The source's spelling of that type.
     """
 
     column: str
@@ -248,22 +248,22 @@ class TableRecord:
     """Capture's knowledge of a table; written by capture only, in the transaction that seals segments.
 
     Attributes:
-        incarnation: From 1; a new one replaces the target's table.
+        incarnation: Number of the incarnation, from 1; a new one replaces the target's table.
         identity: `TableDescription.identity` that capture last accepted; None before the first.
-        is_altered: It was altered since `identity` was accepted, perhaps rewritten.
-        is_recreated: The next snapshot begins a new incarnation, whatever the table's shape.
-        is_changed_only: The target has the whole table, perhaps an old state of it: a comparison finds what it lacks. Until it has, or a
+        is_altered: True if it was altered since `identity` was accepted, perhaps rewritten.
+        is_recreated: The next snapshot begins a new incarnation, whatever the table's schema.
+        is_changed_only: The target has the whole table, perhaps an old state of it: a comparison finds missing changes. Until it has, or a
             snapshot begins.
-        is_accepted: Somebody has accepted the change at which it stopped: no policy stops what its next snapshot finds.
+        is_accepted: The operator has accepted the change at which it stopped: no policy stops at changes that its next snapshot finds.
         is_net: Its source delivers net changes (`TableChanges.is_net`): a row that is deleted may be missing in the target.
-        ignored: Columns that the target has in another way than the source, in this incarnation; `schema` is as the source has it.
-        stopped_at: Whether it stopped by policy at a DROP, TRUNCATE or RENAME of the table; None: at anything else, or it did not.
+        ignored: Columns that differ between target and source, in this incarnation; `schema` is as the source has it.
+        stopped_at: DROP, TRUNCATE or RENAME of the table at which a policy stopped it; None: it stopped at anything else, or not at all.
         source_table: Its name in the source, where it was renamed there; None: `table`.
         reread: Rows that are read again while the table streams; None: none are.
         first_change: Sequence number of the incarnation's first row that did not come from one plain pass of its first snapshot;
             None while there is none. Rows below it may be appended.
-        error: Why it failed.
-        resumed_at: When it last continued by itself after a failure, the oldest first.
+        error: Error that failed it.
+        resumed_at: Times when it last continued by itself after a failure, the oldest first.
     """
 
     table: StoredTableId
@@ -288,7 +288,7 @@ class TableRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOutline:
-    """A table's record without its shape (`schema` is None), and the columns that the source dropped and the target keeps."""
+    """A table's record without its schema (`schema` is None), and the columns that the source dropped and the target keeps."""
 
     record: TableRecord
     kept_columns: tuple[str, ...]
@@ -300,20 +300,20 @@ class AppliedRecord:
 
     Attributes:
         incarnation: Recorded *before* it is claimed in the target; journal items of a lower one are superseded.
-        claimed_by: The newest epoch that set out to claim the incarnation, recorded *before* it did: no newer one stands in the target's
-            ledger, unless this store was restored from an older backup. None where a version wrote the record that did not record it.
+        claimed_by: The newest epoch that began to claim the incarnation, recorded *before* it did: no newer one is in the target's
+            ledger, unless this store was restored from an older backup. None in a record of a version that did not record it.
         last_applied: Sequence number; -1 for nothing.
         rows: Changes applied since the incarnation began.
-        snapshot_rows: How many of them were rows of snapshots. None where a version that did not count them wrote the record.
-        error: Why it failed.
-        copy: What the target holds.
+        snapshot_rows: Number of these that were rows of snapshots. None in a record of a version that did not count them.
+        error: Error that failed it.
+        copy: State of the target's table.
         whole_before: The newest incarnation that the target had as a whole before the snapshot that is under way there; 0: none.
         merged: Counts of the incarnation, as the target had them at the last audit.
         audited_to: Position of the last audit, in the target's own format; None before the incarnation's first.
-        alarms: One per code.
-        crashes: How often the target's engine crashed while it worked on this table alone, plus one if it was suspected before
+        alarms: Alarms, one per code.
+        crashes: Crashes of the target's engine while it worked on this table alone, plus one if it was suspected before
             that; 0 once something was applied since.
-        upkeep_crash: The engine crashed in the table's upkeep, when it did last; None if it never did in this incarnation.
+        upkeep_crash: The engine's last crash in the table's upkeep; None if there was none in this incarnation.
     """
 
     table: StoredTableId
@@ -334,11 +334,11 @@ class AppliedRecord:
 
     @property
     def whole(self) -> int:
-        """The newest incarnation that the target has had as a whole; 0: none."""
+        """Return the newest incarnation that the target has had as a whole; 0: none."""
         return self.whole_before if self.copy is TargetCopy.SNAPSHOT else self.incarnation
 
     def applied(self, files: Iterable[SegmentFile], *, last: int) -> AppliedRecord:
-        """The record once these files are in the target, and everything up to `last`."""
+        """Return the record once these files are in the target, and everything up to `last`."""
         taken = tuple(files)
         of_snapshots = sum(file.snapshot_rows for file in taken)
         return replace(
@@ -350,12 +350,12 @@ class AppliedRecord:
 
     @property
     def has_failed(self) -> bool:
-        """Whether apply has given the table up until a snapshot begins, or a new process tries again."""
+        """Return whether apply has given the table up until a snapshot begins, or a new process tries again."""
         return self.state is ApplyState.FAILED
 
 
 class Decision(StrEnum):
-    """What capture decided about a change of a table's definition."""
+    """Decision of capture about a change of a table's definition."""
 
     APPLY = "apply"
     KEEP = "keep"
@@ -371,17 +371,17 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """A change of a table's definition, and what was decided about it.
+    """A change of a table's definition, and the decision about it.
 
     Attributes:
-        sequence_num: Its number in the order; of what the log does not show: of the next change.
+        sequence_num: Its number in the order; for a change that the log does not show, that of the next change.
         operation: None: nothing was done to the table, which continues after a failure.
-        changes: Of what kinds it is (`model.alteration.Change`).
-        reason: In a sentence, where the decision does not follow from the policy alone.
-        statement: In the source's words, where the log has it.
-        before, after: The table's shape, None where it is unknown or there is none.
+        changes: Its kinds (`model.alteration.Change`).
+        reason: Reason in a sentence, where the decision does not follow from the policy alone.
+        statement: Statement in the source's form, where the log has it.
+        before, after: The table's schema, None where it is unknown or there is none.
         new_table: Its name afterwards, if it was renamed.
-        offset: Where the log is read from behind the commit that sealed it; set by the store.
+        offset: Position from which the log is read after the commit that sealed it; set by the store.
     """
 
     sequence_num: int
@@ -438,9 +438,9 @@ class Segment:
     """A row of the journal's index. `last == first - 1` for a segment that only moves the offset.
 
     Attributes:
-        id: Ascending per replicator, gapless when sealed; empty segments may go later.
-        offset: Where to resume. The earlier segments of a commit have the one of the commit before.
-        source_time: As `LogBatch.source_time` when it was sealed; in the earlier segments of a commit the one of the commit before.
+        id: Ascending per replicator, gapless when sealed; empty segments may be deleted later.
+        offset: Position to resume from. The earlier segments of a commit have that of the commit before.
+        source_time: `LogBatch.source_time` when it was sealed; in the earlier segments of a commit that of the commit before.
         ring: Ids of transactions delivered up to here that a read of the source might not see yet.
     """
 
@@ -468,7 +468,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One life of a supervisor."""
+    """Run of a supervisor, from its start to its end."""
 
     id: int
     replicator: str
@@ -482,7 +482,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported(Generic[R]):
-    """What a process last said of itself, and when by the store's clock."""
+    """Last report of a process, and its time by the store's clock."""
 
     at: datetime
     report: R
@@ -490,7 +490,7 @@ class Reported(Generic[R]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reports:
-    """What the processes of a replicator last said of themselves; None: nothing yet."""
+    """Last reports of a replicator's processes; None: nothing yet."""
 
     supervisor: Reported[RetryReport] | None = None
     capture: Reported[CaptureReport] | None = None

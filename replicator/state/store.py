@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,55 +15,53 @@ from replicator.model.errors import ConfigError
 from replicator.model.offset import Offset
 from replicator.model.reports import Report
 from replicator.model.schema import TableId, TableSchema
-from replicator.state import counters, histories, index, leases, requests, runs, verifications
+from replicator.state import counters, histories, index, leases, requests
 from replicator.state.alerts import Alerts
 from replicator.state.codec import (
     read_applied,
     read_outline,
     read_replicator,
     read_reports,
-    read_request,
     read_table,
     write_applied,
     write_error,
     write_report,
     write_table,
 )
-from replicator.state.database import Database, check_exists, next_id, upsert, utc_now
+from replicator.state.database.engine import Database, check_exists, upsert, utc_now
+from replicator.state.histories import Histories
+from replicator.state.index import JournalIndex
+from replicator.state.leases import Leases
 from replicator.state.points import Points
 from replicator.state.reached import Reached
 from replicator.state.records import (
     AppliedRecord,
     Desired,
     ErrorRecord,
-    EventEntry,
     HistoryEntry,
     Lease,
     Preparation,
     ReplicatorRecord,
     Reports,
-    Request,
-    RequestKind,
-    Run,
     Segment,
-    SegmentFile,
     TableOutline,
     TableRecord,
 )
+from replicator.state.requests import Requests
+from replicator.state.runs import Runs
 from replicator.state.tables import APPLIED, LEASES, OWNED, REPLICATORS, REQUESTS, STATUSES, STORE, TABLES
 from replicator.state.tokens import Tokens
-from replicator.state.verification_records import RangeOutcome, RangeRecord, VerificationOutcome, VerificationRecord
+from replicator.state.verification.outcomes import Verifications
 from replicator.state.watches import Watches
 from replicator.state.workers import Workers
 
 BUSY_TIMEOUT_S: Final = 10.0
-RUNS_KEPT: Final = 1000
 
 
 class StateStore:
-    """SQLite or PostgreSQL through SQLAlchemy Core; every method is one short transaction. Thread-safe; not to be carried over a fork.
+    """SQLite or PostgreSQL through SQLAlchemy Core; every method is one short transaction. Thread-safe; not to be used across a fork.
 
-    Opening it makes what is missing and migrates an older format, under a lock: any number of processes may do so at once.
+    Opening it makes missing tables and migrates an older format, under a lock: any number of processes may do so at once.
 
     Raises (all methods, and opening): StateUnavailableError when locked or unreachable past the busy time-out, CorruptStreamError
     (`corrupt_state`) when the content is damaged or not ours, FatalError (`newer_state`) when its format is newer than this program,
@@ -73,7 +70,7 @@ class StateStore:
 
     Args:
         url: `sqlite:////absolute/path` or `postgresql://…`.
-        busy_timeout_s: How long to wait for another process's lock.
+        busy_timeout_s: Seconds to wait for another process's lock.
         clock: The clock of a SQLite store: this host's. PostgreSQL has its own.
     """
 
@@ -84,13 +81,16 @@ class StateStore:
         self.tokens, self.workers = Tokens(self._database), Workers(self._database)
         self.watches, self.points = Watches(self._database), Points(self._database)
         self.alerts, self.reached = Alerts(self._database), Reached(self._database)
+        self.leases, self.runs = Leases(self._database), Runs(self._database)
+        self.journal, self.histories = JournalIndex(self._database), Histories(self._database)
+        self.requests, self.verifications = Requests(self._database), Verifications(self._database)
 
     def close(self) -> None:
         """Close all connections. May be called twice."""
         self._database.close()
 
     def now(self) -> datetime:
-        """The store's clock (aware, UTC)."""
+        """Return the store's time (aware, UTC)."""
         with self._database.read() as connection:
             return self._database.now(connection)
 
@@ -125,18 +125,18 @@ class StateStore:
             raise ConfigError(message, code="exists", action="Choose another name, or delete it first.") from error
 
     def replicator(self, name: str) -> ReplicatorRecord | None:
-        """The replicator of that name, if there is one."""
+        """Return the replicator of that name, if there is one."""
         with self._database.read() as connection:
             row = connection.execute(select(REPLICATORS).where(REPLICATORS.c.name == name)).one_or_none()
             return None if row is None else read_replicator(row)
 
     def replicators(self) -> Sequence[ReplicatorRecord]:
-        """All of them, by name."""
+        """Return all replicators, by name."""
         with self._database.read() as connection:
             return [read_replicator(r) for r in connection.execute(select(REPLICATORS).order_by(REPLICATORS.c.name))]
 
     def set_desired(self, name: str, desired: Desired, *, apply_paused: bool = False) -> None:
-        """Record what the operator wants."""
+        """Record the state that the operator wants."""
         self._set(name, desired=desired.value, apply_paused=apply_paused)
 
     def set_config(self, name: str, config: str) -> None:
@@ -144,25 +144,25 @@ class StateStore:
         self._set(name, config=config)
 
     def set_identity(self, name: str, identity: Mapping[str, Any]) -> None:
-        """Record what source and target say they are."""
+        """Record the identities that source and target report."""
         self._set(name, identity=dict(identity))
 
     def set_preparation(self, lease: Lease, preparation: Preparation, start_offset: Offset | None = None) -> None:
-        """Record how far the source's log resources are; `start_offset` None keeps what is stored. Fenced by the lease's epoch."""
+        """Record the state of the source's log resources; `start_offset` None keeps the stored one. Fenced by the lease's epoch."""
         values = {"preparation": preparation.value} | ({"start_offset": start_offset.text} if start_offset else {})
         with self._database.write() as connection:
             leases.check_epoch(connection, lease.replicator, lease.epoch)
             connection.execute(update(REPLICATORS).where(REPLICATORS.c.name == lease.replicator).values(values))
 
     def set_error(self, name: str, error: ErrorRecord | None, *, epoch: int | None = None) -> None:
-        """Record why it stopped by itself, fenced by the epoch where one is given; None when it runs again."""
+        """Record the error that stopped it, fenced by the epoch where one is given; None when it runs again."""
         with self._database.write() as connection:
             if epoch is not None:
                 leases.check_epoch(connection, name, epoch)
             _set(connection, name, error=write_error(error))
 
     def delete_replicator(self, name: str, uuid: str) -> None:
-        """Remove every row of it; the last step of `delete`. Replay, or another one has the name by now: does nothing.
+        """Remove all its rows; the last step of `delete`. Does nothing on replay, or if another replicator has the name by now.
 
         A replicator of the same name made later begins above the last epoch of this one, so its old workers stay fenced.
         """
@@ -177,45 +177,6 @@ class StateStore:
             connection.execute(delete(REPLICATORS).where(REPLICATORS.c.name == name))
 
     # Leases
-
-    def acquire_lease(self, name: str, holder: str, ttl_s: float) -> Lease | None:
-        """Take the lease if it is free, expired, already the holder's, or its holder is a dead process of this host; epoch + 1.
-
-        None if someone else holds it. `holder` comes from `replicator.state.holder_id`.
-        """
-        with self._database.write() as connection:
-            check_exists(connection, name)
-            return leases.acquire(connection, name, holder, ttl_s, self._database.now(connection))
-
-    def renew_lease(self, lease: Lease, ttl_s: float) -> Lease:
-        """The same lease, with a later end. Raises FencedError if another process took it, or it was released."""
-        with self._database.write() as connection:
-            return leases.renew(connection, lease, ttl_s, self._database.now(connection))
-
-    def release_lease(self, lease: Lease) -> None:
-        """Let others take it at once. Replay, or another process took it: does nothing."""
-        with self._database.write() as connection:
-            leases.release(connection, lease)
-
-    def lease(self, name: str) -> Lease | None:
-        """The lease that a living worker holds; None if it may be taken."""
-        with self._database.read() as connection:
-            return leases.current(connection, name, self._database.now(connection))
-
-    def check_epoch(self, name: str, epoch: int) -> None:
-        """Raise FencedError unless `epoch` is the current one."""
-        with self._database.write() as connection:
-            leases.check_epoch(connection, name, epoch)
-
-    def claim_journal(self, name: str, epoch: int, token: str, count: int) -> None:
-        """Record that the journal's folder is about to be claimed with this token and count (from 1); FencedError if the epoch is over."""
-        with self._database.write() as connection:
-            leases.claim_journal(connection, name, epoch, token, count)
-
-    def journal_claims(self, name: str) -> Mapping[str, int]:
-        """Per token that the journal's folder was claimed with the highest count; only of the latest tokens."""
-        with self._database.read() as connection:
-            return leases.journal_claims(connection, name)
 
     # The journal's index
 
@@ -235,11 +196,11 @@ class StateStore:
         """Append segments to the index: the commit point of capture.
 
         In one transaction: check the epoch, check that numbers and ids follow the newest segment's, insert segments, files, events and
-        schemas, upsert table records, append to the history, close requests, and say of those for a barrier where they end, and count. A
+        schemas, upsert table records, append to the history, close requests, write the end into those for a barrier, and count. A
         newest segment that is empty makes room for the new ones. `changes`: of the source's log, by operation.
 
         Raises:
-            FencedError: The epoch is over.
+            FencedError: The lease has a newer epoch.
             FatalError: `index_conflict`: the segments do not follow the newest one.
         """
         with self._database.write() as connection:
@@ -255,105 +216,35 @@ class StateStore:
                 asked = connection.scalar(select(REQUESTS.c.payload).where(REQUESTS.c.id == barrier)) or {}
                 connection.execute(update(REQUESTS).where(REQUESTS.c.id == barrier).values(payload={**asked, **found}))
 
-    def last_segment(self, name: str) -> Segment | None:
-        """The newest segment: it carries the offset, the ring and the numbering."""
-        with self._database.read() as connection:
-            return index.last_segment(connection, name)
-
-    def segments(self, name: str, after_id: int, limit: int) -> Sequence[Segment]:
-        """Segments in order, from the first with an id above `after_id`."""
-        with self._database.read() as connection:
-            return index.list_segments(connection, name, after_id, limit)
-
-    def sealed_by(self, name: str, number: int) -> int | None:
-        """The newest epoch that gave numbers up to this one, of those that the journal still has; None if it has none."""
-        with self._database.read() as connection:
-            return index.sealed_by(connection, name, number)
-
-    def feed(self, name: str, table: TableId, after: int, limit: int) -> Sequence[SegmentFile | EventEntry]:
-        """Files (whose `last` > after) and events (number > after) of one table over all incarnations, in order of sequence numbers."""
-        with self._database.read() as connection:
-            return index.feed(connection, name, table, after, limit)
-
-    def feed_tables(self, name: str) -> Mapping[TableId, int]:
-        """The highest sequence number of each table in the index: files and events."""
-        with self._database.read() as connection:
-            return index.feed_tables(connection, name)
-
-    def feed_end(self, name: str, table: TableId) -> int | None:
-        """The highest sequence number of one table in the index; None if nothing of it is there."""
-        with self._database.read() as connection:
-            return index.feed_end(connection, name, table)
-
-    def schema(self, name: str, table: TableId, fingerprint: str) -> TableSchema:
-        """The shape of a file's rows; CorruptStreamError (`corrupt_state`) if it is not there."""
-        with self._database.read() as connection:
-            return index.find_schema(connection, name, table, fingerprint)
-
-    def segment_uris(self, name: str) -> frozenset[str]:
-        """The URI of every file that the index names."""
-        with self._database.read() as connection:
-            return index.list_uris(connection, name)
-
     def drop_segments(self, name: str, epoch: int, ids: Sequence[int], *, tables: Sequence[TableRecord] = ()) -> None:
-        """Forget segments, and upsert the records of tables that lose something by it, in one transaction; fenced by epoch.
+        """Delete segments, and upsert the records of tables that lose changes by it, in one transaction; fenced by epoch.
 
-        The caller deletes their files afterwards. The newest segment of a replicator is never dropped (it carries offset and numbering).
+        The caller deletes their files afterwards. The newest segment of a replicator is never dropped (it has offset and numbering).
         """
         with self._database.write() as connection:
             leases.check_epoch(connection, name, epoch)
             index.drop_segments(connection, name, ids)
             _put_tables(connection, name, tables)
 
-    def dropped(self, name: str, table: TableId) -> tuple[int, int] | None:
-        """The latest incarnation of which something was dropped, and the highest number dropped of it."""
-        with self._database.read() as connection:
-            return index.dropped(connection, name, table)
-
-    def journal_bytes(self, name: str) -> int:
-        """Bytes of every file that the index names."""
-        with self._database.read() as connection:
-            return index.total_bytes(connection, name)
-
-    def snapshot_rows_above(self, name: str, table: TableId, incarnation: int, after: int) -> int:
-        """Rows of a table's snapshots that the index has behind a sequence number."""
-        with self._database.read() as connection:
-            return index.snapshot_rows_above(connection, name, table, incarnation, after)
-
-    def oldest_unapplied(self, name: str, applied: Mapping[TableId, int]) -> datetime | None:
-        """When the oldest segment was sealed that has something of a table above the number given for it; None if none has."""
-        with self._database.read() as connection:
-            return index.oldest_above(connection, name, applied)
-
-    def history(self, name: str, limit: int, *, table: TableId | None = None) -> Sequence[HistoryEntry]:
-        """The newest changes of tables' definitions, of one table or of all, in the order in which they were noted."""
-        with self._database.read() as connection:
-            return histories.list_entries(connection, name, table, limit)
-
     # Tables, as capture and apply know them
 
     def tables(self, name: str) -> Sequence[TableRecord]:
-        """Capture's records, by name."""
+        """Return capture's records, by name."""
         with self._database.read() as connection:
             query = select(TABLES).where(TABLES.c.replicator == name).order_by(TABLES.c.table_name)
             return [read_table(row) for row in connection.execute(query)]
 
     def outlines(self, name: str) -> Sequence[TableOutline]:
-        """As `tables`, without the shapes."""
+        """Return the records as `tables` does, without the schemas."""
         with self._database.read() as connection:
             return [read_outline(row) for row in connection.execute(select(TABLES).where(TABLES.c.replicator == name))]
 
     def table(self, name: str, table: TableId) -> TableRecord | None:
-        """Capture's record of a table; None if it knows no such table."""
+        """Return capture's record of a table; None if it knows no such table."""
         with self._database.read() as connection:
             mine = (TABLES.c.replicator == name) & (TABLES.c.table_name == str(table))
             row = connection.execute(select(TABLES).where(mine)).one_or_none()
             return None if row is None else read_table(row)
-
-    def is_comparing(self, name: str) -> bool:
-        """Whether any of its tables is being compared (`Stage.COMPARING`)."""
-        with self._database.read() as connection:
-            return verifications.is_comparing(connection, name)
 
     def put_tables(self, name: str, epoch: int, tables: Sequence[TableRecord]) -> None:
         """Upsert capture's records outside a seal; fenced by epoch."""
@@ -362,7 +253,7 @@ class StateStore:
             _put_tables(connection, name, tables)
 
     def applied(self, name: str) -> Mapping[TableId, AppliedRecord]:
-        """Apply's records."""
+        """Return apply's records."""
         with self._database.read() as connection:
             records = [
                 read_applied(row) for row in connection.execute(select(APPLIED).where(APPLIED.c.replicator == name))
@@ -372,89 +263,17 @@ class StateStore:
     def put_applied(
         self, name: str, epoch: int, records: Sequence[AppliedRecord], *, batch: BatchCount | None = None
     ) -> None:
-        """Upsert apply's records, and count the batch that they tell of; fenced by epoch."""
+        """Upsert apply's records, and count their batch; fenced by epoch."""
         with self._database.write() as connection:
             leases.check_epoch(connection, name, epoch)
             failed = counters.of_failed_applied(connection, name, records)
             counters.add(connection, name, failed + counters.of_batch(batch))
             upsert(connection, APPLIED, [{"replicator": name, **write_applied(record)} for record in records])
 
-    def verifications(
-        self, name: str, tables: Collection[TableId] | None = None
-    ) -> Mapping[TableId, VerificationRecord]:
-        """What comparisons of both sides found, of some tables or (None) of all."""
-        with self._database.read() as connection:
-            return verifications.list_records(connection, name, tables)
-
-    def note_verification(self, name: str, outcome: VerificationOutcome) -> VerificationRecord:
-        """Take a comparison into the record of its table; return the record. Not fenced: it is true whichever process made it."""
-        with self._database.write() as connection:
-            check_exists(connection, name)
-            counters.add(connection, name, counters.of_verification(outcome))
-            return verifications.note(connection, name, outcome, self._database.now(connection))
-
-    def note_range(self, name: str, outcome: RangeOutcome) -> VerificationRecord:
-        """Take the comparison of a range of a table into its record, and return that. Not fenced: as `note_verification`."""
-        with self._database.write() as connection:
-            check_exists(connection, name)
-            counters.add(connection, name, counters.of_range(outcome))
-            return verifications.note_range(connection, name, outcome, self._database.now(connection))
-
-    def verified_ranges(self, name: str, table: TableId) -> Sequence[RangeRecord]:
-        """The ranges of a table that were compared, in key order."""
-        with self._database.read() as connection:
-            return verifications.list_ranges(connection, name, table)
-
-    def begin_verification(self, name: str, epoch: int, table: TableId, incarnation: int) -> None:
-        """Record that the schedule begins to compare a table; fenced by epoch."""
-        with self._database.write() as connection:
-            leases.check_epoch(connection, name, epoch)
-            verifications.note_begin(connection, name, table, incarnation, self._database.now(connection))
-
     # Requests, status, runs
 
-    def add_request(self, name: str, kind: RequestKind, payload: Mapping[str, Any]) -> int:
-        """Ask something of a running replicator; return the request's id, which is never used again."""
-        with self._database.write() as connection:
-            check_exists(connection, name)
-            id_ = next_id(connection)
-            moment = self._database.now(connection)
-            values = {"id": id_, "replicator": name, "kind": kind.value, "payload": dict(payload), "created_at": moment}
-            connection.execute(insert(REQUESTS), [values])
-            return id_
-
-    def requests(self, name: str) -> Sequence[Request]:
-        """The open ones, oldest first."""
-        with self._database.read() as connection:
-            query = select(REQUESTS).where(REQUESTS.c.replicator == name).order_by(REQUESTS.c.id)
-            return [read_request(row) for row in connection.execute(query)]
-
-    def barriers(self, name: str, *, asked_within_s: float = math.inf) -> Sequence[int]:
-        """Return the sequence numbers of the barriers that are found (`RequestKind.BARRIER`), of those asked for within that time."""
-        is_barrier = REQUESTS.c.kind == RequestKind.BARRIER.value
-        with self._database.read() as connection:
-            query = select(REQUESTS).where(REQUESTS.c.replicator == name, is_barrier).order_by(REQUESTS.c.id)
-            found = [read_request(row) for row in connection.execute(query)]
-            now = self._database.now(connection) if found else None
-        return [
-            request.payload["position"]
-            for request in found
-            if "position" in request.payload
-            and (now is None or abs((now - request.created_at).total_seconds()) <= asked_within_s)
-        ]
-
-    def set_request(self, id_: int, payload: Mapping[str, Any]) -> None:
-        """Replace what a request holds. Does nothing if it was withdrawn."""
-        with self._database.write() as connection:
-            connection.execute(update(REQUESTS).where(REQUESTS.c.id == id_).values(payload=dict(payload)))
-
-    def remove_request(self, id_: int) -> None:
-        """Withdraw a request, or let go of a barrier. Replay: does nothing."""
-        with self._database.write() as connection:
-            connection.execute(delete(REQUESTS).where(REQUESTS.c.id == id_))
-
     def put_report(self, name: str, report: Report, *, retried: Mapping[str, int] | None = None) -> None:
-        """Replace what a process says of itself; stamped with the store's time. `retried`: tables since the last one, by error code."""
+        """Replace the report of a process; stamped with the store's time. `retried`: tables since the last one, by error code."""
         with self._database.write() as connection:
             check_exists(connection, name)
             counters.add(connection, name, counters.of_report(report, retried or {}))
@@ -462,34 +281,14 @@ class StateStore:
             upsert(connection, STATUSES, [{"replicator": name, "updated_at": moment, **write_report(report)}])
 
     def reports(self, name: str) -> Reports:
-        """What each process last said of itself, and when."""
+        """Return the last report of each process, and its time."""
         with self._database.read() as connection:
             return read_reports(connection.execute(select(STATUSES).where(STATUSES.c.replicator == name)))
 
     def counters(self, name: str) -> Counts:
-        """What was counted since the replicator exists, or since the store counts."""
+        """Return the counts since the replicator exists, or since the store counts."""
         with self._database.read() as connection:
             return counters.read(connection, name)
-
-    def start_run(self, lease: Lease) -> int:
-        """Record that a supervisor began; return the run's id. Only the latest `RUNS_KEPT` runs are kept."""
-        with self._database.write() as connection:
-            leases.check_epoch(connection, lease.replicator, lease.epoch)
-            return runs.begin(connection, lease, next_id(connection), self._database.now(connection), kept=RUNS_KEPT)
-
-    def end_run(self, lease: Lease, run: int, outcome: str, error: ErrorRecord | None) -> None:
-        """Record how a run ended, and with an error why the replicator stopped. Fenced by epoch. Replay: the later word stands."""
-        with self._database.write() as connection:
-            leases.check_epoch(connection, lease.replicator, lease.epoch)
-            if error is not None:
-                _set(connection, lease.replicator, error=write_error(error))
-            counters.add(connection, lease.replicator, counters.of_error(error))
-            runs.end(connection, run, outcome, error, self._database.now(connection))
-
-    def runs(self, name: str, limit: int = 20) -> Sequence[Run]:
-        """The latest runs, newest first."""
-        with self._database.read() as connection:
-            return runs.list_latest(connection, name, limit)
 
     def _set(self, name: str, **values: Any) -> None:
         with self._database.write() as connection:

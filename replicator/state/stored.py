@@ -1,4 +1,4 @@
-"""How values of `replicator.model` are written into JSON documents and columns of the state store."""
+"""Conversions of `replicator.model` values to JSON documents and columns of the state store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def _read(kind: type[T] | tuple[type[T], ...], read: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Read what was stored; what is such a value already stays."""
+    """Read a stored value; an instance of the kind stays unchanged."""
 
     def validate(value: Any) -> T:
         if isinstance(value, kind):

@@ -1,6 +1,6 @@
 """A table's life: its states, and one function per transition. Pure; no other module assigns a state.
 
-Capture's word (`TableRecord.stage`):
+Capture's stage (`TableRecord.stage`):
 
     added ──▶ PENDING ──────── begun, begun_in_place ───────▶ SNAPSHOT ── completed ──▶ STREAMING
               ▲  ▲ └────────────── begun_without_snapshot ──────────────────────────────▲ │
@@ -12,21 +12,21 @@ Capture's word (`TableRecord.stage`):
     a STREAMING or COMPARING table reads some of its rows again: rereading, until rows_reread
     every state ── removed ──▶ REMOVED ── returned ──▶ PENDING, as the next incarnation
 
-A table that stopped at a change which somebody accepts: `change_accepted`; it stays FAILED until its snapshot begins, or is to begin.
+A table stopped at a change which the operator accepts: `change_accepted`; it stays FAILED until its snapshot begins, or is to begin.
 
-A table whose incarnation has begun gets another shape: `altered`; its identity is accepted: `accepted`. Any table has another name in the
+A table whose incarnation has begun gets another schema: `altered`; its identity is accepted: `accepted`. Any table has another name in the
 source: `renamed`. None of them changes its state.
 
 Any table that is not captured, and a captured one as it stops: `recreated`: its next snapshot begins a new incarnation.
 
 At a new position in the log: `compared_next`, where the target has the table as a whole; `read_next`, where all rows are to be read.
 
-Apply's word (`AppliedRecord.state`): `nothing_applied` begins, `refused` ──▶ FAILED, `taken_up` ──▶ APPLYING, `begun_in_target` begins
-again with the next incarnation; `crashed` counts and changes no state, `nothing_left` ends the count. It does not change capture's word:
-capture continues, and the journal keeps what apply will need. What the target holds (`AppliedRecord.copy`): `begun_in_target`,
+Apply's state (`AppliedRecord.state`): `nothing_applied` begins, `refused` ──▶ FAILED, `taken_up` ──▶ APPLYING, `begun_in_target` begins
+again with the next incarnation; `crashed` counts and changes no state, `nothing_left` ends the count. It does not change capture's stage:
+capture continues, and the journal keeps what apply will need. The target's state (`AppliedRecord.copy`): `begun_in_target`,
 `snapshot_begun_in_target` ──▶ SNAPSHOT, `snapshot_completed_in_target` ──▶ WHOLE, `found_whole` ──▶ WHOLE or CHANGES.
 
-Both together are what is shown (`has_failed`) and what the journal must keep (`needs_journal`). A table whose changes the journal had to
+Both together decide what is shown (`has_failed`) and what the journal must keep (`needs_journal`). A table whose changes the journal had to
 drop (`journal_given_up`) needs nothing of it until its next snapshot.
 """
 
@@ -52,7 +52,7 @@ from replicator.state.records import (
     TableRecord,
     TargetCopy,
 )
-from replicator.state.verification_records import VerificationRecord
+from replicator.state.verification.records import VerificationRecord
 
 if TYPE_CHECKING:
     from replicator.plugins.source import Cursor
@@ -67,76 +67,76 @@ VALUE_DOES_NOT_FIT: Final = "value_does_not_fit"
 """Code of the error of a table with a value that is not the same in the type that the target keeps."""
 
 ACCEPTABLE: Final = (DDL_STOP, "ddl_not_understood", "schema_changed", VALUE_DOES_NOT_FIT)
-"""Codes of the errors after which a table continues once somebody accepts the change."""
+"""Codes of the errors after which a table continues once the operator accepts the change."""
 
 TABLE_MISSING: Final = "table_missing"
 """Code of the error of a table that does not exist in the source."""
 
 TABLE_RENAMED: Final = "table_renamed"
-"""Code of the error of a table that has another name in the source, under which it is not followed."""
+"""Code of the error of a table that has another name in the source, under which it is not replicated."""
 
 RESUMES_MAX: Final = 3
 RESUMES_WITHIN: Final = timedelta(days=1)
-"""A table that has continued by itself so often within this time, and failed again, is left to a person: each time costs a snapshot."""
+"""Limit of automatic retries: a table that has continued this often within this time waits for the operator: each costs a snapshot."""
 
 CAPTURED: Final = (Stage.SNAPSHOT, Stage.COMPARING, Stage.STREAMING)
-"""The changes of these tables are written."""
+"""Stages in which the table's changes are written."""
 UNFINISHED: Final = (Stage.PENDING, Stage.SNAPSHOT, Stage.COMPARING)
-"""The snapshots of these tables are not complete, or have not begun."""
+"""Stages in which the table's snapshot is not complete, or has not begun."""
 REPLICATED: Final = (Stage.PENDING, Stage.SNAPSHOT, Stage.COMPARING, Stage.STREAMING, Stage.FAILED)
-"""Everything that the configuration selects."""
+"""Stages of all tables that the configuration selects."""
 
 
 # --- what is asked ------------------------------------------------------------------------------------------------------
 
 
 def is_captured(record: TableRecord) -> bool:
-    """Whether the table's changes are written."""
+    """Return whether the table's changes are written."""
     return record.stage in CAPTURED
 
 
 def is_replicated(record: TableRecord) -> bool:
-    """Whether the configuration selects the table, as far as capture has acted on it."""
+    """Return whether the configuration selects the table, as far as capture has acted on it."""
     return record.stage is not Stage.REMOVED
 
 
 def waits(record: TableRecord) -> bool:
-    """Whether the table waits for a snapshot to begin."""
+    """Return whether the table waits for a snapshot to begin."""
     return record.stage is Stage.PENDING
 
 
 def has_begun(record: TableRecord) -> bool:
-    """Whether its incarnation has begun: the shape is known, and an event in the journal creates the target table."""
+    """Return whether its incarnation has begun: the schema is known, and an event in the journal creates the target table."""
     return record.schema is not None
 
 
 def is_unfinished(record: TableRecord) -> bool:
-    """Whether its snapshot is not complete, or has not begun."""
+    """Return whether its snapshot is not complete, or has not begun."""
     return record.stage in UNFINISHED
 
 
 def is_complete(record: TableRecord) -> bool:
-    """Whether its snapshot is captured, and its changes are."""
+    """Return whether its snapshot is captured, and its changes are."""
     return record.stage is Stage.STREAMING
 
 
 def is_comparing(record: TableRecord) -> bool:
-    """Whether a comparison of both sides finds what the target lacks of it."""
+    """Return whether a comparison of both sides finds the changes that the target lacks."""
     return record.stage is Stage.COMPARING
 
 
 def can_reread(record: TableRecord) -> bool:
-    """Whether some of its rows can be read again."""
+    """Return whether some of its rows can be read again."""
     return record.stage in _REREADING
 
 
 def is_outdated(record: TableRecord) -> bool:
-    """Whether its snapshot is complete and must be repeated."""
+    """Return whether its snapshot is complete and must be repeated."""
     return is_complete(record) and record.snapshot is not None and record.snapshot.is_outdated
 
 
 def has_snapshot_to_apply(record: TableRecord, applied: AppliedRecord | None) -> bool:
-    """Whether the snapshot is captured, and the target does not hold the whole of it yet."""
+    """Return whether the snapshot is captured, and the target does not have the whole of it yet."""
     if not is_complete(record) or record.snapshot is None:
         return False
     if applied is None or applied.incarnation != record.incarnation or applied.copy is TargetCopy.SNAPSHOT:
@@ -146,57 +146,57 @@ def has_snapshot_to_apply(record: TableRecord, applied: AppliedRecord | None) ->
 
 
 def is_whole_in_target(record: TableRecord, applied: AppliedRecord) -> bool:
-    """Whether the target has the table as it was at some moment, and its changes since then are captured."""
+    """Return whether the target has the table as it was at some moment, and its changes since then are captured."""
     is_begun = applied.incarnation == record.incarnation and applied.copy is not TargetCopy.SNAPSHOT
     return is_complete(record) and is_begun and not has_snapshot_to_apply(record, applied)
 
 
 def has_failed(record: TableRecord, applied: AppliedRecord | None = None) -> bool:
-    """Whether capture or apply has given the table up until a snapshot begins."""
+    """Return whether capture or apply has given the table up until a snapshot begins."""
     return record.stage is Stage.FAILED or (applied is not None and applied.has_failed)
 
 
 def is_reading(record: TableRecord) -> bool:
-    """Whether rows of it are being read: its snapshot, or some rows once more."""
+    """Return whether rows of it are being read: its snapshot, or some rows once more."""
     return record.stage is Stage.SNAPSHOT or record.reread is not None
 
 
 def progress_of(record: TableRecord) -> SnapshotProgress | None:
-    """How far what is read of it is: some rows, else its snapshot."""
+    """Return the progress of the current reading: of some rows, else of the snapshot."""
     return record.snapshot if record.reread is None else record.reread
 
 
 def is_dropped(record: TableRecord) -> bool:
-    """Whether the table failed because the source has no table of its name any more."""
+    """Return whether the table failed because the source has no table of its name any more."""
     codes = (TABLE_MISSING, TABLE_RENAMED)
     return record.stage is Stage.FAILED and record.error is not None and record.error.code in codes
 
 
 def waits_for_acceptance(record: TableRecord) -> bool:
-    """Whether the table failed at a change that somebody may accept."""
+    """Return whether the table failed at a change that the operator may accept."""
     return record.stage is Stage.FAILED and record.error is not None and record.error.code in ACCEPTABLE
 
 
 def resumes_itself(record: TableRecord, now: datetime) -> bool:
-    """Whether the table failed by something that may be found in order in the source, and continues by itself then."""
+    """Return whether the table failed for a cause that may be fixed in the source, and continues by itself then."""
     is_curable = record.stage is Stage.FAILED and record.error is not None and record.error.is_curable
     return is_curable and not has_resumed_often(record, now)
 
 
 def may_have_finding(record: TableRecord) -> bool:
-    """Whether the table failed by something for which the source's check may know the reason: not by a policy, nor by the target."""
+    """Return whether the source's check may know the reason of the table's failure: not of a policy's, nor of the target's."""
     if record.stage is not Stage.FAILED or record.error is None or record.error.is_curable:
         return False
     return record.error.code not in (TABLE_MISSING, TABLE_RENAMED, DDL_STOP, VALUE_DOES_NOT_FIT, JOURNAL_GIVEN_UP)
 
 
 def has_resumed_often(record: TableRecord, now: datetime) -> bool:
-    """Whether it has continued by itself as often as it may, and is left to a person."""
+    """Return whether it has continued by itself as often as it may, and waits for the operator."""
     return sum(now - at < RESUMES_WITHIN for at in record.resumed_at) >= RESUMES_MAX
 
 
 def needs_journal(record: TableRecord) -> bool:
-    """Whether what apply has not applied yet must stay in the journal: not for a removed table, nor where some of it was dropped."""
+    """Return whether the journal must keep what apply has not applied: not for a removed table, nor where some of it was dropped."""
     is_given_up = record.stage is Stage.FAILED and record.error is not None and record.error.code == JOURNAL_GIVEN_UP
     return is_replicated(record) and not is_given_up
 
@@ -213,7 +213,7 @@ def added(table: TableId) -> TableRecord:
 
 
 def returned(record: TableRecord) -> TableRecord:
-    """The configuration selects a table again that it had left out: what is known of it is of no use."""
+    """The configuration selects a table again that it had left out: its old state is obsolete."""
     _assert_in(record, (Stage.REMOVED,))
     return TableRecord(table=record.table, incarnation=record.incarnation + 1, stage=Stage.PENDING)
 
@@ -240,19 +240,19 @@ def suspended(record: TableRecord) -> TableRecord:
 
 
 def resumed(record: TableRecord, at: datetime) -> TableRecord:
-    """What failed the table is found in order: it waits for a snapshot, without that anybody has asked for one."""
+    """The cause of the table's failure is fixed: the table waits for a snapshot, which is scheduled automatically."""
     _assert_in(record, (Stage.FAILED,))
     return replace(suspended(record), resumed_at=(*record.resumed_at, at)[-RESUMES_MAX:])
 
 
 def compared_next(record: TableRecord) -> TableRecord:
-    """Log was lost since the target had the whole table: what it lacks is found by a comparison, and not by a snapshot."""
+    """Log was lost since the target had the whole table: a comparison finds the missing changes, not a snapshot."""
     _assert_in(record, (Stage.PENDING, Stage.COMPARING, Stage.STREAMING))
     return replace(record, is_changed_only=True)
 
 
 def read_next(record: TableRecord) -> TableRecord:
-    """The next snapshot of the table reads all of its rows, whatever was to become of it before."""
+    """The next snapshot of the table reads all of its rows, whatever was planned before."""
     return replace(record, is_changed_only=False)
 
 
@@ -317,7 +317,7 @@ def begun_in_place(
 def begun_comparing(
     record: TableRecord, identity: TableIdentity, *, snapshot: SnapshotProgress, number: int
 ) -> TableRecord:
-    """The changes of a table that the target holds are written again, behind the event of this number. What it lacks is to be found."""
+    """The changes of a table that the target holds are written again, after the event of this number. A comparison finds what it lacks."""
     assert record.is_changed_only, f"{record.table} is to be read as a whole"
     return replace(
         begun_in_place(record, identity, snapshot=snapshot, number=number), stage=Stage.COMPARING, is_changed_only=True
@@ -325,26 +325,19 @@ def begun_comparing(
 
 
 def altered(record: TableRecord, schema: TableSchema, ignored: tuple[IgnoredColumn, ...] = ()) -> TableRecord:
-    """The table has another shape from here on; an event in the journal says so. `ignored`: what the target has in another way."""
+    """The table has another schema from here on; an event in the journal says so. `ignored`: columns that differ in the target."""
     assert has_begun(record), f"{record.table} has no shape yet"
     return replace(record, schema=schema, ignored=ignored, is_altered=True)
 
 
 def constrained(record: TableRecord, schema: TableSchema, found: TableIdentity) -> TableRecord:
-    """Other columns may be NULL from here on, or have other defaults. `schema` is the same shape; its rows are the same."""
+    """Other columns may be NULL from here on, or have other defaults. `schema` has the same columns and types; its rows are the same."""
     assert record.identity is not None, f"nothing was known of {record.table}"
     return replace(record, schema=schema, identity=replace(record.identity, constraints=found.constraints))
 
 
-def numbered(record: TableRecord, schema: TableSchema) -> TableRecord:
-    """The same shape, with numbers of its columns."""
-    assert record.schema is not None
-    assert record.schema.fingerprint == schema.fingerprint, f"{record.table} has the same shape"
-    return replace(record, schema=schema)
-
-
 def respelled(record: TableRecord, schema: TableSchema) -> TableRecord:
-    """The same shape, with the types as the source calls them now: `varchar(20)` where it was `varchar(10)`."""
+    """The schema is the same, with the source's new spelling of types: `varchar(20)` where it was `varchar(10)`."""
     assert record.schema is not None
     now = {column.name: column.source_type for column in schema.columns}
     columns = tuple(replace(column, source_type=now[column.name]) for column in record.schema.columns)
@@ -352,13 +345,13 @@ def respelled(record: TableRecord, schema: TableSchema) -> TableRecord:
 
 
 def renamed(record: TableRecord, source_table: TableId) -> TableRecord:
-    """The source has the table under this name from here on; what is kept of its identity there may have changed with it."""
+    """The source has the table under this name from here on; its stored identity may have changed with it."""
     name = None if source_table == record.table else source_table
     return replace(record, source_table=name, is_altered=record.is_altered or has_begun(record))
 
 
 def accepted(record: TableRecord, identity: TableIdentity) -> TableRecord:
-    """The table is the one that was known, though the catalogue says something else of it."""
+    """The table is the known one, although its identity in the catalogue is another."""
     return replace(record, identity=identity, is_altered=False)
 
 
@@ -371,19 +364,19 @@ def completed(record: TableRecord, at: datetime) -> TableRecord:
 
 
 def rereading(record: TableRecord, keys: Iterable[Cursor], at: datetime) -> TableRecord:
-    """The rows of these keys are read again, and those for which that is under way."""
+    """The rows of these keys are read again, in addition to those that are being read again already."""
     _assert_in(record, _REREADING)
     known = record.reread or SnapshotProgress(kind=SnapshotKind.KEYS, ranges=(), started_at=at)
     return replace(record, reread=replace(known, keys=tuple(dict.fromkeys((*known.keys, *keys)))))
 
 
 def advanced(record: TableRecord, progress: SnapshotProgress) -> TableRecord:
-    """What is read of it advanced, or begins again."""
+    """The reading of the table advanced, or begins again."""
     return replace(record, snapshot=progress) if record.reread is None else replace(record, reread=progress)
 
 
 def rows_reread(record: TableRecord) -> TableRecord:
-    """What was to be read again is in the journal. Of a table that is being compared, it counts as rows of its snapshot."""
+    """All rows to read again are in the journal. Of a table that is being compared, they count as rows of its snapshot."""
     _assert_in(record, _REREADING)
     snapshot = record.snapshot
     if is_comparing(record) and snapshot is not None and record.reread is not None:
@@ -392,7 +385,7 @@ def rows_reread(record: TableRecord) -> TableRecord:
 
 
 def failed(record: TableRecord, error: ErrorRecord, *, stopped_at: Change | None = None) -> TableRecord:
-    """Nothing of the table is written until a snapshot is asked for. A second failure replaces the first."""
+    """Nothing of the table is written until a snapshot is requested. A second failure replaces the first."""
     _assert_in(record, REPLICATED)
     return replace(
         record,
@@ -406,7 +399,7 @@ def failed(record: TableRecord, error: ErrorRecord, *, stopped_at: Change | None
 
 
 def change_accepted(record: TableRecord) -> TableRecord:
-    """Somebody has accepted the change at which the table stopped: its next snapshot follows it.
+    """The operator has accepted the change at which the table stopped: its next snapshot follows it.
 
     A type that the target was to keep is no longer ignored in the next incarnation.
     """
@@ -417,7 +410,7 @@ def change_accepted(record: TableRecord) -> TableRecord:
 
 
 def journal_lost(record: TableRecord, message: str, *, action: str, at: datetime) -> TableRecord:
-    """The journal had to drop changes of the table that are not applied: only a new snapshot makes up for them."""
+    """The journal had to drop changes of the table that are not applied: only a new snapshot restores them."""
     return failed(record, ErrorRecord(code=JOURNAL_GIVEN_UP, message=message, action=action, at=at))
 
 
@@ -431,7 +424,7 @@ def recreated(record: TableRecord) -> TableRecord:
 
 
 def nothing_applied(table: TableId) -> AppliedRecord:
-    """A table of which apply has recorded nothing: its first incarnation has not begun in the target."""
+    """Return the record of a table of which apply has recorded nothing: its first incarnation has not begun in the target."""
     return AppliedRecord(table=table, incarnation=0, snapshot_rows=0)
 
 
@@ -441,7 +434,7 @@ def refused(applied: AppliedRecord, error: ErrorRecord) -> AppliedRecord:
 
 
 def taken_up(applied: AppliedRecord) -> AppliedRecord:
-    """Something was applied, or a snapshot makes up for what could not be."""
+    """Something was applied, or a snapshot replaces what could not be."""
     return replace(applied, state=ApplyState.APPLYING, error=None, crashes=0)
 
 
@@ -466,7 +459,7 @@ def snapshot_completed_in_target(applied: AppliedRecord, alarms: tuple[AlarmReco
 
 
 def found_whole(applied: AppliedRecord, *, has_snapshot: bool) -> AppliedRecord:
-    """Everything that the journal has of the table is applied, the end of its snapshot with it. Where none was wanted: only changes."""
+    """Everything that the journal has of the table is applied, with the end of its snapshot. Where none was wanted: only changes."""
     return replace(applied, copy=TargetCopy.WHOLE if has_snapshot else TargetCopy.CHANGES)
 
 
@@ -482,5 +475,5 @@ def _assert_in(record: TableRecord, stages: Collection[Stage]) -> None:
 
 
 def found_different(record: TableRecord, verified: VerificationRecord | None) -> bool:
-    """Whether the last comparison of its incarnation found rows that differ."""
+    """Return whether the last comparison of its incarnation found rows that differ."""
     return verified is not None and verified.incarnation == record.incarnation and verified.alarm is not None

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 from typing_extensions import override
 
-from replicator.state.errors import DamagedValueError
+from replicator.state.database.errors import DamagedValueError
 
 METADATA: Final = MetaData()
 
@@ -28,12 +28,12 @@ class Json(TypeDecorator[Any]):
 
     @override
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        """Python to text."""
+        """Convert Python to text."""
         return None if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
     @override
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        """Text to Python."""
+        """Convert text to Python."""
         if value is None:
             return None
         try:
@@ -50,7 +50,7 @@ class Moment(TypeDecorator[datetime]):
 
     @override
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
-        """Python to text."""
+        """Convert Python to text."""
         if value is None:
             return None
         assert value.tzinfo is not None, "times are aware"
@@ -58,7 +58,7 @@ class Moment(TypeDecorator[datetime]):
 
     @override
     def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:
-        """Text to Python."""
+        """Convert text to Python."""
         if value is None:
             return None
         try:
@@ -123,7 +123,7 @@ SEGMENTS: Final = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("resume_offset", Text),
     Column("source_time", Moment),
-    # That of the segment before, which may be gone.
+    # That of the segment before, which may be deleted.
     Column("earlier_time", Moment),
     Column("ring", Json, nullable=False),
     # Neither files nor events: it only moves the offset.
@@ -175,7 +175,7 @@ SCHEMAS: Final = Table(
     Column("document", Json, nullable=False),
 )
 
-# Up to where retention has dropped what happened to a table in its latest dropped incarnation.
+# End of the part of a table's latest dropped incarnation that retention has dropped.
 DROPPED: Final = Table(
     "dropped",
     METADATA,
@@ -209,13 +209,13 @@ APPLIED: Final = Table(
     Column("row_count", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
     Column("error", Json),
-    # What audits of the target found.
+    # Results of audits of the target.
     Column("audit", Json, nullable=False),
-    # What the target's engine did while it worked on the table.
+    # Crashes of the target's engine while it worked on the table.
     Column("engine", Json, nullable=False),
 )
 
-# What comparisons of both sides found, per table.
+# Results of comparisons of both sides, per table.
 VERIFICATIONS: Final = Table(
     "verifications",
     METADATA,
@@ -225,7 +225,7 @@ VERIFICATIONS: Final = Table(
     Column("record", Json, nullable=False),
 )
 
-# Of tables that are compared range by range: which ranges were, in no order.
+# Of tables that are compared range by range: the compared ranges, in no order.
 VERIFIED_RANGES: Final = Table(
     "verified_ranges",
     METADATA,
@@ -246,13 +246,13 @@ HISTORY: Final = Table(
     Column("table_name", Text, nullable=False),
     Column("incarnation", BigInteger, nullable=False),
     Column("at", Moment, nullable=False),
-    # Where the log is read from behind the commit that sealed it.
+    # The position from which the log is read after the commit that sealed it.
     Column("resume_offset", Text),
     Column("entry", Json, nullable=False),
     Index("history_of_table", "replicator", "table_name", "id"),
 )
 
-# What is counted for as long as the replicator exists.
+# Counters, kept for as long as the replicator exists.
 COUNTERS: Final = Table(
     "counters",
     METADATA,
@@ -262,7 +262,7 @@ COUNTERS: Final = Table(
     Column("value", BigInteger, nullable=False),
 )
 
-# Which process does a job on the side of a replicator (alerts, lineage), and what it has to remember of it.
+# The process that does a side job of a replicator (alerts, lineage), and the job's state.
 WATCHES: Final = Table(
     "watches",
     METADATA,
@@ -273,7 +273,7 @@ WATCHES: Final = Table(
     Column("record", Json, nullable=False),
 )
 
-# What is wrong with a replicator or a table of it, and what was told of it. `subject`: the table, or nothing.
+# Problems of a replicator or of a table of it, and the messages about them. `subject`: the table, or nothing.
 ALERTS: Final = Table(
     "alerts",
     METADATA,
@@ -325,7 +325,7 @@ RUNS: Final = Table(
     Column("error", Json),
 )
 
-# How fresh a replicator was, one row per minute.
+# Freshness of a replicator, one row per minute.
 POINTS: Final = Table(
     "points",
     METADATA,
@@ -335,7 +335,7 @@ POINTS: Final = Table(
     Column("late", BigInteger, nullable=False),
 )
 
-# The processes that run replicators (`serve`), as they said last. They belong to no replicator.
+# The processes that run replicators (`serve`), with their last report. They belong to no replicator.
 WORKERS: Final = Table(
     "workers",
     METADATA,
@@ -345,11 +345,11 @@ WORKERS: Final = Table(
     Column("version", Text, nullable=False),
     Column("started_at", Moment, nullable=False),
     Column("seen_at", Moment, nullable=False),
-    # Per replicator that it cannot run: why.
+    # Per replicator that it cannot run: the reason.
     Column("refusals", Json, nullable=False),
 )
 
-# What may call the REST API; only hashes of the tokens. They belong to no replicator.
+# Tokens of the REST API; only hashes of them. They belong to no replicator.
 TOKENS: Final = Table(
     "tokens",
     METADATA,
@@ -364,4 +364,4 @@ OWNED: Final = (
     LEASES, SEGMENT_FILES, SEGMENT_EVENTS, SEGMENTS, SCHEMAS, DROPPED, TABLES, APPLIED, VERIFICATIONS, VERIFIED_RANGES, HISTORY,
     COUNTERS, WATCHES, ALERTS, ALERT_MESSAGES, REQUESTS, STATUSES, RUNS, POINTS,
 )  # fmt: skip
-"""Every table whose rows belong to one replicator."""
+"""All tables whose rows belong to one replicator."""

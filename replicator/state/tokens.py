@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from replicator.model.access import Scope
 from replicator.model.errors import ConfigError
-from replicator.state.database import Database
+from replicator.state.database.engine import Database
 from replicator.state.tables import TOKENS
 
 
@@ -58,7 +58,7 @@ class Tokens:
             ) from error
 
     def find(self, digest: str) -> TokenRecord | None:
-        """The token with that hash; None if there is none, or if it has expired."""
+        """Return the token with that hash; None if there is none, or if it has expired."""
         with self._database.read() as connection:
             row = connection.execute(select(TOKENS).where(TOKENS.c.digest == digest)).one_or_none()
             if row is None or (row.expires_at is not None and row.expires_at <= self._database.now(connection)):
@@ -66,7 +66,7 @@ class Tokens:
             return _read(row)
 
     def all(self) -> Sequence[TokenRecord]:
-        """All of them, by name; those that have expired, too."""
+        """Return all tokens, by name; those that have expired, too."""
         with self._database.read() as connection:
             return [_read(row) for row in connection.execute(select(TOKENS).order_by(TOKENS.c.name))]
 

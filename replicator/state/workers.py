@@ -1,4 +1,4 @@
-"""The workers that share a state store: how much each takes, what each runs, and what it cannot run."""
+"""Workers that share a state store: their capacity, the replicators that they run, and those that they cannot run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import Row, delete, select
 
-from replicator.state.database import Database, upsert
+from replicator.state.database.engine import Database, upsert
 from replicator.state.leases import is_dead, is_free
 from replicator.state.tables import LEASES, WORKERS
 
@@ -17,8 +17,8 @@ _FORGET: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """Why a worker cannot run a replicator."""
+class WorkerRefusal:
+    """Reason why a worker cannot run a replicator."""
 
     code: str
     message: str
@@ -26,7 +26,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRecord:
-    """What a worker said last. `holder` is its name in leases."""
+    """Last report of a worker. `holder` is its name in leases."""
 
     holder: str
     capacity: int
@@ -34,7 +34,7 @@ class WorkerRecord:
     version: str
     started_at: datetime
     seen_at: datetime
-    refusals: Mapping[str, Refusal]
+    refusals: Mapping[str, WorkerRefusal]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +42,8 @@ class Scene:
     """All workers and leases, as one read of the store saw them.
 
     Attributes:
-        now: On the store's clock.
-        workers: Also those that have ended without saying so, for an hour.
+        now: Time of the store's clock.
+        workers: Workers; also those that have ended without saying so, for an hour.
         holders: Per replicator the living process that holds its lease.
     """
 
@@ -52,7 +52,7 @@ class Scene:
     holders: Mapping[str, str]
 
     def is_heard(self, worker: WorkerRecord, within_s: float) -> bool:
-        """Whether a worker said something lately, and is not known to have ended."""
+        """Return whether a worker reported lately, and is not known to have ended."""
         return self.now - worker.seen_at <= timedelta(seconds=within_s) and not is_dead(worker.holder)
 
 
@@ -63,9 +63,9 @@ class Workers:
         self._database = database
 
     def announce(
-        self, holder: str, *, capacity: int, is_draining: bool, version: str, refusals: Mapping[str, Refusal]
+        self, holder: str, *, capacity: int, is_draining: bool, version: str, refusals: Mapping[str, WorkerRefusal]
     ) -> None:
-        """Say that a worker is there, and what it takes; and forget those of which nothing was heard for an hour."""
+        """Record that a worker is there, and its capacity; delete workers that did not report for an hour."""
         with self._database.write() as connection:
             now = self._database.now(connection)
             began = connection.scalar(select(WORKERS.c.started_at).where(WORKERS.c.holder == holder))
@@ -82,12 +82,12 @@ class Workers:
             connection.execute(delete(WORKERS).where(WORKERS.c.seen_at < now - _FORGET))
 
     def remove(self, holder: str) -> None:
-        """Forget a worker that ends."""
+        """Delete a worker that ends."""
         with self._database.write() as connection:
             connection.execute(delete(WORKERS).where(WORKERS.c.holder == holder))
 
     def scene(self) -> Scene:
-        """Who is there, and who runs what."""
+        """Return all workers, and the holder of each replicator."""
         with self._database.read() as connection:
             now = self._database.now(connection)
             leases = [row for row in connection.execute(select(LEASES)) if not is_free(row, now, holder=None)]
@@ -106,5 +106,5 @@ def _read(row: Row[Any]) -> WorkerRecord:
         version=row.version,
         started_at=row.started_at,
         seen_at=row.seen_at,
-        refusals={name: Refusal(code=code, message=message) for name, (code, message) in row.refusals.items()},
+        refusals={name: WorkerRefusal(code=code, message=message) for name, (code, message) in row.refusals.items()},
     )

@@ -1,4 +1,4 @@
-"""The judge: compares the tables of both sides at positions of the journal."""
+"""Verification: compares the tables of source and target at positions of the journal."""
 
 from replicator.model.verdict import Result
 from replicator.verify.judge import Judge
@@ -8,7 +8,7 @@ from replicator.verify.proofs import Proofs
 from replicator.verify.repair import Repair
 from replicator.verify.resync import Resync
 from replicator.verify.schedule import VerifySchedule
-from replicator.verify.scope import Keys, OfIds, Sample, Scope, Since, Whole
+from replicator.verify.scope import Keys, OfIds, Sample, Since, VerifyScope, Whole
 from replicator.verify.verdicts import Counts, Difference, Extent, Kind, Verdict
 from replicator.verify.walk import Visit
 
@@ -26,10 +26,10 @@ __all__ = [
     "Result",
     "Resync",
     "Sample",
-    "Scope",
     "Since",
     "Verdict",
     "VerifySchedule",
+    "VerifyScope",
     "Visit",
     "Whole",
     "ids_of",

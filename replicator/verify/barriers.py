@@ -15,12 +15,12 @@ from replicator.state.records import RequestKind, SegmentFile
 from replicator.state.store import StateStore
 
 SCHEDULED: Final = "is_scheduled"
-"""In the payload of a request for a barrier: a worker's schedule asks for it."""
+"""Key in the payload of a request for a barrier: a worker's schedule asks for it."""
 _FORGOTTEN_BY_S: Final = 86_400.0
 
 
 class NotVerifiedError(Exception):
-    """A table cannot be compared. `action` is what a person can do about it."""
+    """A table cannot be compared. `action` is the operator's next step."""
 
     def __init__(self, reason: str, action: str | None = None) -> None:
         super().__init__(reason)
@@ -46,11 +46,11 @@ class Barriers:
     """Finds barriers.
 
     Attributes:
-        check: Raises NotVerifiedError if nothing works on the replicator any more.
+        check: Raises NotVerifiedError if no worker runs the replicator any more.
         wait: Waits for a moment.
-        forgotten_by_s: A barrier that was asked for so long ago is one of a verification that was killed.
-        is_scheduled: A worker's schedule asks for barriers. What it leaves if it is killed, its supervisor removes (`forget_scheduled`).
-        waits_max_s: For so long at most capture and apply are each waited for, because a state of the source may be open meanwhile.
+        forgotten_by_s: Age in seconds from which a barrier is taken for one of a verification that was killed.
+        is_scheduled: True if a worker's schedule asks for barriers. Its supervisor removes what it leaves when killed (`forget_scheduled`).
+        waits_max_s: Seconds for which capture and apply are each waited for at most, because a state of the source may be open meanwhile.
         clock: A monotonic clock in seconds.
     """
 
@@ -65,20 +65,20 @@ class Barriers:
 
     @contextmanager
     def held(self) -> Iterator[Barrier]:
-        """A barrier that is behind everything committed by now.
+        """Yield a barrier after everything committed by now.
 
         Until the context ends, or the barrier is lifted, no batch has changes on both sides of it.
         """
         payload = {SCHEDULED: True} if self.is_scheduled else {}
-        asked = self.store.add_request(self.name, RequestKind.BARRIER, payload)
+        asked = self.store.requests.add(self.name, RequestKind.BARRIER, payload)
         try:
             yield self._found(asked)
         finally:
-            self.store.remove_request(asked)
+            self.store.requests.remove(asked)
 
     def lift(self, barrier: Barrier) -> None:
         """Let batches have changes on both sides of it again."""
-        self.store.remove_request(barrier.request)
+        self.store.requests.remove(barrier.request)
 
     def reach(self, table: TableId, position: int) -> None:
         """Wait until apply has nothing left of a table up to a position.
@@ -94,19 +94,19 @@ class Barriers:
             self.wait()
 
     def forget_old(self) -> None:
-        """Remove what verifications left that were killed; also what is as far ahead, because the clock was set back since."""
+        """Remove barriers of verifications that were killed; also those equally far ahead, because the clock was set back since."""
         now = self.store.now()
-        for request in self.store.requests(self.name):
+        for request in self.store.requests.open(self.name):
             if (
                 request.kind is RequestKind.BARRIER
                 and abs((now - request.created_at).total_seconds()) >= self.forgotten_by_s
             ):
-                self.store.remove_request(request.id)
+                self.store.requests.remove(request.id)
 
     def _found(self, asked: int) -> Barrier:
         until = self.clock() + self.waits_max_s
         while True:
-            payload = next((r.payload for r in self.store.requests(self.name) if r.id == asked), None)
+            payload = next((r.payload for r in self.store.requests.open(self.name) if r.id == asked), None)
             if payload is None:
                 raise NotVerifiedError("the verification took too long, and another one has ended it")
             if "position" in payload:
@@ -119,21 +119,21 @@ class Barriers:
     def _is_applied(self, table: TableId, position: int) -> bool:
         record = self.store.table(self.name, table)
         if record is not None and not table_life.is_replicated(record):
-            raise NotVerifiedError("it is not replicated")  # nobody applies what is left of it
+            raise NotVerifiedError("it is not replicated")  # what is left of it is not applied
         applied = self.store.applied(self.name).get(table)
         if applied is None:
             return False
         if applied.has_failed:
             raise NotVerifiedError("the table has failed", f"To see why: replicator status {self.name}")
-        left = self.store.feed(self.name, table, applied.last_applied, 1)
+        left = self.store.journal.feed(self.name, table, applied.last_applied, 1)
         return not left or _first(left[0]) > position
 
 
 def forget_scheduled(store: StateStore, name: str) -> None:
     """Remove the barriers that a worker's schedule has left. Only where no such worker is left."""
-    for request in store.requests(name):
+    for request in store.requests.open(name):
         if request.kind is RequestKind.BARRIER and request.payload.get(SCHEDULED):
-            store.remove_request(request.id)
+            store.requests.remove(request.id)
 
 
 def _first(item: object) -> int:

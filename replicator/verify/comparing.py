@@ -13,12 +13,12 @@ from replicator.plugins.verification import Among, Checksum
 from replicator.verify.verdicts import Kind
 
 ROWS_AT_ONCE: Final = 200_000
-"""About so many rows of both sides are compared at a time."""
+"""Rows of both sides that are compared at a time, about."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """That rows of this id differ: `rows` of them, of a table without a key perhaps several."""
+class FoundDifferences:
+    """Rows of this id that differ: `rows` of them, of a table without a key perhaps several."""
 
     id: str
     kind: Kind
@@ -26,7 +26,7 @@ class Found:
 
 
 def differing(source: Mapping[str, Checksum], target: Mapping[str, Checksum]) -> Iterator[Sequence[str]]:
-    """The groups whose checksums differ, so many at a time that their rows are about `ROWS_AT_ONCE`."""
+    """Yield the groups whose checksums differ, in blocks of about `ROWS_AT_ONCE` rows."""
     block, rows = list[str](), 0
     for group in sorted(source.keys() | target.keys()):
         ours, theirs = source.get(group), target.get(group)
@@ -42,22 +42,22 @@ def differing(source: Mapping[str, Checksum], target: Mapping[str, Checksum]) ->
         yield block
 
 
-def compare_rows(source: pa.Table, target: pa.Table, *, only: Among | None = None) -> Sequence[Found]:
-    """What differs between rows of both sides (`ROWS_SCHEMA`), by id. `only`: among these; None: among all."""
+def compare_rows(source: pa.Table, target: pa.Table, *, only: Among | None = None) -> Sequence[FoundDifferences]:
+    """Return the differences between rows of both sides (`ROWS_SCHEMA`), by id. `only`: among these ids; None: among all."""
     ours, theirs = _counted(source), _counted(target)
     more, less = ours - theirs, theirs - ours
     missing, extra = _by_id(more), _by_id(less)
-    found = list[Found]()
+    found = list[FoundDifferences]()
     for id_ in sorted(missing.keys() | extra.keys()):
         if only is not None and id_ not in only:
             continue
         both = min(missing[id_], extra[id_])
         if both:
-            found.append(Found(id_, Kind.DIFFERENT, both))
+            found.append(FoundDifferences(id_, Kind.DIFFERENT, both))
         if missing[id_] > both:
-            found.append(Found(id_, Kind.MISSING, missing[id_] - both))
+            found.append(FoundDifferences(id_, Kind.MISSING, missing[id_] - both))
         if extra[id_] > both:
-            found.append(Found(id_, Kind.EXTRA, extra[id_] - both))
+            found.append(FoundDifferences(id_, Kind.EXTRA, extra[id_] - both))
     return found
 
 

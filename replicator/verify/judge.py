@@ -1,16 +1,16 @@
 """Compares one table at a time: the source's rows as one read sees them, the target's rows as its ledger was at a barrier.
 
-A round:
+One round of a comparison:
 
 1. Capture ends a commit at a mark that it has written into the source's log: a barrier in the journal, at number S. Apply ends
    a batch there, so one state of the target holds everything up to S and nothing beyond.
 2. The source is read as of now. It has what was committed before the mark, and perhaps a little more.
 3. Both sides' checksums are compared, then the rows of groups that differ.
-4. If some rows differ, the journal tells which of them the read may have seen in a newer state than S (`moving.py`). What else differs is
-   different. Those are compared again, alone, in the next round.
+4. If some rows differ, the journal tells which of them the read may have seen in a newer state than S (`moving.py`). The others
+   differ. The newer ones are compared again, alone, in the next round.
 
-A whole table is compared so range by range of its key (`walk.py`), if both sides order its keys alike. Of a scope (`scope.py`) other than
-the whole table, both sides checksum only its rows.
+A whole table is compared in this way range by range of its key (`walk.py`), if both sides order its keys alike. Of a scope other than
+the whole table (`scope.py`), both sides checksum only its rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from replicator.state.records import AppliedRecord, TableRecord, TargetCopy
 from replicator.state.store import StateStore
 from replicator.verify.barriers import Barriers, NotVerifiedError
 from replicator.verify.rounds import AGAIN_SOON, CHANGES_TOO_MUCH, AgainError, Compared, Round, Sides
-from replicator.verify.scope import Chosen, OfIds, Scope, TableJournal, Whole
+from replicator.verify.scope import Chosen, OfIds, TableJournal, VerifyScope, Whole
 from replicator.verify.verdicts import DIFFERENCES_MAX, Counts, Verdict
 from replicator.verify.walk import AGAIN, KEPT_CHANGING, ROUNDS_MAX, Visit, Walk, Walked, given_up
 
@@ -42,7 +42,7 @@ _log = get_logger(__name__)
 
 
 def _is_whole(record: TableRecord, applied: AppliedRecord | None) -> bool:
-    """Whether the target has the whole snapshot of a table."""
+    """Return whether the target has the whole snapshot of a table."""
     return (
         table_life.is_complete(record)
         and not table_life.is_outdated(record)
@@ -58,12 +58,12 @@ class Judge:
     """Verifies tables of one replicator, while its worker continues. Used from one thread.
 
     Attributes:
-        uuid: Of the replicator.
+        uuid: Identifier of the replicator.
         options: A table's settings, as apply has them.
         barriers: Finds barriers in the journal.
-        with_values: Whether differences are described with values.
-        keys_max: Of how many rows that differ the keys are collected (`Verdict.row_keys`).
-        can_compare: Whether the target has enough of a table for a comparison to mean something.
+        with_values: True if differences are described with values.
+        keys_max: Number of differing rows whose keys are collected at most (`Verdict.row_keys`).
+        can_compare: Returns whether the target has enough of a table for a comparison to mean something.
     """
 
     source: DeltaSource[Any]
@@ -79,19 +79,19 @@ class Judge:
     can_compare: Callable[[TableRecord, AppliedRecord | None], bool] = _is_whole
 
     def verify(
-        self, table: TableId, scope: Scope | Collection[str] | None = None, visit: Visit | None = None
+        self, table: TableId, scope: VerifyScope | Collection[str] | None = None, visit: Visit | None = None
     ) -> Verdict:
         """Compare a table, or some rows of it.
 
         Args:
             table: Its name.
-            scope: Which rows; also their ids. None: all.
-            visit: How a whole table is compared.
+            scope: Rows to compare; also their ids. None: all.
+            visit: Settings of the comparison of a whole table.
 
         Raises:
             ReplicatorError: Source, target or state store cannot be asked.
         """
-        if not isinstance(scope, Scope):
+        if not isinstance(scope, VerifyScope):
             scope = Whole() if scope is None else OfIds(frozenset(scope))
         try:
             return self._verify(table, scope, visit or Visit())
@@ -102,7 +102,7 @@ class Judge:
         except ReplicatorError:
             raise
         except Exception as error:
-            # It is told of this table, and the others are compared.
+            # It is reported for this table, and the others are compared.
             ours = table_error(error, table, "verifying it")
             if ours is None:
                 raise
@@ -110,7 +110,7 @@ class Judge:
             reason, action = ours.message, ours.action
         return Verdict(table=table, result=Result.NOT_VERIFIED, scope=scope.extent, reason=reason, action=action)
 
-    def _verify(self, table: TableId, scope: Scope, visit: Visit) -> Verdict:
+    def _verify(self, table: TableId, scope: VerifyScope, visit: Visit) -> Verdict:
         compared: Compared | None = None
         found, again, chosen, larger = list[Round](), None, Chosen(), None
         why = NotVerifiedError(KEPT_CHANGING, AGAIN_SOON)
@@ -179,7 +179,7 @@ class Judge:
         )
 
     def _compared(self, table: TableId) -> Compared:
-        """The table as it stands, if it can be compared at all."""
+        """Return the table as it is now, if it can be compared."""
         record = self.store.table(self.name, table)
         applied = self.store.applied(self.name).get(table)
         if record is None or not table_life.is_replicated(record):
@@ -202,11 +202,11 @@ class Judge:
         )
 
     def written_unseen(self, record: TableRecord) -> Sequence[str]:
-        """Columns of a table that its changes write, and that cannot be compared: their names in the target."""
+        """Return the columns of a table that its changes write, and that cannot be compared: their names in the target."""
         return () if record.schema is None else self._columns(record, record.schema)[1]
 
     def _columns(self, record: TableRecord, schema: TableSchema) -> tuple[Mapping[str, str], Sequence[str]]:
-        """Of the columns that the target has from the source: by the source's names those that are compared, and the others."""
+        """Split the columns that the target has from the source: a mapping of those compared, by the source's names, and the others."""
         changed = self.target.not_compared(schema) if isinstance(self.target, SupportsTargetVerification) else ()
         columns, left_out = dict[str, str](), list[str]()
         for column, held in pairs(schema, record.ignored):
@@ -228,7 +228,7 @@ class Judge:
 
 
 def _of_walk(walked: Walked) -> Verdict:
-    """What all ranges say together; those that were left out were equal when they were compared."""
+    """Combine the rounds of all ranges into one verdict; ranges that were left out were equal when they were compared."""
     found = _verdict(walked.compared, Chosen(), walked.parts)
     rows = sum(one.rows for one in walked.kept)
     positions = [one.position for one in walked.kept]
@@ -246,7 +246,7 @@ def _of_walk(walked: Walked) -> Verdict:
 
 
 def _verdict(compared: Compared, chosen: Chosen, parts: Sequence[Sequence[Round]]) -> Verdict:
-    """Of the rounds of each range, or of all rows that were compared."""
+    """Combine the rounds of each range, or of all rows that were compared, into one verdict."""
     rounds = [one for part in parts for one in part]
     counts = sum((one.counts for one in rounds), start=Counts())
     positions = [part[0].position for part in parts]

@@ -1,4 +1,4 @@
-"""Rows that a person names by their keys, in JSON: the ids that their keys have."""
+"""Converts row keys that a user gives as JSON into row ids."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,80}(\.[0-9]{1,80})?([eE][-+]?[0-9]{1,3})
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIME: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9])(?:\.([0-9]{1,6}))?")
 _MOMENT: Final = re.compile(rf"{_DAY.pattern}[T ]{_TIME.pattern}(Z|[-+][0-9]{{2}}:[0-9]{{2}})?")
-# What `shown` writes of moments that Python has no date for.
+# Texts that `shown` writes for moments that Python has no date for.
 _DAYS: Final = re.compile(r"(-?[0-9]{1,10}) days after 1970-01-01")
 _MICROSECONDS: Final = re.compile(r"(-?[0-9]{1,19}) µs after 1970-01-01")
 _HEX: Final = re.compile(r"([0-9a-fA-F]{2})*")
@@ -34,14 +34,14 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def ids_of(texts: Sequence[str], schema: TableSchema) -> frozenset[str]:
-    """The ids of the rows that have these keys.
+    """Return the ids of the rows that have these keys.
 
     Args:
-        texts: One key each, as JSON: an object of column and value, or the value alone if the key is one column.
-        schema: The table's, with the source's names.
+        texts: Keys as JSON: each an object of column and value, or the value alone if the key is one column.
+        schema: The table's schema, with the source's names.
 
     Raises:
-        ConfigError: `unknown_row_key`, with everything that is wrong with them. It never has the values.
+        ConfigError: `unknown_row_key`, with every problem of the keys. It never has the values.
     """
     table = str(schema.table)
     if not schema.key:
@@ -68,7 +68,7 @@ def ids_of(texts: Sequence[str], schema: TableSchema) -> frozenset[str]:
 
 
 class _WrongError(Exception):
-    """What is wrong with a key. `column`: of which part of it."""
+    """A key that cannot be used, with the reason. `column`: the key's column concerned, if it is one."""
 
     def __init__(self, message: str, action: str, column: str | None = None) -> None:
         super().__init__(message)
@@ -76,7 +76,7 @@ class _WrongError(Exception):
 
 
 def _parts(text: str, schema: TableSchema) -> Mapping[str, Any]:
-    """The values of the key's columns, as JSON has them."""
+    """Return the values of the key's columns, as JSON has them."""
     try:
         value = json.loads(
             text, parse_int=_Digits, parse_float=_Digits, parse_constant=_refuse_constant, object_pairs_hook=_unique
@@ -123,7 +123,7 @@ def _id_of(parts: Mapping[str, Any], schema: TableSchema) -> str:
 
 
 def _array(value: Any, kind: pa.DataType, column: str) -> pa.Array:
-    """The value in the column's type."""
+    """Convert the value to the column's type."""
     if value is None:
         raise _WrongError("is NULL, which no key has", "Write its value.", column)
     for applies, read, words in _READERS:
@@ -215,7 +215,7 @@ def _checked_text(value: Any, pattern: re.Pattern[str]) -> re.Match[str]:
 
 
 def _checked(value: Any, pattern: re.Pattern[str]) -> re.Match[str]:
-    """A number or a text that has this form."""
+    """Match a number or a text against its form."""
     found = pattern.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError
@@ -234,4 +234,4 @@ _READERS: Final[Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.
     (_has_zone, _timestamp, 'a time with its offset from UTC in double quotes, such as "2026-01-31 12:30:00+01:00"'),
     (pa.types.is_timestamp, _timestamp, 'a time without an offset in double quotes, such as "2026-01-31 12:30:00.5"'),
 )
-"""For which types, what reads their values, and what a person should write."""
+"""Per kind of type: a predicate, the reader of its values, and the form that a user should write."""

@@ -1,4 +1,4 @@
-"""Which rows the journal says were changed: between a barrier and what a read of the source saw, or since some time."""
+"""Finds the rows that the journal says were changed: between a barrier and what a read of the source saw, or since some time."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ class TableChangedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moving:
-    """Looks at one table's part of the journal. `schema`: as the target has it; `columns`: the names there of those that are compared."""
+    """Reads one table's part of the journal. `schema`: as the target has it; `columns`: the target's names of the columns compared."""
 
     reader: JournalReader
     schema: TableSchema
     columns: Collection[str]
 
     def ids(self, after: int, upto: int, visibility: Visibility | None = None) -> frozenset[str]:
-        """The ids of the rows that a transaction touched behind `after` and up to `upto` which the read saw, or may have seen.
+        """Return the ids of the rows that a transaction touched after `after`, up to `upto`, and which the read saw or may have seen.
 
         Without a visibility: those that any transaction touched.
 
         Raises:
-            TableChangedError: As it says.
+            TableChangedError: The table's definition, or all its rows, changed in between.
         """
         return frozenset(self.each(after, upto, visibility))
 
     def each(self, after: int, upto: int, visibility: Visibility | None = None) -> Iterator[str]:
-        """The same, one after the other as they are found, an id perhaps several times."""
+        """Yield the same ids one by one as they are found, an id perhaps several times."""
         for file in self._files(after, upto):
             yield from self._touched(file, after, upto, visibility)
 
@@ -88,7 +88,7 @@ class Moving:
 
 
 def _may_be_seen(ids: pa.StringArray, visibility: Visibility) -> pa.BooleanArray:
-    """Rows of snapshots have no transaction: they may be as new as any."""
+    """Mark the rows that a read may have seen. Rows of snapshots have no transaction: they may be as new as any."""
     known = ids.filter(ids.is_valid())
     unseen = np.zeros(len(ids), np.bool_)
     if len(known):

@@ -1,4 +1,4 @@
-"""How fast tables are read: pauses between reads, so that no more rows are read than a number per second."""
+"""Limits how fast tables are read: pauses between reads, so that no more rows are read than a number per second."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _STEP_S: Final = 0.5
 
 @dataclass(slots=True, kw_only=True)
 class Pace:
-    """Pauses between reads. A read that takes longer than its rows' time earns no faster one.
+    """Pauses between reads. A read that takes longer than its rows' time does not make a later one faster.
 
     Attributes:
-        check: Raises NotVerifiedError if nothing works on the replicator any more.
-        wait: Waits for so many seconds, or less.
+        check: Raises NotVerifiedError if no worker runs the replicator any more.
+        wait: Waits for this many seconds, or less.
         clock: A monotonic clock in seconds.
     """
 
@@ -27,16 +27,16 @@ class Pace:
     _until: float = field(default=0.0)
 
     def begin(self) -> None:
-        """A read begins."""
+        """Note that a read begins."""
         self._until = max(self._until, self.clock())
 
     def took(self, rows: int) -> None:
-        """It has read so many rows."""
+        """Note that the read returned this many rows."""
         self._until += rows / self.rows_per_second
 
     @property
     def rest_s(self) -> float:
-        """How long nothing is read from now on."""
+        """Return the seconds for which nothing is read from now on."""
         return max(0.0, self._until - self.clock())
 
     def rest(self) -> None:

@@ -1,4 +1,4 @@
-"""Compares tables and records in the state store what was found, so that the status and the schedule know."""
+"""Compares tables and records the results in the state store, so that the status and the schedule know."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from replicator.model.schema import TableId
 from replicator.model.verdict import Result
 from replicator.state.next_steps import REPAIR
 from replicator.state.records import AlarmRecord
-from replicator.state.verification_records import (
+from replicator.state.verification.records import (
     RangeOutcome,
     RangeRecord,
     VerificationOutcome,
@@ -19,14 +19,14 @@ from replicator.state.verification_records import (
 )
 from replicator.verify.judge import Judge
 from replicator.verify.repair import Repair
-from replicator.verify.scope import Scope
+from replicator.verify.scope import VerifyScope
 from replicator.verify.verdicts import Counts, Extent, Verdict
 from replicator.verify.walk import Visit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
-    """How a table stood before it was compared. `incarnation`: 0 if it is not replicated."""
+    """State of a table before it was compared. `incarnation`: 0 if it is not replicated."""
 
     incarnation: int
     at: datetime
@@ -35,14 +35,14 @@ class Before:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proofs:
-    """Verifies tables of one replicator, and notes what comes of it.
+    """Verifies tables of one replicator, and records the results.
 
     Attributes:
-        judge: Compares.
+        judge: Compares the tables.
         repair: Repairs what differs; None: nothing is repaired.
-        visit: How whole tables are compared.
-        is_scheduled: The schedule compares.
-        noted: Called with the record of a table whenever a comparison was noted.
+        visit: Settings of the comparison of whole tables.
+        is_scheduled: True if the schedule asks for the comparison.
+        noted: Called with the record of a table whenever a comparison was recorded.
     """
 
     judge: Judge
@@ -51,7 +51,7 @@ class Proofs:
     is_scheduled: bool = False
     noted: Callable[[VerificationRecord], None] = lambda _: None
 
-    def verify(self, table: TableId, scope: Scope | None = None) -> Verdict:
+    def verify(self, table: TableId, scope: VerifyScope | None = None) -> Verdict:
         """Compare a table, or some of its rows; with `repair` repair what differs, too.
 
         Raises:
@@ -67,26 +67,26 @@ class Proofs:
         repaired = self.repair.repair(verdict)
         applied = self.judge.store.applied(self.judge.name).get(table)
         if repaired.result is Result.EQUAL and verdict.scope is Extent.TABLE and applied is not None and applied.alarms:
-            # Perhaps the commits that were repaired raised it. That there were no others since, only the whole table can tell.
+            # Perhaps the commits that were repaired raised it. Only the whole table can show that there were no others since.
             return self._confirmed(table, repaired)
         self.note(repaired, before)
         return repaired
 
-    def compare(self, table: TableId, before: Before, scope: Scope | None = None) -> Verdict:
-        """Compare a table, or some of its rows, and note each range of it as soon as it was; the whole is still to be noted."""
+    def compare(self, table: TableId, before: Before, scope: VerifyScope | None = None) -> Verdict:
+        """Compare a table, or some of its rows, and record each range as soon as it is compared; the caller records the whole."""
 
         def noted(one: RangeRecord, begun_at: datetime, counts: Counts) -> None:
             if before.incarnation:
                 self._note_range(table, before.incarnation, one, begun_at, counts)
 
         def keeps(one: RangeRecord) -> bool:
-            # What raised an alarm may be in any range.
+            # The cause of an alarm may be in any range.
             return self.visit.keeps(one) and set(before.alarms) <= set(one.disproves)
 
         return self.judge.verify(table, scope, replace(self.visit, noted=noted, keeps=keeps))
 
     def before(self, table: TableId) -> Before:
-        """How the table stands. To be asked before it is compared."""
+        """Return the state of the table. To be asked before it is compared."""
         store, name = self.judge.store, self.judge.name
         record = store.table(name, table)
         applied = store.applied(name).get(table)
@@ -97,7 +97,7 @@ class Proofs:
         )
 
     def note(self, verdict: Verdict, before: Before) -> None:
-        """Record what a comparison found."""
+        """Record the result of a comparison."""
         if not before.incarnation:
             return
         outcome = VerificationOutcome(
@@ -115,7 +115,7 @@ class Proofs:
             disproves=before.alarms if verdict.repaired is None else (),
             not_compared=verdict.not_compared,
         )
-        self.noted(self.judge.store.note_verification(self.judge.name, outcome))
+        self.noted(self.judge.store.verifications.note(self.judge.name, outcome))
 
     def _confirmed(self, table: TableId, repaired: Verdict) -> Verdict:
         before = self.before(table)
@@ -136,7 +136,7 @@ class Proofs:
             message=_difference(counts),
             action=self._action(table),
         )
-        self.judge.store.note_range(self.judge.name, outcome)
+        self.judge.store.verifications.note_range(self.judge.name, outcome)
 
     def _action(self, table: TableId) -> str:
         return with_names(REPAIR, self.judge.name, str(table))

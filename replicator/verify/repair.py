@@ -1,4 +1,4 @@
-"""Makes rows that differ those of the source again, and verifies them once more."""
+"""Repairs rows that differ by reading them from the source again, and verifies them once more."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from replicator.state import table_life
 from replicator.state.records import RequestKind, TableRecord, TargetCopy
 from replicator.verify.barriers import NotVerifiedError
 from replicator.verify.judge import Judge
-from replicator.verify.scope import Chosen, Scope, TableJournal
+from replicator.verify.scope import Chosen, TableJournal, VerifyScope
 from replicator.verify.verdicts import Counts, Extent, Verdict
 
 _KEYS_AT_ONCE: Final = 10_000
-"""In one request: the state store holds it until capture takes it."""
+"""Keys in one request: the state store holds it until capture takes it."""
 _TIMES_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Touched(Scope):
-    """Rows with these ids, and all that were changed behind a position: the row of a key may have another key by now."""
+class _Touched(VerifyScope):
+    """Rows with these ids, and all that were changed after a position: the row of a key may have another key by now."""
 
     ids: frozenset[str]
     position: int
     extent = Extent.KEYS
 
     def choose(self, table: TableJournal) -> Chosen:
-        """See `Scope.choose`."""
+        """See `VerifyScope.choose`."""
         changed = table.changed_behind(self.position)
         return Chosen() if changed is None else Chosen(extent=Extent.KEYS, among=Ids(self.ids | changed))
 
@@ -46,7 +46,7 @@ class Repair:
     without a key gets a new snapshot in place.
 
     Attributes:
-        judge: Which found what differs, and has collected the keys of up to `rows_max` rows.
+        judge: The judge that found the differences, and has collected the keys of up to `rows_max` rows.
         rows_max: If more rows differ, nothing is done.
     """
 
@@ -54,10 +54,10 @@ class Repair:
     rows_max: int
 
     def repair(self, first: Verdict) -> Verdict:
-        """Repair what a verdict says.
+        """Repair the differences of a verdict.
 
         Returns:
-            A verdict on the rows as they are then. EQUAL and EQUAL_IN_PART have what was repaired; DIFFERENT says why it is still so.
+            A verdict on the rows after the repair. EQUAL and EQUAL_IN_PART have what was repaired; DIFFERENT says why they still differ.
         """
         if first.counts.total > self.rows_max:
             return replace(
@@ -71,10 +71,10 @@ class Repair:
             return replace(first, reason=f"it was not repaired: {error.reason}", action=error.action)
 
     def attempt(self, first: Verdict) -> Verdict:
-        """The same, however many rows differ.
+        """Repair the differences, without a limit on their number.
 
         Raises:
-            NotVerifiedError: Something prevents it.
+            NotVerifiedError: They cannot be repaired.
         """
         found = first
         for _ in range(_TIMES_MAX):
@@ -121,7 +121,7 @@ class Repair:
         self._wait_until(lambda: self._is_whole(table))
 
     def _is_whole(self, table: TableId) -> bool:
-        """Whether its snapshot is in the target."""
+        """Return whether the table's snapshot is in the target."""
         record, applied = self._record(table), self.judge.store.applied(self.judge.name).get(table)
         if table_life.has_failed(record, applied):
             raise NotVerifiedError("the table has failed", f"To see why: replicator status {self.judge.name}")
@@ -133,14 +133,14 @@ class Repair:
         )
 
     def ask(self, kind: RequestKind, payload: dict[str, Any]) -> None:
-        """Ask something of capture, and wait until it has taken it up."""
+        """Add a request for capture, and wait until capture has taken it."""
         store, name = self.judge.store, self.judge.name
-        asked = store.add_request(name, kind, payload)
+        asked = store.requests.add(name, kind, payload)
         crash_point("verify.asked")
         try:
-            self._wait_until(lambda: all(request.id != asked for request in store.requests(name)))
+            self._wait_until(lambda: all(request.id != asked for request in store.requests.open(name)))
         finally:
-            store.remove_request(asked)
+            store.requests.remove(asked)
 
     def _wait_until(self, is_so: Callable[[], bool]) -> None:
         while not is_so():

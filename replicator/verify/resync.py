@@ -1,7 +1,7 @@
-"""Finds what a table lacks after a part of its source's log was lost, and has only that read again.
+"""Finds rows that a table lacks after a part of its source's log was lost, and has only those read again.
 
 Of a table that is being compared (`Stage.COMPARING`), both sides are compared as a whole. The rows that differ are read again by their
-keys, as a repair does it. Once nothing differs, the table is complete. Where that is no way, a snapshot in place is asked for, which reads
+keys, as a repair does it. Once nothing differs, the table is complete. Otherwise a snapshot in place is requested, which reads
 all rows.
 """
 
@@ -27,12 +27,12 @@ _BEGINNINGS: Final = (RequestKind.SNAPSHOT, RequestKind.RECREATE, RequestKind.RE
 
 
 def can_compare(record: TableRecord, applied: AppliedRecord | None) -> bool:
-    """Whether a table is being compared, and apply has its incarnation."""
+    """Return whether a table is being compared, and apply has its incarnation."""
     return table_life.is_comparing(record) and applied is not None and applied.incarnation == record.incarnation
 
 
 def left_to_compare(tables: Sequence[TableRecord], requests: Sequence[Request]) -> list[TableRecord]:
-    """The tables that are being compared, without those of which somebody has asked for a snapshot meanwhile. Pure."""
+    """Return the tables that are being compared, without those for which a snapshot was requested meanwhile. Pure."""
     asked = set[str]()
     for request in requests:
         if request.kind in _BEGINNINGS:
@@ -47,12 +47,12 @@ def left_to_compare(tables: Sequence[TableRecord], requests: Sequence[Request]) 
 class Resync:
     """Resynchronises tables of one replicator, while its worker continues.
 
-    Killed at any point it is made again. Rows that were read again already differ no longer.
+    A resync that was killed is repeated. Rows that were already read again do not differ any more.
 
     Attributes:
-        judge: Which may compare such tables (`can_compare`), and collects the keys of up to `rows_max` rows that differ.
+        judge: A judge that may compare such tables (`can_compare`), and collects the keys of up to `rows_max` rows that differ.
         rows_max: If more rows of a table differ, all of its rows are read again.
-        visit: How whole tables are compared.
+        visit: Settings of the comparison of whole tables.
     """
 
     judge: Judge
@@ -78,7 +78,7 @@ class Resync:
         """Compare a table, and have the rows that differ read again.
 
         Returns:
-            EQUAL, EQUAL_IN_PART: The table is complete. DIFFERENT: A snapshot of it was asked for. NOT_VERIFIED: Neither; why.
+            EQUAL, EQUAL_IN_PART: The table is complete. DIFFERENT: A snapshot of it was requested. NOT_VERIFIED: Neither, with the reason.
 
         Raises:
             ReplicatorError: As `Judge.verify`.
@@ -92,7 +92,7 @@ class Resync:
         ):
             return self.read_all(judge.verify(table))
         if columns := judge.written_unseen(record):
-            # What they missed, no comparison finds.
+            # No comparison finds changes that they missed.
             reason = f"the values of {', '.join(columns)} cannot be compared"
             return self.read_all(Verdict(table=table, result=Result.NOT_VERIFIED, reason=reason))
         verdict = judge.verify(table, visit=self.visit)
@@ -103,8 +103,8 @@ class Resync:
             return replace(verdict, result=Result.NOT_VERIFIED, reason=error.reason, action=error.action)
 
     def read_all(self, verdict: Verdict) -> Verdict:
-        """Ask for a snapshot in place. The request stays until that begins: nobody compares the table meanwhile."""
-        self.judge.store.add_request(self.judge.name, RequestKind.SNAPSHOT, {"tables": [str(verdict.table)]})
+        """Request a snapshot in place. The request stays until that begins: the table is not compared meanwhile."""
+        self.judge.store.requests.add(self.judge.name, RequestKind.SNAPSHOT, {"tables": [str(verdict.table)]})
         return replace(verdict, result=Result.DIFFERENT)
 
     def _act_on(self, verdict: Verdict, record: TableRecord) -> Verdict:
@@ -125,6 +125,6 @@ class Resync:
             repair.ask(RequestKind.PROVEN, proven)
             now = self.judge.store.table(self.judge.name, record.table)
             if now is None or not table_life.is_complete(now):
-                # What was lost meanwhile, the journal did not tell of.
+                # The journal did not tell of changes that were lost meanwhile.
                 raise NotVerifiedError("its comparison began again meanwhile")
         return verdict

@@ -1,6 +1,6 @@
-"""One look at both sides of a table: the source's rows as one read sees them, the target's as they were at a barrier.
+"""One comparison of both sides of a table: the source's rows as one read sees them, the target's as they were at a barrier.
 
-What is compared of them, all rows or some, is asked one after another, and answered from the same two states.
+All its questions, about all rows or some, are asked one after another and answered from the same two states.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from replicator.plugins.verification import (
     SourceState,
     SupportsSourceVerification,
     SupportsTargetVerification,
-    TableState,
+    VerifiedState,
     order_of,
 )
 from replicator.state.records import TableRecord
 from replicator.verify.barriers import Barrier, Barriers, NotVerifiedError
-from replicator.verify.comparing import Found, compare_rows, differing
+from replicator.verify.comparing import FoundDifferences, compare_rows, differing
 from replicator.verify.moving import Moving
 from replicator.verify.verdicts import DIFFERENCES_MAX, Counts, Difference, Kind, in_order, shown
 
 _DIGITS: Final = 3
-"""Of an id, for groups: a row that differs costs the rows of one group in so many."""
+"""Hex digits of a row's id that select its checksum group: a row that differs costs the rows of one group."""
 _DIGITS_OF_RANGE: Final = 2
 _DIGITS_OF_IDS: Final = 4
 
@@ -55,7 +55,7 @@ AGAIN_SOON: Final = "Verify it again in a minute or two: by then the replicator 
 
 
 class AgainError(Exception):
-    """The round is void: something changed during it. `action` is what a person can do if that does not end."""
+    """The round is void: something changed during it. `action` is the operator's next step if that continues."""
 
     def __init__(self, reason: str, action: str = AGAIN_SOON) -> None:
         super().__init__(reason)
@@ -64,11 +64,11 @@ class AgainError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What a table is compared as.
+    """Definition of a table under which it is compared.
 
     Attributes:
-        schema: As the source has it.
-        in_target: As the target and the journal have it.
+        schema: The table's schema in the source.
+        in_target: Its schema in the target and the journal.
         columns: Names in the target, by the source's names.
         not_compared: Columns that the target has from the source, but that cannot be compared: their names there.
     """
@@ -81,44 +81,44 @@ class Compared:
 
     @property
     def equal(self) -> Result:
-        """What it is if nothing differs."""
+        """Return the result if nothing differs."""
         return Result.EQUAL_IN_PART if self.not_compared else Result.EQUAL
 
     @property
     def names(self) -> Sequence[str]:
-        """The source's names, in the order of the row text."""
+        """Return the source's names, in the order of the row text."""
         return order_of(list(self.columns), self.schema)
 
     def is_as(self, other: Compared) -> bool:
-        """Whether the table had the same definition then, and no snapshot of it has begun since.
+        """Return whether the table had the same definition then, and no snapshot of it has begun since.
 
-        What such a snapshot made up for is not in the log, so nothing tells that it was changed while both sides were compared.
+        The log lacks changes that such a snapshot replaces, so nothing shows that the table was changed while both sides were compared.
         """
         ours, theirs = ((c.schema, c.columns, c.record.incarnation, c.snapshot) for c in (self, other))
         return ours == theirs
 
     def moving(self, reader: JournalReader) -> Moving:
-        """What looks at the journal's part of it."""
+        """Return the reader of the table's part of the journal."""
         return Moving(reader=reader, schema=self.in_target, columns=frozenset(self.columns.values()))
 
     @property
     def snapshot(self) -> tuple[int | None, datetime | None] | None:
-        """Which snapshot the table had last."""
+        """Return the identity of the table's last snapshot: its start number and time; None if there was none."""
         last = self.record.snapshot
         return None if last is None else (last.start_number, last.started_at)
 
     def definition(self, columns: Sequence[str]) -> str:
-        """What ranges over these columns of the key are ranges of: another text once something about the table is another."""
+        """Return a digest of the definition that ranges over these columns of the key belong to; any change of the table changes it."""
         parts = [self.record.incarnation, self.schema.fingerprint, dict(self.columns), list(columns)]
         return digest_of(json.dumps(parts, sort_keys=True))
 
 
 @dataclass(slots=True, kw_only=True)
 class Round:
-    """What one round found.
+    """Result of one round.
 
     Attributes:
-        row_keys: As in `Verdict`.
+        row_keys: See `Verdict`.
         moved: Rows that differ, and that the source's read may have seen newer than the target's state is.
     """
 
@@ -132,7 +132,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """Opens the states of both sides. Attributes as those of `Judge`."""
+    """Opens the states of source and target. Attributes as those of `Judge`."""
 
     source: DeltaSource[Any]
     target: DeltaTarget[Any]
@@ -145,11 +145,11 @@ class Sides:
 
     @contextmanager
     def open(self, compared: Compared) -> Iterator[States]:
-        """Both states of a table, at the next barrier.
+        """Yield the states of a table in source and target, at the next barrier.
 
         Raises:
             NotVerifiedError: The table cannot be compared.
-            AgainError: Not now.
+            AgainError: The table cannot be compared now.
             ReplicatorError: Source, target or state store cannot be asked.
         """
         with self.barriers.held() as barrier, self._source_state(compared) as ours:
@@ -164,7 +164,7 @@ class Sides:
         return self.source.open_state(compared.schema, compared.names)
 
     @contextmanager
-    def _target_state(self, compared: Compared, barrier: Barrier) -> Iterator[TableState]:
+    def _target_state(self, compared: Compared, barrier: Barrier) -> Iterator[VerifiedState]:
         if not isinstance(self.target, SupportsTargetVerification):
             raise NotVerifiedError(f"targets of the type {self.target.type_name} cannot be verified")
         record = compared.record
@@ -182,7 +182,7 @@ class Sides:
             yield state
 
     def _check_seen(self, barrier: Barrier, visibility: Visibility) -> None:
-        """What was delivered up to the barrier must have been seen."""
+        """Check that the read of the source saw everything that was delivered up to the barrier."""
         if barrier.ring:
             seen = visibility.classify(pa.array(barrier.ring, pa.string())).to_numpy(zero_copy_only=False)
             if np.any(seen != int(Seen.SEEN)):
@@ -190,7 +190,7 @@ class Sides:
 
 
 class States:
-    """The two states of a table, while they are open. Used from one thread."""
+    """The states of a table in source and target, while they are open. Used from one thread."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class States:
         compared: Compared,
         barrier: Barrier,
         ours: SourceState,
-        theirs: Callable[[], TableState],
+        theirs: Callable[[], VerifiedState],
         worker: _Worker,
     ) -> None:
         self._sides = sides
@@ -210,24 +210,24 @@ class States:
 
     @cached_property
     def range_key(self) -> tuple[str, ...]:
-        """The first columns of the key by which both sides can be asked for ranges."""
+        """Return the first columns of the key by which both sides can be asked for ranges."""
         ours, theirs = self._ours.range_key, self._worker.submit(lambda: self._theirs().range_key)()
         return tuple(name for name, _ in takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False)))
 
     def bound(self, after: Bound | None, rows: int) -> Bound | None:
-        """Where a range ends that has about so many rows; None: there are fewer."""
+        """Return the upper bound of a range of about this many rows; None if fewer are left."""
         return self._ours.bound(self.range_key, after, rows)
 
     def compare(
         self, among: Among | None, within: KeyRange | None = None, *, described: int = 0, keys: int = 0
     ) -> Round:
-        """Compare the table's rows, or those of them that are among some and within a range.
+        """Compare the table's rows, or those that are among some ids and within a range.
 
         Args:
-            among: None: all.
-            within: None: anywhere.
-            described: How many differences of the table are described already.
-            keys: How many keys were collected already.
+            among: Ids to compare; None: all.
+            within: Range of keys; None: all.
+            described: Differences of the table that are described already.
+            keys: Keys that were collected already.
         """
         ours, theirs, worker = self._ours, self._theirs, self._worker
         ids = among.ids if isinstance(among, Ids) else None
@@ -253,7 +253,7 @@ class States:
 
     @cached_property
     def _moving(self) -> frozenset[str]:
-        """Ids of rows that the source's read may have seen newer than they were at the barrier."""
+        """Return the ids of rows that the source's read may have seen newer than they were at the barrier."""
         record, barriers, reader = self._compared.record, self._sides.barriers, self._sides.reader
         with barriers.held() as later:
             moving = self._compared.moving(reader)
@@ -262,8 +262,10 @@ class States:
             raise AgainError("the journal does not keep changes as long as the comparison takes", CHANGES_TOO_MUCH)
         return found
 
-    def _note(self, one: Round, rows: Sequence[Found], within: KeyRange | None, *, described: int, keys: int) -> None:
-        """Take what differs into the round, with a description as long as there is room for it."""
+    def _note(
+        self, one: Round, rows: Sequence[FoundDifferences], within: KeyRange | None, *, described: int, keys: int
+    ) -> None:
+        """Add rows that differ to the round, with a description while there is room for it."""
         if not rows:
             return
         schema = self._compared.schema
@@ -286,7 +288,7 @@ class States:
 
     def _describe(
         self,
-        found: Found,
+        found: FoundDifferences,
         source: Mapping[str, Mapping[str, str | None]],
         target: Mapping[str, Mapping[str, str | None]],
     ) -> Difference:
@@ -314,7 +316,7 @@ class States:
 
 
 class _Worker:
-    """A thread of its own for the target's state."""
+    """Thread for the target's state."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="verify-target")
@@ -327,18 +329,18 @@ class _Worker:
         self._pool.submit(self._stack.close).result()
         self._pool.shutdown()
 
-    def enter(self, make: Callable[[], Any]) -> Callable[[], TableState]:
-        """Open a context in the thread; what it gives is asked for by a call, in that thread."""
+    def enter(self, make: Callable[[], Any]) -> Callable[[], VerifiedState]:
+        """Open a context in the thread; return a call that waits for what it yields."""
         future = self._pool.submit(lambda: self._stack.enter_context(make()))
         return future.result
 
     def submit(self, call: Callable[[], Any]) -> Callable[[], Any]:
-        """Do something in the thread; the answer is waited for by a call."""
+        """Run a call in the thread; return a call that waits for the answer."""
         return self._pool.submit(call).result
 
 
 def _cursors(schema: TableSchema, rows: Sequence[Mapping[str, str | None]]) -> Sequence[Cursor]:
-    """The cursors of rows that are in their canonical forms; empty where a part of the key is NULL, or no value of its type.
+    """Return the cursors of rows in canonical form; empty where a part of the key is NULL, or no value of its type.
 
     A target that stores a type as text may have any text there.
     """
@@ -348,13 +350,15 @@ def _cursors(schema: TableSchema, rows: Sequence[Mapping[str, str | None]]) -> S
     return [()] if len(rows) == 1 else [cursor for row in rows for cursor in _cursors(schema, [row])]
 
 
-def _checksums(state: TableState, digits: int, among: Among | None, within: KeyRange | None) -> Mapping[str, Checksum]:
-    """Of no rows, nothing is read."""
+def _checksums(
+    state: VerifiedState, digits: int, among: Among | None, within: KeyRange | None
+) -> Mapping[str, Checksum]:
+    """Return a side's checksums by group; nothing is read for an empty set of ids."""
     return {} if isinstance(among, Ids) and not among.ids else state.checksums(digits, among, within)
 
 
 def _asked_for(among: Among | None, groups: Sequence[str]) -> Sequence[str]:
-    """What is asked of rows in these groups: by their ids, if these are known."""
+    """Return what to ask for the rows in these groups: their ids, if known, otherwise the groups."""
     if not isinstance(among, Ids):
         return tuple(groups)
     digits, wanted = len(groups[0]), set(groups)

@@ -1,4 +1,4 @@
-"""Which table is verified next, and when, if `verify.every` says that tables are verified continuously. Pure."""
+"""Chooses the table to verify next, and the time, if `verify.every` says that tables are verified continuously. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from replicator.model.schema import TableId
 from replicator.model.verdict import Result
 from replicator.state import table_life
 from replicator.state.records import AlarmRecord, AppliedRecord, TableRecord, TargetCopy
-from replicator.state.verification_records import RangeRecord, VerificationRecord
+from replicator.state.verification.records import RangeRecord, VerificationRecord
 
 DUE_AT: Final = 0.9
-"""A table is due after this part of `every`: while the tables before it are read, its proof does not become older than `every`."""
+"""Part of `every` after which a table is due: while the tables before it are read, its proof does not become older than `every`."""
 RENEWED_AT: Final = 0.8
-"""When a table is due, its ranges are compared again of which the proof is older than this part of `every`: the others are due later."""
+"""Part of `every` after which the ranges of a table that is due are compared again; the others are due later."""
 RETRIES: Final = 24
 RETRY_MIN: Final = timedelta(hours=1)
 """A table that was not found equal is verified again `RETRIES` times within `every`, but no sooner than this, unless `every` is shorter."""
@@ -24,7 +24,7 @@ RETRY_MIN: Final = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What the state store says of tables."""
+    """Records of tables in the state store."""
 
     tables: Iterable[TableRecord]
     applied: Mapping[TableId, AppliedRecord]
@@ -33,36 +33,36 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifySchedule:
-    """When tables are verified: all of them within `every`, and no more than `rows_per_second` on average."""
+    """Times at which tables are verified: all of them within `every`, and no more than `rows_per_second` on average."""
 
     every: timedelta
     rows_per_second: int
 
     @property
     def retry(self) -> timedelta:
-        """How long after it was tried a table is tried again that was not found equal."""
+        """Return the delay before a table that was not found equal is verified again."""
         return min(self.every, max(RETRY_MIN, self.every / RETRIES))
 
     def next_table(self, known: Known, now: datetime) -> TableRecord | None:
-        """The table that is verified now; None if none is. Of several that are due, the one that was not proven for the longest time."""
+        """Return the table to verify now; None if none is due. Of several, the one that was not proven for the longest time."""
         if self.rest_s(known, now) > 0:
             return None
         due = [table for table in known.tables if self._is_due(table, known, now)]
         return min(due, key=lambda table: _urgency(table, known.verified.get(table.table), now), default=None)
 
     def rest_s(self, known: Known, now: datetime) -> float:
-        """For how many seconds nothing is read, because of the rows that were."""
+        """Return the seconds for which nothing is read, because of the rows that were."""
         rests = (self._rests_until(record, now) - now for record in known.verified.values())
         return max((rest.total_seconds() for rest in rests), default=0.0)
 
     def keeps(self, one: RangeRecord, alarms: Collection[AlarmRecord], now: datetime) -> bool:
-        """Whether a range of a table that is due is not compared again. `alarms`: apply's, which only a later comparison disproves."""
+        """Return whether a range of a due table is not compared again. `alarms`: apply's, which only a later comparison disproves."""
         if one.proven_at is None or one.proven_at > now:  # see `_proven_at`
             return False
         return one.proven_at + self.every * RENEWED_AT > now and set(alarms) <= set(one.disproves)
 
     def _rests_until(self, record: VerificationRecord, now: datetime) -> datetime:
-        """Until when nothing else is read, because this table's rows were."""
+        """Return the time until which nothing else is read, because this table's rows were."""
         if record.scheduled_at is None or record.scheduled_at > now:  # the clock was set back
             return now
         return record.scheduled_at + timedelta(seconds=record.scheduled_rows / self.rows_per_second)
@@ -81,7 +81,7 @@ class VerifySchedule:
 
 
 def _can_be_compared(table: TableRecord, applied: AppliedRecord | None) -> bool:
-    """Whether a comparison can say anything. What it finds in its way besides is tried again later."""
+    """Return whether a comparison can give a result. Other problems that it meets are retried later."""
     return (
         applied is not None
         and table_life.is_replicated(table)
@@ -93,7 +93,7 @@ def _can_be_compared(table: TableRecord, applied: AppliedRecord | None) -> bool:
 
 
 def _found_equal_at(record: VerificationRecord, alarms: Collection[AlarmRecord], now: datetime) -> datetime | None:
-    """When the last comparison that says all that can be said of a table began; None: another may say more."""
+    """Return the start of the last comparison that proves all that can be proven of a table; None: another may prove more."""
     if record.alarm is not None:
         return None
     if record.result is Result.EQUAL_IN_PART and record.verified_at is not None and record.verified_at <= now:
@@ -103,12 +103,12 @@ def _found_equal_at(record: VerificationRecord, alarms: Collection[AlarmRecord],
 
 
 def _proven_at(record: VerificationRecord, now: datetime) -> datetime | None:
-    """When a table was proven equal. Of a proof that is ahead nobody knows how old it is: the clock was set back since."""
+    """Return when a table was proven equal; None also for a time in the future, whose age is unknown: the clock was set back."""
     return None if record.proven_at is None or record.proven_at > now else record.proven_at
 
 
 def _urgency(table: TableRecord, record: VerificationRecord | None, now: datetime) -> tuple[bool, float, float, str]:
-    """Never proven first, then the longest unproven; of those the one that was tried the longest ago."""
+    """Sort key: never proven first, then the longest unproven; of those the one whose last attempt is the oldest."""
     is_known = record is not None and record.incarnation == table.incarnation
     proven = _proven_at(record, now) if record is not None and is_known else None
     tried = record.scheduled_at if record is not None else None

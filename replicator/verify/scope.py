@@ -1,4 +1,4 @@
-"""Which rows of a table are compared. What a scope says of a table is asked again whenever its definition may have changed."""
+"""Scopes: the rows of a table that are compared. A scope chooses again whenever the table's definition may have changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from replicator.verify.verdicts import Extent
 
 PERCENT_MAX: Final = 100
 _LARGER: Final = 100
-"""By so many times is a sample larger if one has no rows."""
+"""Factor by which a sample grows if it has no rows."""
 _IDS: Final = 16**DIGEST_DIGITS
 
 
@@ -32,8 +32,8 @@ class Chosen:
     """The rows of one table that are compared.
 
     Attributes:
-        among: They; None: all.
-        sample: How much of the table they are, in percent.
+        among: Their ids; None: all rows.
+        sample: Their part of the table, in percent.
     """
 
     extent: Extent = Extent.TABLE
@@ -42,7 +42,7 @@ class Chosen:
 
     @property
     def keys(self) -> int | None:
-        """How many rows are looked for, if they are known one by one."""
+        """Return the number of rows that are looked for, if they are known one by one."""
         return len(self.among.ids) if isinstance(self.among, Ids) else None
 
 
@@ -58,12 +58,12 @@ class TableJournal:
     name: str
 
     def changed_since(self, moment: datetime) -> frozenset[str] | None:
-        """The ids of rows that the journal says were changed since then: at least those that were committed since then.
+        """Return the ids of rows that the journal says were changed since then: at least those that were committed since then.
 
-        None: too many, or the whole table was changed, or its definition.
+        None: there are too many, or the whole table was changed, or its definition.
 
         Raises:
-            NotVerifiedError: The journal does not have all of that any more.
+            NotVerifiedError: The journal does not have all of these changes any more.
         """
         with self.barriers.held() as now:
             upto = now.position  # everything that was committed by now
@@ -75,7 +75,7 @@ class TableJournal:
         return found
 
     def changed_behind(self, position: int) -> frozenset[str] | None:
-        """The ids of rows that were changed behind a position. None: as `changed_since`, or the journal does not keep all of that."""
+        """Return the ids of rows that were changed after a position. None: as `changed_since`, or the journal does not keep all changes."""
         with self.barriers.held() as now:
             upto = now.position
         found = self._changed(position, upto)
@@ -101,69 +101,69 @@ class TableJournal:
             )
 
     def _last_before(self, moment: datetime) -> int:
-        """The last number of the newest segment that is still there and was sealed before; -1 if there is none."""
-        newest = self.store.last_segment(self.name)
+        """Return the last number of the newest segment that is still there and was sealed before; -1 if there is none."""
+        newest = self.store.journal.last_segment(self.name)
         if newest is None:
             return -1
         id_ = bisect_left(range(newest.id + 1), True, key=lambda below: self._is_since(moment, below))
-        found = self.store.segments(self.name, id_ - 1, 1) if id_ else ()
+        found = self.store.journal.segments(self.name, id_ - 1, 1) if id_ else ()
         # It may have been deleted at this moment.
         return found[0].last if found and found[0].id == id_ else -1
 
     def _is_since(self, moment: datetime, below: int) -> bool:
-        """Whether the first segment above an id was sealed at a time or later."""
-        following = self.store.segments(self.name, below, 1)
+        """Return whether the first segment above an id was sealed at a time or later."""
+        following = self.store.journal.segments(self.name, below, 1)
         return not following or following[0].sealed_at >= moment
 
 
-class Scope(ABC):
-    """Which rows of any table are compared."""
+class VerifyScope(ABC):
+    """Rule that chooses the rows of any table that are compared."""
 
     extent: Extent
 
     @abstractmethod
     def choose(self, table: TableJournal) -> Chosen:
-        """Those of a table.
+        """Choose the rows of a table.
 
         Raises:
-            NotVerifiedError: They are not known.
-            ConfigError: It has no such rows.
+            NotVerifiedError: The rows are not known.
+            ConfigError: The table has no such rows.
         """
 
     def without_rows(self, chosen: Chosen) -> Chosen | Result:  # noqa: ARG002 - some do not look
-        """What follows if neither side has any of the chosen rows: more rows, or the result.
+        """Return more rows to compare, or the result, if neither side has any of the chosen rows.
 
         Raises:
-            NotVerifiedError: It cannot be said that anything was compared.
+            NotVerifiedError: Nothing may have been compared.
         """
         return Result.EQUAL
 
 
-class Whole(Scope):
+class Whole(VerifyScope):
     """All rows."""
 
     extent = Extent.TABLE
 
     def choose(self, table: TableJournal) -> Chosen:
-        """See `Scope.choose`."""
+        """See `VerifyScope.choose`."""
         del table
         return Chosen()
 
 
 @dataclass(frozen=True, slots=True)
-class Sample(Scope):
-    """So many percent of the rows, above 0 and up to 100: those with the lowest ids, the same ones each time."""
+class Sample(VerifyScope):
+    """A percentage of the rows, above 0 and up to 100: those with the lowest ids, the same ones each time."""
 
     percent: Decimal
     extent = Extent.SAMPLE
 
     def choose(self, table: TableJournal) -> Chosen:
-        """See `Scope.choose`."""
+        """See `VerifyScope.choose`."""
         del table
         return self._of(self.percent)
 
     def without_rows(self, chosen: Chosen) -> Chosen | Result:
-        """See `Scope.without_rows`. A table of few rows may have none in the sample: then it is a larger one."""
+        """See `VerifyScope.without_rows`. A table of few rows may have none in the sample: then a larger one is compared."""
         if chosen.among is None:
             return Result.EQUAL
         return self._of(min(Decimal(str(chosen.sample)) * _LARGER, Decimal(PERCENT_MAX)))
@@ -176,33 +176,33 @@ class Sample(Scope):
 
 
 @dataclass(frozen=True, slots=True)
-class OfIds(Scope):
+class OfIds(VerifyScope):
     """The rows that have these ids."""
 
     ids: frozenset[str]
     extent = Extent.KEYS
 
     def choose(self, table: TableJournal) -> Chosen:
-        """See `Scope.choose`."""
+        """See `VerifyScope.choose`."""
         del table
         return Chosen(extent=Extent.KEYS, among=Ids(self.ids))
 
 
 @dataclass(frozen=True, slots=True)
-class Keys(Scope):
+class Keys(VerifyScope):
     """The rows that have these keys, each as JSON."""
 
     keys: Sequence[str]
     extent = Extent.KEYS
 
     def choose(self, table: TableJournal) -> Chosen:
-        """See `Scope.choose`."""
+        """See `VerifyScope.choose`."""
         schema = table.record.schema
         assert schema is not None, "only tables with a shape are compared"
         return Chosen(extent=Extent.KEYS, among=Ids(ids_of(self.keys, schema)))
 
     def without_rows(self, chosen: Chosen) -> Chosen | Result:
-        """See `Scope.without_rows`. A key that nobody has may be misspelt."""
+        """See `VerifyScope.without_rows`. A key without a row may be misspelt."""
         del chosen
         raise NotVerifiedError(
             "neither source nor target has a row with such a key", "Write each key exactly as the table holds it."
@@ -210,17 +210,17 @@ class Keys(Scope):
 
 
 @dataclass(frozen=True, slots=True)
-class Since(Scope):
-    """The rows that were changed since some time, and whole tables that were."""
+class Since(VerifyScope):
+    """The rows that were changed since some time; whole tables where all rows were."""
 
     moment: datetime
     extent = Extent.SINCE
 
     def choose(self, table: TableJournal) -> Chosen:
-        """See `Scope.choose`."""
+        """See `VerifyScope.choose`."""
         ids = table.changed_since(self.moment)
         return Chosen() if ids is None else Chosen(extent=Extent.SINCE, among=Ids(ids))
 
     def without_rows(self, chosen: Chosen) -> Chosen | Result:
-        """See `Scope.without_rows`. Rows that were changed and are on neither side were deleted on both."""
+        """See `VerifyScope.without_rows`. Rows that were changed and are on neither side were deleted on both."""
         return Result.EQUAL if chosen.keys else Result.NOTHING_COMPARED

@@ -1,4 +1,4 @@
-"""What verification says of a table."""
+"""Results of verification."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from replicator.plugins.kit.canonical import values
 from replicator.plugins.source import Cursor
 
 DIFFERENCES_MAX: Final = 1_000
-"""Of one table, so many are described; all are counted."""
+"""Differences of one table that are described at most; all are counted."""
 _SIZED: Final = re.compile(rb"([0-9]+):")
 _NO_VALUE: Final = "?"
-"""Begins the canonical form of what is no value of its type."""
+"""Prefix of the canonical form of a text that is no value of its type."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Extent(StrEnum):
-    """What is compared of a table: all of it, a sample, the rows of keys, or what was changed since some time."""
+    """Extent of a comparison: the whole table, a sample, the rows of keys, or rows that were changed since some time."""
 
     TABLE = "table"
     SAMPLE = "sample"
@@ -37,7 +37,7 @@ class Extent(StrEnum):
 
 
 class Kind(StrEnum):
-    """How a row differs: it is not in the target, not in the source, or has other values."""
+    """Kind of difference of a row: it is not in the target, not in the source, or has other values."""
 
     MISSING = "missing"
     EXTRA = "extra"
@@ -46,14 +46,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A row that is not the same on both sides.
+    """A row that differs between source and target.
 
     Attributes:
-        key: Its key, by column; of a table without a key all its columns.
-        rows: How many rows of this key and kind there are: a row may be in the target several times.
-        columns: Those that differ, of a row that is on both sides.
+        key: The row's key, by column; of a table without a key all its columns.
+        rows: Number of rows of this key and kind: a row may be in the target several times.
+        columns: Columns that differ, of a row that is on both sides.
         source, target: The values of these columns; of a row on one side only, of all its columns. Empty unless values are asked for.
-        order: What puts differences into the order of their keys (`in_order`).
+        order: Sort key that puts differences into the order of their keys (`in_order`).
     """
 
     key: Mapping[str, str | None]
@@ -67,14 +67,14 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How many rows differ, in each way."""
+    """Numbers of rows that differ, by kind."""
 
     missing: int = 0
     extra: int = 0
     different: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        """Both together."""
+        """Return the sums of both."""
         return Counts(
             missing=self.missing + other.missing,
             extra=self.extra + other.extra,
@@ -83,29 +83,29 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Return the number of rows that differ."""
         return self.missing + self.extra + self.different
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What was found out about one table.
+    """Result of verifying one table.
 
     Attributes:
-        scope: What was compared, or of a table that was not verified: what should have been. The rows are counted of that alone.
-        sample: Of a sample: how much of the table it is, in percent.
-        keys: Where rows are looked for one by one: how many, whether they exist or not.
-        reason: Why it was not verified.
-        action: What a person can do about that.
+        scope: Extent that was compared, or should have been if the table was not verified. Row counts are of this extent alone.
+        sample: Part of the table in a sample, in percent.
+        keys: Number of rows looked for one by one, whether they exist or not.
+        reason: Reason why it was not verified.
+        action: The operator's next step.
         position: The sequence number at which the two sides were compared; None if they were not. If ranges were compared at several: the
             lowest, and `last_position` is the highest.
-        ranges: In how many ranges of its key a whole table was compared; None: some rows were.
-        ranges_kept: How many of them were not, because they had been before.
-        differences: At most `DIFFERENCES_MAX`.
+        ranges: Number of ranges of its key in which a whole table was compared; None: only some rows were.
+        ranges_kept: Number of ranges that were not compared, because they had been before.
+        differences: Differences, at most `DIFFERENCES_MAX`.
         not_compared: Columns that the target has from the source, but that could not be compared. With them nothing is EQUAL.
-        row_keys: By id, the keys of rows that differ, as far as they were to be collected (`Judge.keys_max`). Empty where nobody can
-            ask for the key: NULL is in it, or what is no value of its type. Such a row is in the target only.
-        repaired: What differed, and does not any more.
+        row_keys: By id, the keys of rows that differ, up to the number to collect (`Judge.keys_max`). Empty where the key
+            cannot be asked for: it has NULL, or something that is no value of its type. Such a row is in the target only.
+        repaired: Differences that were repaired.
     """
 
     table: TableId
@@ -129,14 +129,14 @@ class Verdict:
 
     @property
     def is_truncated(self) -> bool:
-        """Whether there are more differences than are described."""
+        """Return whether there are more differences than are described."""
         return self.counts.total > sum(one.rows for one in self.differences)
 
 
 def shown(text: str | None, kind: pa.DataType) -> str | None:
-    """A value in its canonical form as a person reads it. None for NULL.
+    """Return a value in its canonical form as a person reads it. None for NULL.
 
-    What is no value of its type, because somebody wrote it into a target that has another type for it, is shown as it stands there.
+    Text that is no value of its type, written by others into a target with another type, is returned unchanged.
     """
     if text is None:
         return None
@@ -146,7 +146,7 @@ def shown(text: str | None, kind: pa.DataType) -> str | None:
 
 
 def in_order(text: str | None, kind: pa.DataType) -> tuple[int, Any]:
-    """What orders values of a column by their canonical forms: NULL first, numbers and moments by size, texts by their bytes."""
+    """Return the sort key of a column's value in canonical form: NULL first, numbers and moments by size, texts by their bytes."""
     if text is None:
         return 0, 0
     found = shown(text, kind) or ""
@@ -160,7 +160,7 @@ def in_order(text: str | None, kind: pa.DataType) -> tuple[int, Any]:
 
 
 def _elements(text: str) -> Iterator[str]:
-    """The canonical forms of a list's elements; empty for NULL. Texts say how long they are, for they may have commas."""
+    """Yield the canonical forms of a list's elements; nothing for NULL. Texts have their length in front, as they may have commas."""
     data = text.encode()[1:-1]
     while data:
         sized = _SIZED.match(data)
@@ -190,7 +190,7 @@ def _list(text: str, kind: pa.DataType) -> str:
 
 
 def _clock(microseconds: int) -> str:
-    """A time of day, or what somebody has written for one: 99:00:00."""
+    """Format a time of day; also one out of range that others have written: 99:00:00."""
     seconds, fraction = divmod(microseconds, 1_000_000)
     text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     return f"{text}.{fraction:06}" if fraction else text
@@ -221,4 +221,4 @@ _SHOWN: Final[Sequence[tuple[Callable[[pa.DataType], bool], Callable[[str, pa.Da
     (pa.types.is_timestamp, lambda text, kind: _moment(int(text), kind)),
     (pa.types.is_time, lambda text, _: _clock(int(text))),
 )
-"""For which types, what shows their values."""
+"""Per kind of type: a predicate, and the function that formats its values."""

@@ -1,8 +1,8 @@
 """Compares a whole table, range by range in the order of its key.
 
-Ranges are found on the way: the source says where one ends that has enough rows. Some of them share the states of both sides, so a
-barrier is not needed for each. Every range is noted as soon as it was compared, and a walk that was killed is continued by another one,
-which leaves out what was noted (`Visit.keeps`).
+The ranges are found during the comparison: the source returns the end of one that has enough rows. Some share the states of both sides,
+so not each needs a barrier. Every range is recorded as soon as it is compared. A comparison that was killed is continued by another one,
+which leaves out the recorded ranges (`Visit.keeps`).
 
 That ranges have all rows of both sides needs no order that both share: each side's rows that are not in one range are in another, because
 the next begins at the very bound where the one before ends. A shared order is what makes equal rows be in the same range on both sides.
@@ -20,10 +20,10 @@ from replicator.model.errors import SchemaConflictError, TransientError
 from replicator.model.schema import TableId
 from replicator.plugins.kit.keyranges import sort_key
 from replicator.plugins.verification import Ids, KeyRange
-from replicator.state.ranges import Gap, gaps
 from replicator.state.records import AlarmRecord
 from replicator.state.store import StateStore
-from replicator.state.verification_records import RangeRecord
+from replicator.state.verification.ranges import Gap, gaps
+from replicator.state.verification.records import RangeRecord
 from replicator.verify.barriers import NotVerifiedError
 from replicator.verify.moving import TableChangedError
 from replicator.verify.pace import Pace
@@ -39,11 +39,11 @@ from replicator.verify.rounds import (
 from replicator.verify.verdicts import Counts
 
 ROWS_MIN: Final = 100_000
-"""Of a range. Large enough that its barrier and its answer cost little, small enough that one read is not felt."""
+"""Rows of a range. Large enough that its barrier and its answer cost little, small enough that one read is not felt."""
 _GROWTH: Final = 100
-"""A range has one in so many of the rows before it, if that is more: so a table of any size has few enough ranges."""
+"""Rows already compared per row of the next range, if that makes it larger: so a table of any size has few enough ranges."""
 _AT_ONCE: Final = 50
-"""So many ranges share the states of both sides, fewer if they are larger: the source keeps one state no longer than these rows take."""
+"""Ranges that share the states of both sides, fewer if they are larger: the source keeps a state no longer than these rows take."""
 ROUNDS_MAX: Final = 20
 AGAIN: Final = (AgainError, TableChangedError, SchemaConflictError, TransientError)
 
@@ -52,7 +52,7 @@ KEPT_CHANGING: Final = "its definition kept changing"
 
 
 def given_up(error: Exception) -> NotVerifiedError:
-    """What becomes of a comparison that one of `AGAIN` has made void again and again."""
+    """Return the reason for a comparison that errors of `AGAIN` have made void too often."""
     match error:
         case AgainError():
             return NotVerifiedError(error.reason, error.action)
@@ -70,14 +70,14 @@ def _nothing(_record: RangeRecord, _begun_at: datetime, _counts: Counts) -> None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """How a walk is made.
+    """Settings of the comparison of a whole table.
 
     Attributes:
-        keeps: Which of the ranges that are known are not compared again.
-        noted: Called with each range that was compared, when the comparison began, and what differed so far in all of them.
+        keeps: Returns whether a known range is not compared again.
+        noted: Called with each range that was compared, the time when the comparison began, and the differences so far in all of them.
         pace: Pauses between ranges; None: there are none.
-        rows: Of a range, at least.
-        at_once: Ranges of so many times these rows share states.
+        rows: Rows of a range, at least.
+        at_once: Ranges of this many times these rows share states.
     """
 
     keeps: Callable[[RangeRecord], bool] = lambda _: False
@@ -89,7 +89,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """When states were opened, and apply's alarms then."""
+    """Time when states were opened, and apply's alarms then."""
 
     at: datetime
     alarms: tuple[AlarmRecord, ...]
@@ -112,7 +112,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walked:
-    """What a walk found: the rounds of each range, and the ranges that were left out."""
+    """Result of comparing a whole table: the rounds of each range, and the ranges that were left out."""
 
     compared: Compared
     parts: Sequence[Sequence[Round]]
@@ -121,10 +121,10 @@ class Walked:
 
 @dataclass(slots=True, kw_only=True)
 class Walk:
-    """One walk through a table.
+    """Comparison of one whole table.
 
     Attributes:
-        look: How the table stands; raises NotVerifiedError if it cannot be compared.
+        look: Returns the table's current definition; raises NotVerifiedError if it cannot be compared.
     """
 
     sides: Sides
@@ -141,14 +141,16 @@ class Walk:
     _done: list[_Part] = field(default_factory=list)
 
     def run(self) -> Walked:
-        """Go.
+        """Compare all ranges.
 
         Raises:
-            NotVerifiedError: Some range could not be compared. Those before it were noted.
+            NotVerifiedError: Some range could not be compared. Those before it were recorded.
             ReplicatorError: Source, target or state store cannot be asked.
         """
         failures, why = 0, NotVerifiedError(KEPT_CHANGING, AGAIN_SOON)
         while True:
+            # A range may need no wait, in which a worker that stops would be noticed.
+            self.sides.barriers.check()
             compared = self._look()
             if self._todo is not None and not self._todo and not self._moved:
                 return Walked(compared=compared, parts=[part.rounds for part in self._done], kept=self._kept)
@@ -169,7 +171,7 @@ class Walk:
                 failures = 0
 
     def _look(self) -> Compared:
-        """How the table stands. If its definition is another one, everything begins again."""
+        """Return the table's current definition. If it has changed, everything begins again."""
         compared = self.look()
         if self._compared is None or not compared.is_as(self._compared):
             self._todo, self._kept = None, ()
@@ -194,12 +196,14 @@ class Walk:
 
     def _plan(self, states: States, compared: Compared) -> None:
         self._definition = compared.definition(states.range_key)
-        known = [one for one in self.store.verified_ranges(self.name, self.table) if one.definition == self._definition]
+        known = [
+            one for one in self.store.verifications.ranges(self.name, self.table) if one.definition == self._definition
+        ]
         self._kept = [one for one in known if self.visit.keeps(one)]
         self._todo = deque(gaps(known, set(self._kept).__contains__))
 
     def _compare_next(self, states: States, moment: _Moment) -> int:
-        """Compare the first range of what is left; return how many rows it has."""
+        """Compare the first remaining range; return its number of rows."""
         assert self._todo, "something is left"
         gap, pace = self._todo[0], self.visit.pace
         if pace is not None:
@@ -224,7 +228,7 @@ class Walk:
         return one.rows_target
 
     def _compare_again(self, states: States, part: _Part) -> None:
-        """Compare the rows of a range that had moved: the id of a row has its key, so it is in no other range."""
+        """Compare the rows of a range again that had moved: the id of a row has its key, so it is in no other range."""
         one = self._round(states, Ids(part.moved), part.within)
         part.rounds.append(one)
         part.moved = frozenset(one.moved)
@@ -249,7 +253,7 @@ class Walk:
         return one
 
     def _settle(self, part: _Part) -> None:
-        """Note what was found of a range."""
+        """Record the result of a range."""
         self._done.append(part)
         first = part.rounds[0]
         assert self._compared is not None, "a walk has looked"

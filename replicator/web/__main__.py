@@ -13,13 +13,13 @@ from replicator.observability import configure_logging
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
 from replicator.runtime.web_process import READY, STOP
-from replicator.service.listening import Listening
+from replicator.service.access.listening import Listening
 from replicator.web.app import WebApp
 from replicator.web.server import BoundedServer, server_config
 
 
 def main(arguments: list[str]) -> int:
-    """Serve; returns once told to stop."""
+    """Serve until told to stop."""
     configure_logging(format="auto", stream=sys.stderr)
     listening = Listening.model_validate_json(sys.stdin.readline())
     listener = socket.socket(fileno=int(arguments[0]))
@@ -38,7 +38,7 @@ def _say_ready() -> None:
 
 
 def _obey(server: uvicorn.Server) -> None:
-    """Stop when told; when the pipe closes, the process that started this one has ended, so end at once."""
+    """Stop when told; end at once when the pipe closes, because the process that started this one has ended."""
     for line in sys.stdin:
         if line.strip() == STOP:
             server.should_exit = True

@@ -1,7 +1,7 @@
-"""Which connections are taken, and which are given up for them.
+"""Admission of connections, and choice of those that are closed for new ones.
 
-A seat is given to who comes last: it is the oldest connection that waits for its client that has to go, of the same address once that has
-its share, else of the address that has most. So clients that only hold connections keep nobody out, whatever their number.
+The newest connection gets a seat: the oldest connection that waits for its client is closed, of the same address once that has its
+share, else of the address that has most. So clients that only hold connections keep nobody out, whatever their number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from replicator.observability import get_logger
 
 CONNECTIONS_MAX: Final = 512
 HANDSHAKE_S: Final = 10.0
-"""How long a client may take for the handshake of TLS."""
+"""Time that a client may take for the handshake of TLS."""
 _AT_ONCE: Final = 64
 _HOST_BITS: Final = 64
 _PAUSE_S: Final = 1.0
@@ -26,32 +26,32 @@ _PAUSE_S: Final = 1.0
 _log = get_logger(__name__)
 
 
-class Connection(Protocol):
+class AcceptedConnection(Protocol):
     """A connection as this module sees it."""
 
-    seat: Seat | None
+    seat: ConnectionSeat | None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the client, not the server, has to do something."""
+        """Return whether the client, not the server, has to do something."""
 
     def abort(self) -> None:
         """Close it at once."""
 
 
-class Seat:
+class ConnectionSeat:
     """The seat of one connection. `connection`: None during the handshake of TLS."""
 
     __slots__ = ("address", "connection", "socket", "task")
 
     def __init__(self, address: str, sock: socket.socket) -> None:
         self.address, self.socket = address, sock
-        self.connection: Connection | None = None
+        self.connection: AcceptedConnection | None = None
         self.task: asyncio.Task[None] | None = None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it may be given up."""
+        """Return whether it may be closed for a new one."""
         return self.connection is None or self.connection.is_waiting
 
     def give_up(self) -> None:
@@ -63,23 +63,23 @@ class Seat:
 
 
 class Seats:
-    """The seats by address, the oldest first."""
+    """Seats by address, the oldest first."""
 
     def __init__(self, *, per_address: int, most: int = CONNECTIONS_MAX) -> None:
         self._per_address, self._most = per_address, most
-        self._by_address: dict[str, dict[Seat, None]] = {}
+        self._by_address: dict[str, dict[ConnectionSeat, None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def take(self, seat: Seat) -> bool:
-        """Take it, and give up another one for it where that is needed; False: every other one is being answered."""
+    def take(self, seat: ConnectionSeat) -> bool:
+        """Give the seat, closing another connection if needed; return False if every other one is being answered."""
         mine = self._by_address.get(seat.address, {})
         if len(mine) >= self._per_address and not self._make_room(mine):
             return False
         if self._count >= self._most:
-            # Addresses in the order of how many they have; most of them have few, so there are not many to look at.
+            # Addresses in descending order of their connections; most of them have few, so there are not many to look at.
             crowds = sorted(self._by_address.values(), key=len, reverse=True)
             if not any(self._make_room(crowd) for crowd in crowds):
                 return False
@@ -87,8 +87,8 @@ class Seats:
         self._count += 1
         return True
 
-    def leave(self, seat: Seat) -> None:
-        """Forget it. May be called twice."""
+    def leave(self, seat: ConnectionSeat) -> None:
+        """Remove it. May be called twice."""
         mine = self._by_address.get(seat.address)
         if mine is None or seat not in mine:
             return
@@ -97,7 +97,7 @@ class Seats:
         if not mine:
             del self._by_address[seat.address]
 
-    def _make_room(self, crowd: dict[Seat, None]) -> bool:
+    def _make_room(self, crowd: dict[ConnectionSeat, None]) -> bool:
         oldest = next((one for one in crowd if one.is_waiting), None)
         if oldest is None:
             return False
@@ -107,7 +107,7 @@ class Seats:
 
 
 def origin(address: str) -> str:
-    """What counts as one client: an address of IPv4, or the network of an address of IPv6, all of which one host may have."""
+    """Return the key of one client: an address of IPv4, or the network of an address of IPv6, all of which one host may have."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -118,10 +118,10 @@ def origin(address: str) -> str:
 
 
 class Door:
-    """Accepts connections from a socket until `close`. It stands where uvicorn has a server of asyncio."""
+    """Accepts connections from a socket until `close`. Takes the position of asyncio's server in uvicorn."""
 
     def __init__(
-        self, listener: socket.socket, make: Callable[[], Connection], seats: Seats, tls: ssl.SSLContext | None
+        self, listener: socket.socket, make: Callable[[], AcceptedConnection], seats: Seats, tls: ssl.SSLContext | None
     ) -> None:
         self._listener, self._make, self._seats, self._tls = listener, make, seats, tls
         self._loop = asyncio.get_running_loop()
@@ -129,13 +129,13 @@ class Door:
         self._is_closed = False
 
     def open(self) -> None:
-        """Begin to accept."""
+        """Start accepting."""
         if not self._is_closed:
             self._listener.setblocking(False)
             self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def close(self) -> None:
-        """Accept no more. What is open stays open; handshakes end."""
+        """Stop accepting. Open connections stay open; handshakes end."""
         if not self._is_closed:
             self._is_closed = True
             self._loop.remove_reader(self._listener.fileno())
@@ -143,7 +143,7 @@ class Door:
                 task.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait for the handshakes that were given up."""
+        """Wait for the end of the cancelled handshakes."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accept(self) -> None:
@@ -159,7 +159,7 @@ class Door:
                 self._loop.call_later(_PAUSE_S, self.open)
                 return
             sock.setblocking(False)
-            seat = Seat(origin(str(peer[0])), sock)
+            seat = ConnectionSeat(origin(str(peer[0])), sock)
             if not self._seats.take(seat):
                 sock.close()
                 continue
@@ -167,7 +167,7 @@ class Door:
             self._tasks.add(seat.task)
             seat.task.add_done_callback(partial(self._begun, seat))
 
-    async def _begin(self, seat: Seat) -> None:
+    async def _begin(self, seat: ConnectionSeat) -> None:
         timeout = None if self._tls is None else HANDSHAKE_S
         connection = self._make()
         connection.seat = seat
@@ -182,8 +182,8 @@ class Door:
             # An SSLError and a TimeoutError are OSErrors. Any client can cause them as often as it likes.
             _log.debug("handshake_failed", error=type(error).__name__)
 
-    def _begun(self, seat: Seat, task: asyncio.Task[None]) -> None:
-        """See whether there is a connection now. A task that was cancelled at once has not run at all."""
+    def _begun(self, seat: ConnectionSeat, task: asyncio.Task[None]) -> None:
+        """Check whether there is a connection now. A task that was cancelled at once has not run at all."""
         self._tasks.discard(task)
         if seat.connection is None:
             self._seats.leave(seat)

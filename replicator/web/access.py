@@ -1,4 +1,4 @@
-"""What every route works with: the state store, the home, the plugins, and threads in which to wait for them."""
+"""Resources of every route: the state store, the home, the plugins, and threads in which to wait for them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from replicator.web.recent import Recent
 T = TypeVar("T")
 
 THREADS_MAX: Final = 8
-"""No more than the state store has connections."""
+"""Number of the state store's connections, at most."""
 ANSWER_S: Final = 30.0
 """Longer than the state store waits for a lock or a connection."""
 
 
 class Access:
-    """The way to the state store. Opened when it is first asked for, so that the server answers while the store is away."""
+    """Access to the state store. Opened at the first use, so that the server answers while the store is unavailable."""
 
     def __init__(self, home: Home, registry: Registry) -> None:
         self.home, self.registry, self.recent = home, registry, Recent()
@@ -34,7 +34,7 @@ class Access:
 
     @property
     def store(self) -> StateStore:
-        """The state store, migrated. Only from a thread of `run`: opening it may take a while."""
+        """The state store, migrated. Use it only in a thread of `run`: opening it may take a while."""
         with self._lock:
             if self._store is None:
                 self.home.ensure()
@@ -42,7 +42,7 @@ class Access:
             return self._store
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do in a thread what may have to wait.
+        """Run work that may have to wait in a thread.
 
         Raises:
             RequestError: `server_busy`: it takes too long, or no thread became free.

@@ -1,4 +1,4 @@
-"""The routes that change what is wanted of a replicator. Its worker acts on it, as it does after the command of the same name."""
+"""Routes that change the desired state of a replicator. Its worker acts on it, as after the command of the same name."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from replicator.model.access import Scope as TokenScope
 from replicator.model.status import ReplicatorStatus, StatusModel
 from replicator.service import lifecycle
-from replicator.service import status as use_cases
-from replicator.service.stored import find
+from replicator.service.configuring.stored import find
+from replicator.service.status import assemble as use_cases
 from replicator.web.access import Access
 from replicator.web.demands import demanding, demands
 from replicator.web.problems import refusals
@@ -25,7 +25,7 @@ _TABLES_MAX: Final = 10_000
 
 
 class SnapshotRequest(BaseModel):
-    """Which tables get a new snapshot, and how."""
+    """Tables that get a new snapshot, and options for it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,7 +43,7 @@ class SnapshotRequest(BaseModel):
 
 
 class RestartRequest(BaseModel):
-    """When a restart was first asked for."""
+    """Options of a restart."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -55,7 +55,7 @@ class RestartRequest(BaseModel):
 
 
 class RequestedDocument(StatusModel):
-    """What was asked for."""
+    """Result of a request for snapshots."""
 
     version: Literal[1] = Field(description="Version of this document.")
     name: str = Field(description="Name of the replicator.")
@@ -63,7 +63,7 @@ class RequestedDocument(StatusModel):
 
 
 def router(access: Access) -> APIRouter:
-    """The routes below `/api/v1/replicators/{name}`."""
+    """Return the routes below `/api/v1/replicators/{name}`."""
     routes = demanding("/api/v1/replicators/{name}")
 
     @routes.post(
@@ -76,7 +76,7 @@ def router(access: Access) -> APIRouter:
             bool, Query(description="Pause only the writes to the target; capture continues.")
         ] = False,
     ) -> Response:
-        """As `replicator pause NAME`. A second call changes nothing."""
+        """Pause it, as `replicator pause NAME` does. A second call changes nothing."""
         return await _changed(
             access, name, lambda: lifecycle.pause(access.store, name, apply_only=apply_only), HTTPStatus.OK
         )
@@ -89,7 +89,7 @@ def router(access: Access) -> APIRouter:
     )
     @demands(TokenScope.OPERATE)
     async def resume(name: Name) -> Response:
-        """As `replicator resume NAME`, also for one that failed. A second call changes nothing."""
+        """Resume it, as `replicator resume NAME` does, also after it failed. A second call changes nothing."""
         return await _changed(access, name, lambda: lifecycle.resume(access.store, name), HTTPStatus.OK)
 
     @routes.post(
@@ -101,7 +101,7 @@ def router(access: Access) -> APIRouter:
     )
     @demands(TokenScope.OPERATE)
     async def snapshot(name: Name, asked: Annotated[SnapshotRequest, Body()] = SnapshotRequest()) -> Response:  # noqa: B008 (frozen)
-        """As `replicator snapshot NAME [TABLE…]`. With `since` a call can be repeated; without it each call asks for another snapshot."""
+        """Do as `replicator snapshot NAME [TABLE…]`. With `since` a call can be repeated; without it each asks for another snapshot."""
         return await _requested(access, name, asked, restart=False)
 
     @routes.post(
@@ -113,7 +113,7 @@ def router(access: Access) -> APIRouter:
     )
     @demands(TokenScope.OPERATE)
     async def restart(name: Name, asked: Annotated[RestartRequest, Body()] = RestartRequest()) -> Response:  # noqa: B008 (frozen)
-        """As `replicator snapshot NAME --restart`: after the log's position was lost. Every table gets a new snapshot, in place.
+        """Do as `replicator snapshot NAME --restart`, after the log's position was lost. Every table gets a new snapshot, in place.
 
         With `since` a call can be repeated; without it each call asks for another restart.
         """
@@ -134,7 +134,7 @@ def router(access: Access) -> APIRouter:
             bool, Query(description="Skip an unreachable source; the worker's log names what stays.")
         ] = False,
     ) -> Response:
-        """As `replicator delete NAME`, without waiting: once its worker has deleted it, the path is unknown (404)."""
+        """Delete it, as `replicator delete NAME` does, without waiting: once its worker has deleted it, the path is unknown (404)."""
 
         def ask() -> None:
             lifecycle.request_delete(access.store, name, drop_target=drop_target, force=force)
@@ -145,7 +145,7 @@ def router(access: Access) -> APIRouter:
 
 
 async def _changed(access: Access, name: str, change: Callable[[], object], status: HTTPStatus) -> Response:
-    """The status after a change."""
+    """Return the status after a change."""
 
     def work() -> bytes:
         change()
@@ -156,7 +156,7 @@ async def _changed(access: Access, name: str, change: Callable[[], object], stat
 
 
 async def _requested(access: Access, name: str, asked: SnapshotRequest, *, restart: bool) -> Response:
-    """Which tables get a new snapshot."""
+    """Return the tables that get a new snapshot."""
 
     def work() -> bytes:
         tables = lifecycle.snapshot(

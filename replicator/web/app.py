@@ -1,4 +1,4 @@
-"""The server's application: routes, and problems instead of whatever else would be said of an error."""
+"""The server's application: routes, and RFC 9457 problems for all errors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import ReplicatorError, RequestError
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
-from replicator.service import tokens
-from replicator.service.listening import Listening
+from replicator.service.access import tokens
+from replicator.service.access.listening import Listening
 from replicator.web import acting, configuring, reading
 from replicator.web.access import Access
 from replicator.web.dashboard import create, forms, pages
@@ -46,22 +46,22 @@ class WebApp:
         await self._guard(scope, receive, send)
 
     async def _identify(self, text: str) -> Caller | None:
-        """Whose token that is. It is looked up for each request, so that it is invalid at once when it is revoked."""
+        """Return the owner of a token. It is looked up for each request, so that it is invalid at once when it is revoked."""
         found = await self._access.run(lambda: tokens.find(self._access.store, text))
         return None if found is None else Caller(found.name, found.scope)
 
     def start(self) -> None:
-        """Begin to record what the charts show."""
+        """Start recording the points of the charts."""
         self._recorder.start()
 
     def close(self) -> None:
-        """Let go of the state store."""
+        """Close the state store."""
         self._recorder.stop()
         self._access.close()
 
 
 class _Described(FastAPI):
-    """Says in its OpenAPI document that problems have a media type of their own, and only that one."""
+    """States in its OpenAPI document that problems have a media type of their own, and only that one."""
 
     @override
     def openapi(self) -> dict[str, Any]:
@@ -76,11 +76,11 @@ class _Described(FastAPI):
 
 
 def application(access: Access, listening: Listening) -> FastAPI:
-    """Every route, without the guard before them."""
+    """Return the application with every route, without the guard."""
     app = _Described(
         title="Replicator",
         version=version("replicator"),
-        summary="What the commands do, over HTTP: docs/rest.md.",
+        summary="The commands over HTTP: docs/rest.md.",
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -104,7 +104,7 @@ def application(access: Access, listening: Listening) -> FastAPI:
 
 
 def _description(app: FastAPI) -> APIRouter:
-    """The route of the OpenAPI document. FastAPI's own one would demand nothing."""
+    """Return the route of the OpenAPI document. FastAPI's own one would demand nothing."""
     made = demanding()
 
     @made.get(OPENAPI)
@@ -121,7 +121,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    """Say what is wrong and where, without repeating what was sent."""
+    """Report what is wrong and where, without repeating what was sent."""
     assert isinstance(error, RequestValidationError)
     found = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:_SHOWN_MAX]]
     return pages.refuse(

@@ -1,4 +1,4 @@
-"""The routes that take a configuration. Each is read in a process of its own: see ADR 42."""
+"""Routes that take a configuration. Each is read in a process of its own: see ADR 42."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import RequestError
 from replicator.observability import get_logger
 from replicator.runtime.process import python
-from replicator.service.configuring_document import ConfiguredDocument, Findings, ValidationDocument
-from replicator.service.configuring_process import Asked, Deed, Outcome
+from replicator.service.configuring.document import ConfiguredDocument, Findings, ValidationDocument
+from replicator.service.configuring.process import Asked, ConfiguringOutcome, Deed
 from replicator.web.access import Access
 from replicator.web.demands import JSON_TYPE, YAML_TYPE, demanding, demands
 from replicator.web.problems import MEDIA_TYPE as PROBLEM_TYPE
@@ -28,9 +28,9 @@ from replicator.web.repeated import JSON
 
 AT_ONCE: Final = 2
 WAIT_S: Final = 20.0
-"""How long a request waits for the ones before it."""
+"""Time that a request waits for the ones before it."""
 CONFIGURATION_S: Final = 60.0
-"""How long a configuration may take: its source and target are asked about every table."""
+"""Time that a configuration may take: its source and target are asked about every table."""
 _BODY: Final[Mapping[str, Any]] = {
     "required": True,
     "description": "The YAML file of a replicator, or the same as JSON.",
@@ -40,18 +40,18 @@ _log = get_logger(__name__)
 
 
 class ConfigurationProblem(HttpProblem, Findings):
-    """Why a configuration was not taken (RFC 9457), with everything that was found."""
+    """Reason why a configuration was not taken (RFC 9457), with all findings."""
 
 
 class Configurations:
-    """Has configurations read, a few at once."""
+    """Reads configurations, a few at a time."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._free = asyncio.Semaphore(AT_ONCE)
 
-    async def ask(self, asked: Asked) -> Outcome:
-        """What becomes of a configuration.
+    async def ask(self, asked: Asked) -> ConfiguringOutcome:
+        """Return the outcome of a configuration.
 
         Raises:
             RequestError: `server_busy`: others are being read, or it takes too long; `internal_error`.
@@ -66,10 +66,10 @@ class Configurations:
             self._free.release()
             self._access.recent.forget()
 
-    async def _in_process(self, asked: Asked) -> Outcome:
+    async def _in_process(self, asked: Asked) -> ConfiguringOutcome:
         home = self._access.home
         process = await asyncio.create_subprocess_exec(
-            *python("replicator.service.configuring_process"),
+            *python("replicator.service.configuring.process"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "REPLICATOR_HOME": str(home.folder), "REPLICATOR_STATE_URL": home.state_url},
@@ -92,14 +92,14 @@ class Configurations:
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
         try:
-            return Outcome.model_validate_json(said)
+            return ConfiguringOutcome.model_validate_json(said)
         except ValidationError:
             _log.error("configuration_unanswered", status=process.returncode)
             raise internal_error() from None
 
 
 def router(configurations: Configurations) -> APIRouter:
-    """The routes."""
+    """Return the routes."""
     routes = demanding("/api/v1")
     refused = {**refusals(404, 409, 503), **_refused(HTTPStatus.UNPROCESSABLE_ENTITY)}
 
@@ -112,7 +112,7 @@ def router(configurations: Configurations) -> APIRouter:
     )
     @demands(TokenScope.CONFIGURE, takes=(JSON_TYPE, YAML_TYPE))
     async def validate(request: Request) -> Response:
-        """As `replicator validate FILE`. Changes nothing. 422 if the file itself is wrong; what source and target say is in the answer."""
+        """Check it as `replicator validate FILE` does. Changes nothing. 422 if the file is wrong; other findings are in the answer."""
         return _answer(await configurations.ask(await _asked(request, Deed.VALIDATE)))
 
     @routes.put(
@@ -124,7 +124,7 @@ def router(configurations: Configurations) -> APIRouter:
     )
     @demands(TokenScope.CONFIGURE, takes=(JSON_TYPE, YAML_TYPE))
     async def configure(request: Request, name: Name) -> Response:
-        """As `replicator start FILE` for a new one, as `replicator reload FILE` for one that is stored. The same file changes nothing."""
+        """Store it: as `replicator start FILE` if new, as `replicator reload FILE` if stored before. The same file changes nothing."""
         return _answer(await configurations.ask(await _asked(request, Deed.CONFIGURE, name)))
 
     return routes
@@ -139,7 +139,7 @@ async def _asked(request: Request, deed: Deed, name: str = "") -> Asked:
     return Asked(deed=deed, text=text, is_json=media_type == JSON_TYPE, name=name)
 
 
-def _answer(outcome: Outcome) -> Response:
+def _answer(outcome: ConfiguringOutcome) -> Response:
     if outcome.refused is not None:
         document = ConfigurationProblem(
             **dict(problem(outcome.refused.error())),

@@ -1,7 +1,7 @@
-"""What a route demands of its callers. It is looked at where the route is, before anything else of the request is read.
+"""Demands of a route on its callers. They are checked by the route, before anything else of the request is read.
 
-The guard (`guard.py`) finds out who calls, and looks at the path as text; which route a path leads to only the router knows. So no scope is
-decided anywhere else, and a route that names none cannot be made.
+The guard (`guard.py`) identifies the caller, and looks at the path as text; only the router knows which route a path leads to. So scopes
+are decided nowhere else, and a route that names none cannot be created.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from replicator.model.errors import RequestError
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 JSON_TYPE: Final = "application/json"
-"""A form or a plain request of another site's page has another one."""
+"""Another site's form or plain request has another type."""
 YAML_TYPE: Final = "application/yaml"
-"""Taken where a configuration is. No form has it, so a page of another site cannot send it without asking first, either."""
+"""Type of a configuration. No form has it, so a page of another site cannot send it without asking first, either."""
 FORM_TYPE: Final = "application/x-www-form-urlencoded"
-"""What a form of the dashboard sends. It must also have the text that its page was given (`dashboard/forms.py`)."""
+"""Type of the dashboard's forms. They must also have the text that their page was given (`dashboard/forms.py`)."""
 LOCAL: Final = TokenScope.OPERATE
-"""What a caller without a token may do at an address of the host. A configuration can start programs as the user of the server: that is
+"""Rights of a caller without a token at an address of the host. A configuration can start programs as the user of the server: that is
 more than an account on the host should give."""
 _RIGHTS: Final = "replicator.rights"
 _DEMAND: Final = "replicator_demand"
@@ -38,12 +38,12 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:
-    """What the guard found out about a caller.
+    """Rights of a caller, as the guard found them.
 
     Attributes:
-        allowed: None: nothing.
+        allowed: Scope of the caller; None: no rights.
         token: Name of the token; None: there is none.
-        is_cookie: Whether the token came in the cookie that a browser keeps.
+        is_cookie: The token came in the cookie that a browser keeps.
     """
 
     allowed: TokenScope | None = None
@@ -51,11 +51,11 @@ class Rights:
     is_cookie: bool = False
 
     def include(self, needed: TokenScope) -> bool:
-        """Whether this may do what `needed` stands for."""
+        """Return whether this includes the scope `needed`."""
         return self.allowed is not None and self.allowed.includes(needed)
 
     def check(self, needed: TokenScope) -> None:
-        """Refuse who may not.
+        """Refuse a caller without the scope.
 
         Raises:
             RequestError: `unauthorized`, `scope_too_small`.
@@ -79,25 +79,25 @@ NONE: Final = Rights()
 
 
 def rights_of(scope: Scope) -> Rights:
-    """What the caller of a request may do; nothing, if no guard has said so."""
+    """Return the rights of the caller of a request; none if no guard has granted any."""
     found = scope.get(_RIGHTS, NONE)
     assert isinstance(found, Rights)
     return found
 
 
 def grant(scope: Scope, rights: Rights) -> None:
-    """Say what the caller of a request may do."""
+    """Set the rights of the caller of a request."""
     scope[_RIGHTS] = rights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What a route demands.
+    """Demands of a route.
 
     Attributes:
-        scope: None: nothing, as for a probe or the page that asks for a token.
+        scope: Scope that a caller needs; None: no scope, as for a probe or the page that asks for a token.
         takes: Content types of its body.
-        is_page: Whether a browser's cookie may have the token.
+        is_page: The token may be in a browser's cookie.
     """
 
     scope: TokenScope | None
@@ -120,7 +120,7 @@ class Demand:
 def demands(
     scope: TokenScope | None, *, takes: tuple[str, ...] = (JSON_TYPE,), is_page: bool = False
 ) -> Callable[[Endpoint], Endpoint]:
-    """Say what a route demands; stands between the route and its function."""
+    """Declare the demands of a route; stands between the route and its function."""
     demand = Demand(scope=scope, takes=takes, is_page=is_page)
 
     def mark(endpoint: Endpoint) -> Endpoint:
@@ -131,7 +131,7 @@ def demands(
 
 
 def page(scope: TokenScope | None) -> Callable[[Endpoint], Endpoint]:
-    """What a page of the dashboard demands; it takes forms, and the token may come in a cookie."""
+    """Declare the demands of a page of the dashboard; it takes forms, and the token may come in a cookie."""
     return demands(scope, takes=(FORM_TYPE,), is_page=True)
 
 
@@ -155,7 +155,7 @@ class Route(APIRoute):
 
 
 def demanding(prefix: str = "") -> APIRouter:
-    """A router all of whose routes demand something."""
+    """Return a router all of whose routes demand something."""
     return APIRouter(prefix=prefix, route_class=Route)
 
 
@@ -195,7 +195,7 @@ def check_query(given: Collection[str], known: Collection[str]) -> None:
 
 
 def unauthorized(message: str, needed: TokenScope = TokenScope.READ) -> RequestError:
-    """The refusal of a caller without a valid token."""
+    """Return the refusal of a caller without a valid token."""
     option = "" if needed is TokenScope.READ else f" --scope {needed.value}"
     return RequestError(
         message,

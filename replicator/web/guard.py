@@ -1,7 +1,7 @@
-"""What stands before every request: its host, its origin, its rate, its token, its size, and the time that it may take.
+"""Checks before every request: its host, its origin, its rate, its token, its size, and the time that it may take.
 
-A page of another site that a browser shows must not be able to use this server, even where no token is needed: neither by a request of
-its own (`Origin`, `Sec-Fetch-Site`; the routes look at content types), nor by a name that it has pointed at this server (`Host`).
+Another site's page in a browser must not be able to use this server, even where no token is needed: neither by a request of its own
+(`Origin`, `Sec-Fetch-Site`; the routes check content types), nor by a name that it has pointed at this server (`Host`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import ReplicatorError, RequestError
 from replicator.model.hosts import is_loopback
 from replicator.observability import get_logger
-from replicator.service.listening import Listening
-from replicator.service.tokens import digest
+from replicator.service.access.listening import Listening
+from replicator.service.access.tokens import digest
 from replicator.web.accepting import origin
 from replicator.web.demands import LOCAL, SAFE, Rights, grant, rights_of, unauthorized
 from replicator.web.paths import has_no_token, is_page
@@ -38,12 +38,12 @@ BODY_BYTES_MAX: Final = 512 << 10
 BODY_S: Final = 15.0
 API: Final = "/api/"
 PUBLIC: Final = frozenset({"/healthz", "/readyz"})
-"""They tell nothing but that the server is there, so that probes need neither a token nor a name."""
+"""Paths that reveal nothing except that the server is there, so that probes need neither a token nor a name."""
 COOKIE: Final = "replicator_token"
-"""Has the token of somebody who uses the dashboard. The API does not read it: another site's page could make a browser send it."""
+"""Cookie with the token of a user of the dashboard. The API does not read it: another site's page could make a browser send it."""
 _CLIENTS_MAX: Final = 4096
 _CLIENT_LEFT: Final = 499
-"""Stands in the log, as in that of nginx; HTTP has no status for it."""
+"""Status for the log, as in that of nginx; HTTP has no status for it."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """A regular expression's `$` also matches before a last newline. A router, a log or a proxy may read such a path in another way."""
 _HEADERS: Final = (
@@ -55,18 +55,18 @@ _HEADERS: Final = (
 )
 
 _HSTS: Final = (b"strict-transport-security", b"max-age=31536000")
-"""Where the server adds TLS itself. Browsers keep it for names only, not for addresses."""
+"""Header for a server that adds TLS itself. Browsers keep it for names only, not for addresses."""
 
 _log = get_logger(__name__)
 
 
 Identify = Callable[[str], Awaitable["Caller | None"]]
 Refuse = Callable[[Scope, ReplicatorError], ASGIApp]
-"""Makes the answer to a request that is refused: a problem, or a page."""
+"""Builds the answer to a refused request: a problem, or a page."""
 
 
 class Caller:
-    """Whose token a request has."""
+    """Owner of the token of a request."""
 
     __slots__ = ("name", "scope")
 
@@ -75,14 +75,14 @@ class Caller:
 
 
 class Rates:
-    """A bucket of requests per caller, which fills again at a constant rate. The callers seen last are remembered."""
+    """Buckets of requests per caller, each filled again at a constant rate. The most recent callers are remembered."""
 
     def __init__(self, per_second: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_second, self._most, self._clock = per_second, 2.0 * per_second, clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, caller: str) -> bool:
-        """Count a request; False if there have been too many."""
+        """Count a request; return False if there have been too many."""
         now = self._clock()
         left, at = self._buckets.pop(caller, (self._most, now))
         left = min(self._most, left + (now - at) * self._per_second)
@@ -94,13 +94,13 @@ class Rates:
 
 
 class Guard:
-    """Refuses what may not pass, and passes on the rest."""
+    """Refuses requests that may not pass, and passes on the rest."""
 
     def __init__(self, app: ASGIApp, listening: Listening, identify: Identify, refuse: Refuse) -> None:
         self._app, self._listening, self._identify, self._refuse = app, listening, identify, refuse
         self._rates = Rates(listening.requests_per_second)
         self._known: OrderedDict[str, str] = OrderedDict()
-        """The tokens that were valid when they were last used: their names by their digests."""
+        """Digest → name of the tokens that were valid when they were last used."""
         self._under_way: Counter[str] = Counter()
         self._refusals, self._failures = Sparing(), Sparing()
 
@@ -132,22 +132,22 @@ class Guard:
                 raise
             await self._refuse(scope, error)(scope, receive, answered)
         except ClientDisconnect:
-            # Nobody is there to be answered. Anybody can go as often as it likes, so it is a line of the log as a refusal is.
+            # Nobody is there to be answered. Any client can leave as often as it likes, so it is logged as sparingly as a refusal.
             status = _CLIENT_LEFT
         except Exception:  # noqa: BLE001 - a bug must not end the server; its traceback is in the log
             self._log_failure(scope)
-            # Starlette raises again what it has answered; of an answer that is not whole uvicorn closes the connection.
+            # Starlette raises again what it has answered; uvicorn closes the connection of an answer that is not whole.
             if not is_begun:
                 await self._refuse(scope, internal_error())(scope, receive, answered)
         self._log_request(scope, status, caller, time.monotonic() - began)
 
     def _added(self, status: int) -> Iterator[tuple[bytes, bytes]]:
-        """The headers of every answer."""
+        """Yield the headers of every answer."""
         yield from (*_HEADERS, (b"cache-control", b"no-store"))
         if self._listening.tls_cert is not None:
             yield _HSTS
         if status == HTTPStatus.BAD_REQUEST:
-            # Where the next request begins is not known for sure.
+            # The start of the next request is not known for sure.
             yield (b"connection", b"close")
 
     def _log_failure(self, scope: Scope) -> None:
@@ -161,7 +161,7 @@ class Guard:
             return
         more: dict[str, int] = {}
         if rights_of(scope).allowed is None:
-            # Of somebody without any rights, or of whom it was not found out: anybody can send as many of these as it likes.
+            # Of a caller without any rights, or not identified: anybody can send as many of these as it likes.
             left_out = self._refusals.take()
             if left_out is None:
                 return
@@ -177,7 +177,7 @@ class Guard:
         )
 
     async def _admit(self, scope: Scope) -> str:
-        """Who asks; raises RequestError if it may not."""
+        """Return the name of the caller; raise RequestError if it may not pass."""
         headers = Headers(scope=scope)
         address = str(scope["client"][0]) if scope.get("client") else "local"
         client = origin(address)
@@ -198,7 +198,7 @@ class Guard:
             return name
         if given is not None and caller is None:
             raise unauthorized("The token is not valid.")
-        # What the caller may do with it is decided where the route is (`demands.py`).
+        # The route decides what the caller may do with it (`demands.py`).
         if caller is not None:
             grant(scope, Rights(allowed=caller.scope, token=caller.name, is_cookie=is_cookie))
         else:
@@ -206,7 +206,7 @@ class Guard:
         return name
 
     async def _identified(self, given: str | None, client: str) -> Caller | None:
-        """Whose token that is. The request is counted before the state store is asked, so that guessing tokens costs it little.
+        """Return the owner of a token. The request is counted before the state store is asked, so that guessing tokens costs it little.
 
         It counts for its token if that was valid when it was last used, else for the address. So a caller that guesses uses up the
         requests of its address, not those of the callers that a proxy has given the same address.
@@ -230,7 +230,7 @@ class Guard:
 
     @contextmanager
     def _under_way_of(self, scope: Scope) -> Iterator[None]:
-        """Behind a proxy all connections have its address, so what one token has under way is bounded instead."""
+        """Bound the requests of one token that are under way: with `--behind-proxy` all connections have the proxy's address."""
         token, most = rights_of(scope).token, self._listening.connections_per_client
         if token is None or not self._listening.is_behind_proxy:
             yield
@@ -307,7 +307,7 @@ def check_host(host: str, allowed: tuple[str, ...]) -> None:
 
 
 def check_origin(method: str, path: str, headers: Mapping[str, str], *, is_tls: bool = False) -> None:
-    """Refuse what a page of another site has sent. Of a page without TLS nobody knows who has written it, whatever its host is called."""
+    """Refuse requests of another site's page. Anybody on the network may have written a page without TLS, whatever its host is called."""
     site, origin, host = headers.get("sec-fetch-site"), headers.get("origin"), headers.get("host", "")
     is_safe = method in SAFE
     allowed = ("same-origin",) if not is_safe else ("same-origin", "none")
@@ -327,7 +327,7 @@ def check_origin(method: str, path: str, headers: Mapping[str, str], *, is_tls: 
 
 
 def urlsplit_netloc(origin: str) -> str | None:
-    """Host and port of an origin; None if it has none (`null`), or is no origin."""
+    """Return host and port of an origin; None if it has none (`null`), or is no origin."""
     try:
         return urlsplit(origin).netloc.lower() or None
     except ValueError:
@@ -335,7 +335,7 @@ def urlsplit_netloc(origin: str) -> str | None:
 
 
 def _host_name(host: str) -> str | None:
-    """The name in a Host header, without its port; None if it is not one."""
+    """Return the name in a Host header, without its port; None if it is not one."""
     try:
         parts = urlsplit(f"//{host}")
         name, _ = parts.hostname, parts.port
@@ -353,7 +353,7 @@ def _is_address(name: str) -> bool:
 
 
 def _token(headers: Headers) -> str | None:
-    """The token of a request; None if it has none. Another scheme counts as a token that is not valid."""
+    """Return the token of a request; None if it has none. Another scheme counts as a token that is not valid."""
     given = headers.get("authorization")
     if given is None:
         return None
@@ -362,7 +362,7 @@ def _token(headers: Headers) -> str | None:
 
 
 def _cookie(headers: Headers) -> str | None:
-    """The token that a browser keeps; None if it has none."""
+    """Return the token that a browser keeps; None if it has none."""
     return cookie_parser(headers.get("cookie", "")).get(COOKIE) or None
 
 

@@ -1,4 +1,4 @@
-"""Which paths are pages of the dashboard, by their text: a first look. What a path leads to the router decides (`demands.py`)."""
+"""Paths of the dashboard's pages, by their text: a first look. The router decides which route a path leads to (`demands.py`)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _EXACT: Final = frozenset({"/", LOGIN, LOGOUT, NEW})
 
 
 def is_page(path: str) -> bool:
-    """Whether a browser asks for it: it answers in HTML, takes forms, and the token may come in a cookie."""
+    """Return whether a browser asks for it: it answers in HTML, takes forms, and the token may come in a cookie."""
     return path in _EXACT or path.startswith(_PAGES)
 
 
 def has_no_token(path: str) -> bool:
-    """Whether it is needed without a valid token: the page that asks for one, its style, and the way out."""
+    """Return whether it is needed without a valid token: the page that asks for one, its style, and the way out."""
     return path in (LOGIN, LOGOUT) or path.startswith(STATIC)

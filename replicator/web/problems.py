@@ -25,19 +25,19 @@ _CONFLICTS: Final = frozenset({"being_deleted"})
 
 
 class HttpProblem(StatusModel):
-    """Why a request was not done (RFC 9457)."""
+    """Reason why a request was not done (RFC 9457)."""
 
     type: str = Field(description="`urn:replicator:error:` and the code.")
     title: str = Field(description="The code in words.")
     status: int = Field(description="The status of the answer.")
-    detail: str = Field(description="What happened.")
+    detail: str = Field(description="Text of the error.")
     code: Code = Field(description="See docs/errors.md.")
     action: str | None = Field(default=None, description="The next step, where there is one.")
     table: str | None = Field(default=None, description="The table concerned; null if it concerns no single one.")
 
 
 def status_of(error: ReplicatorError) -> int:
-    """The status that tells what happens next."""
+    """Return the HTTP status of an error."""
     if isinstance(error, RequestError):
         return error.status
     if error.code in _NOT_FOUND:
@@ -50,7 +50,7 @@ def status_of(error: ReplicatorError) -> int:
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Statuses that a route may answer with, for the OpenAPI document: these, and those with which any request may be refused."""
+    """Return the statuses that a route may answer with, for the OpenAPI document: these, and those of any refused request."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/HttpProblem"}}}
     all_statuses = sorted({400, 401, 403, 413, 415, 421, 429, 500, *statuses})
     return {
@@ -60,7 +60,7 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def problem(error: ReplicatorError) -> HttpProblem:
-    """The document of an error, without secrets, and without saying where the state store is: while it is away nobody's token is known."""
+    """Return the document of an error, without secrets or the location of the store: without it no token can be checked."""
     # Its message names a path, or a host, user and database.
     is_of_store = error.code in _OF_THE_STORE and not isinstance(error, RequestError)
     return HttpProblem(
@@ -75,7 +75,7 @@ def problem(error: ReplicatorError) -> HttpProblem:
 
 
 def internal_error() -> RequestError:
-    """What is said of a bug."""
+    """Return the response to an unknown error."""
     return RequestError(
         "The server failed at this request.",
         status=500,
@@ -85,7 +85,7 @@ def internal_error() -> RequestError:
 
 
 def answer(error: ReplicatorError) -> Response:
-    """The answer to a request that was not done."""
+    """Return the answer to a request that was not done."""
     document = problem(in_full(error))
     headers = {}
     if isinstance(error, RequestError) and error.retry_after_s is not None:

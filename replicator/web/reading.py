@@ -1,4 +1,4 @@
-"""The routes that only read. Their bodies are the documents that the commands print with `--json`."""
+"""Routes that only read. Their bodies are the documents that the commands print with `--json`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import RequestError
 from replicator.model.schema import TableId
 from replicator.model.status import ReplicatorStatus, StatusModel, TableStatus
-from replicator.service import history, metrics
-from replicator.service import status as use_cases
+from replicator.service import metrics
 from replicator.service import workers as use_case
-from replicator.service.history_document import HistoryDocument
+from replicator.service.configuring.stored import find
+from replicator.service.history import changes as history
+from replicator.service.history.document import HistoryDocument
 from replicator.service.lifecycle import unknown_tables
 from replicator.service.logs import LogsDocument, log_page
 from replicator.service.plugin_list import PluginDocument, documents
-from replicator.service.stored import find
+from replicator.service.status import assemble as use_cases
 from replicator.service.workers import WorkerDocument
 from replicator.web.access import Access
 from replicator.web.demands import demanding, demands
@@ -44,7 +45,7 @@ WantedTable = Annotated[
 
 
 def router(access: Access) -> APIRouter:
-    """The routes below `/api/v1`."""
+    """Return the routes below `/api/v1`."""
     routes = demanding("/api/v1")
 
     async def seen(request: Request, make: Callable[[], bytes]) -> Response:
@@ -60,7 +61,7 @@ def router(access: Access) -> APIRouter:
     )
     @demands(TokenScope.READ)
     async def replicators(request: Request) -> Response:
-        """All stored replicators by name, each as `replicator status --json` prints it."""
+        """Return all stored replicators by name, each as `replicator status --json` prints it."""
         return await seen(request, lambda: _many(use_cases.statuses(access.store)))
 
     @routes.get(
@@ -71,7 +72,7 @@ def router(access: Access) -> APIRouter:
     )
     @demands(TokenScope.READ)
     async def replicator(request: Request, name: Name) -> Response:
-        """What `replicator status NAME --json` prints."""
+        """Return the document that `replicator status NAME --json` prints."""
         return await seen(request, lambda: _one(_status(access, name)))
 
     @routes.get(
@@ -82,7 +83,7 @@ def router(access: Access) -> APIRouter:
     )
     @demands(TokenScope.READ)
     async def table(request: Request, name: Name, table: TableName) -> Response:
-        """The table's part of the replicator's status."""
+        """Return the table's part of the replicator's status."""
         return await seen(request, lambda: _one(table_of(_status(access, name), table)))
 
     @routes.get(
@@ -97,7 +98,7 @@ def router(access: Access) -> APIRouter:
         table: WantedTable = None,
         limit: Annotated[int, Query(ge=1, le=1000, description="Number of events: the newest, oldest first.")] = 50,
     ) -> Response:
-        """What `replicator history NAME --json` prints."""
+        """Return the document that `replicator history NAME --json` prints."""
 
         def look() -> bytes:
             record = find(access.store, name)
@@ -124,7 +125,7 @@ def router(access: Access) -> APIRouter:
         ] = None,
         limit: Annotated[int, Query(ge=1, le=1000, description="Number of events: the newest, oldest first.")] = 100,
     ) -> Response:
-        """The newest events that the replicator's workers logged on this host."""
+        """Return the newest events that the replicator's workers logged on this host."""
 
         def look() -> bytes:
             find(access.store, name)
@@ -137,27 +138,27 @@ def router(access: Access) -> APIRouter:
 
 
 def surroundings(access: Access) -> APIRouter:
-    """The routes below `/api/v1` that are about no replicator."""
+    """Return the routes below `/api/v1` that concern no single replicator."""
     routes = demanding("/api/v1")
 
     @routes.get("/workers", summary="List the workers", response_model=list[WorkerDocument], responses=refusals(503))
     @demands(TokenScope.READ)
     async def workers() -> Response:
-        """What `replicator workers --json` prints: the workers of all hosts, with what each runs."""
+        """Return the document that `replicator workers --json` prints: the workers of all hosts, with what each runs."""
         kept = await access.run(lambda: access.recent.get("workers", lambda: _many(use_case.workers(access.store))))
         return Response(kept.body, media_type=JSON)
 
     @routes.get("/plugins", summary="List the plugins", response_model=list[PluginDocument], responses=refusals())
     @demands(TokenScope.READ)
     async def plugins() -> Response:
-        """What `replicator plugins --json` prints."""
+        """Return the document that `replicator plugins --json` prints."""
         return Response(_PLUGINS.dump_json(documents(access.registry.plugins)), media_type=JSON)
 
     return routes
 
 
 def probes(access: Access) -> APIRouter:
-    """The routes for machines that watch."""
+    """Return the routes for probes and monitoring."""
     routes = demanding()
 
     @routes.get("/healthz", summary="Is the server there?")
@@ -186,7 +187,7 @@ def probes(access: Access) -> APIRouter:
     )
     @demands(TokenScope.READ)
     async def scrape() -> Response:
-        """What `replicator metrics` prints."""
+        """Return the metrics that `replicator metrics` prints."""
         kept = await access.run(lambda: access.recent.get("metrics", lambda: metrics.exposition(access.store)))
         return Response(kept.body, headers={"content-type": metrics.CONTENT_TYPE})
 
@@ -194,7 +195,7 @@ def probes(access: Access) -> APIRouter:
 
 
 def table_of(document: ReplicatorStatus, name: str) -> TableStatus:
-    """A table of a status.
+    """Return a table of a status.
 
     Raises:
         ConfigError: `unknown_table`.
@@ -218,7 +219,7 @@ def _many(found: Sequence[StatusModel]) -> bytes:
 
 
 def _moment(text: str, now: datetime) -> datetime:
-    """The time that `since` means."""
+    """Return the time that `since` means."""
     try:
         ago = parse_duration(text)
     except ValueError:

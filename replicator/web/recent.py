@@ -1,4 +1,4 @@
-"""Answers that are kept for a moment, so that many readers cost as much as one."""
+"""Cache of answers for a moment, so that many readers cost as much as one."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _KEYS_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An answer. `tag`: its ETag."""
+    """A kept answer. `tag`: its ETag."""
 
     body: bytes
     tag: str
 
     @classmethod
     def of(cls, body: bytes) -> Self:
-        """With the ETag of its bytes."""
+        """Create it with the ETag of its bytes."""
         return cls(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
 
@@ -36,7 +36,7 @@ class _Entry:
 
 
 class Recent:
-    """The last answers, by key. Of several callers that want the same one, one makes it and the others wait. Thread-safe."""
+    """Recent answers, by key. Of several callers that want the same one, one creates it and the others wait. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -44,7 +44,7 @@ class Recent:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
     def get(self, key: str, make: Callable[[], bytes]) -> Kept:
-        """The answer, at most `KEPT_S` old. What `make` raises is not kept."""
+        """Return the answer, at most `KEPT_S` old. Errors of `make` are not kept."""
         entry = self._entry(key)
         with entry.lock:
             if entry.kept is None or self._clock() - entry.made_at >= KEPT_S:
@@ -54,13 +54,13 @@ class Recent:
             return entry.kept
 
     def peek(self, key: str) -> Kept | None:
-        """The answer, if there is one that is at most `KEPT_S` old; waits for nobody who makes it."""
+        """Return the answer if there is one at most `KEPT_S` old; does not wait for one that is being created."""
         with self._lock:
             entry = self._entries.get(key)
         return None if entry is None or self._clock() - entry.made_at >= KEPT_S else entry.kept
 
     def forget(self) -> None:
-        """Keep none of the answers that were made until now."""
+        """Drop all kept answers."""
         with self._lock:
             self._entries.clear()
 

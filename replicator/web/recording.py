@@ -1,4 +1,4 @@
-"""Keeps how fresh the replicators are, minute by minute, while the server runs: what the dashboard's charts are drawn from."""
+"""Records the freshness of the replicators, minute by minute, while the server runs, for the dashboard's charts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from replicator.model.errors import ReplicatorError
 from replicator.model.status import ReplicatorStatus
 from replicator.observability import get_logger
-from replicator.service.status import statuses
+from replicator.service.status.assemble import statuses
 from replicator.state.points import Freshness
 from replicator.web.access import Access
 
@@ -17,12 +17,12 @@ _log = get_logger(__name__)
 
 
 def freshness_of(one: ReplicatorStatus) -> Freshness:
-    """What a status says of it."""
+    """Return the freshness that a status reports."""
     return Freshness(worst_s=one.freshness_s, late=sum(row.is_objective_met is False for row in one.tables))
 
 
 class Recorder:
-    """A thread that records. While the state store is away there are no points; the chart shows the gap."""
+    """A thread that records. While the state store is unavailable there are no points; the chart shows the gap."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -30,17 +30,17 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, once a record that has begun is done."""
+        """Stop, once a record that has begun is done."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def record(self) -> None:
-        """Keep how fresh they are now."""
+        """Record the current freshness."""
         store = self._access.store
         store.points.record({one.name: freshness_of(one) for one in statuses(store)})
 

@@ -1,4 +1,4 @@
-"""Answers of the last second, given again without the application: a reader of a status then costs little more than its connection."""
+"""Answers of the last second, repeated without the application: a reader of a status then costs little more than its connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JSON: Final = "application/json"
 
 
 class Repeated:
-    """Gives what is kept under a request's path, and passes on the rest. Only what a route with the scope `read` has made is kept."""
+    """Sends the answer kept under a request's path, and passes on other requests. Only answers of routes with the scope `read` are kept."""
 
     def __init__(self, app: ASGIApp, recent: Recent) -> None:
         self._app, self._recent = app, recent
@@ -29,7 +29,7 @@ class Repeated:
 
 
 def tagged(kept: Kept, headers: Headers) -> Response:
-    """The document with its ETag, or only the news that the caller has it."""
+    """Return the document with its ETag, or status 304 if the caller has it."""
     # Weak comparison, as RFC 9110 asks of If-None-Match.
     named = {one.strip().removeprefix("W/") for one in headers.get("if-none-match", "").split(",")}
     answer = {"etag": kept.tag, "cache-control": "no-cache"}

@@ -12,42 +12,42 @@ import uvicorn
 from h11 import SEND_BODY
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from replicator.service.listening import Listening
-from replicator.web.accepting import CONNECTIONS_MAX, Door, Seat, Seats
+from replicator.service.access.listening import Listening
+from replicator.web.accepting import CONNECTIONS_MAX, ConnectionSeat, Door, Seats
 from replicator.web.sparing import Sparing
 
 _INCOMPLETE_BYTES_MAX: Final = 64 << 10
 REQUEST_S: Final = 10.0
-"""How long a caller may take from connecting, or from its last answer's keep-alive, to a whole head of a request."""
+"""Time that a caller may take from connecting, or from its last answer's keep-alive, to a whole head of a request."""
 WRITE_S: Final = 30.0
-"""How often a caller must have read some of an answer that waits for it."""
+"""Interval within which a caller must have read some of an answer that waits for it."""
 _WRITTEN_MIN: Final = 64 << 10
-"""How much of it."""
+"""Bytes that it must have read."""
 _KEEP_ALIVE_S: Final = 5
 _SHUTDOWN_S: Final = 3
 
 
 class BoundedProtocol(H11Protocol):
-    """A connection that may wait for its client for a limited time only; uvicorn bounds no more than the pause between requests."""
+    """A connection that waits for its client for a limited time only; uvicorn bounds no more than the pause between requests."""
 
     seats: Seats
-    seat: Seat | None = None
+    seat: ConnectionSeat | None = None
     _deadline: asyncio.TimerHandle | None = None
     _look: asyncio.TimerHandle | None = None
     _unread = 0
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the client has to send something, or to read."""
+        """Return whether the client has to send something, or to read."""
         is_asked = self.cycle is not None and not self.cycle.response_complete
         return not is_asked or self.flow.write_paused or self.conn.their_state is SEND_BODY
 
     def abort(self) -> None:
-        """Close it at once, whatever has not been sent."""
+        """Close it at once, even with data not sent."""
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Give the caller a while for its request."""
+        """Start the time limit of the request."""
         super().connection_made(transport)
         if self.seat is not None:
             self.seat.connection = self
@@ -55,7 +55,7 @@ class BoundedProtocol(H11Protocol):
         self._look = self.loop.call_later(WRITE_S, self._look_at_unread)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came. A head of a request that is not whole has a time limit, too."""
+        """Take the data that came. An incomplete head of a request has a time limit, too."""
         super().data_received(data)
         is_waiting = self.cycle is None or self.cycle.response_complete
         if is_waiting and self._deadline is None:
@@ -64,7 +64,7 @@ class BoundedProtocol(H11Protocol):
             self._relax()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the time limits, and free the seat."""
+        """Cancel the time limits, and free the seat."""
         self._relax()
         if self._look is not None:
             self._look.cancel()
@@ -93,14 +93,14 @@ class BoundedProtocol(H11Protocol):
 
 
 class BoundedServer(uvicorn.Server):
-    """Accepts connections by its own rules, and says when it answers."""
+    """Accepts connections by its own rules, and reports when it answers."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None] = lambda: None) -> None:
         super().__init__(config)
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then say so."""
+        """Start, then call `ready`."""
         assert sockets, "the process that starts the server has the socket"
         await self.lifespan.startup()
         made = self.config.http_protocol_class
@@ -119,14 +119,14 @@ class BoundedServer(uvicorn.Server):
 
 
 class _SparingFilter(logging.Filter):
-    """Lets the same warning pass a few times a minute."""
+    """Passes the same warning a few times a minute."""
 
     def __init__(self) -> None:
         super().__init__()
         self._warnings: dict[object, Sparing] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a line is written."""
+        """Return whether a line is written."""
         if record.levelno > logging.WARNING:
             return True
         left_out = self._warnings.setdefault(record.msg, Sparing()).take()
@@ -139,17 +139,17 @@ _SPARING: Final = _SparingFilter()
 
 
 def server_config(app: Any, listening: Listening) -> uvicorn.Config:
-    """Everything that uvicorn is told. It believes no header about where a request came from."""
+    """Return uvicorn's configuration. It believes no header about the origin of a request."""
     per_address = CONNECTIONS_MAX if listening.is_behind_proxy else listening.connections_per_client
 
-    class Connection(BoundedProtocol):
+    class ServedConnection(BoundedProtocol):
         seats = Seats(per_address=per_address)
 
-    # What a client sends that is no HTTP, or a wish for another protocol, is a line of the log each time.
+    # Input that is no HTTP, or a wish for another protocol, is a line of the log each time.
     logging.getLogger("uvicorn.error").addFilter(_SPARING)
     return uvicorn.Config(
         app,
-        http=Connection,
+        http=ServedConnection,
         ws="none",
         loop="asyncio",
         lifespan="off",

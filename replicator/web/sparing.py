@@ -1,4 +1,4 @@
-"""Lines of the log that a stranger can cause: a few a minute, so that they fill no disk."""
+"""Limit on log lines that a stranger can cause: a few a minute, so that they fill no disk."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _MINUTE_S: Final = 60.0
 
 
 class Sparing:
-    """Says which lines are written."""
+    """Decides which lines are written."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._began, self._written, self._left_out = clock(), 0, 0
 
     def take(self) -> int | None:
-        """How many lines were left out before this one; None: leave out this one, too."""
+        """Return the number of lines left out before this one; None: leave out this one, too."""
         now = self._clock()
         if now - self._began >= _MINUTE_S:
             self._began, self._written = now, 0
@@ -32,5 +32,5 @@ class Sparing:
 
 
 def short(text: str) -> str:
-    """A text of a request, as long as a line of the log may have it."""
+    """Return a text of a request, shortened for a line of the log."""
     return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}…"

@@ -22,11 +22,11 @@ from replicator.plugins.target import DeltaTarget
 from replicator.state import table_life
 from replicator.state.records import AppliedRecord, SegmentFile, SnapshotProgress, Stage, TableRecord
 from replicator.state.store import StateStore
-from replicator.testing.batches import RowChange, insert, record_batch
-from replicator.testing.defaults import AT_ONCE, apply_settings, target_context, writer_limits
-from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
-from replicator.testing.target_harness import item, items_schema
 from replicator_testbed.scripted_journals import START
+from replicator_testing.batches import RowChange, insert, record_batch
+from replicator_testing.defaults import AT_ONCE, apply_settings, target_context, writer_limits
+from replicator_testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
+from replicator_testing.target_harness import item, items_schema
 
 NAME: Final = "shop"
 A, B = TableId("shop", "a"), TableId("shop", "b")
@@ -98,7 +98,7 @@ class Shop:
         self.new_epoch()
 
     def new_epoch(self) -> None:
-        lease = self.store.acquire_lease(NAME, "host:1:boot", 60)
+        lease = self.store.leases.acquire(NAME, "host:1:boot", 60)
         assert lease is not None
         self.epoch = lease.epoch
         self.writer = JournalWriter(self.store, name=NAME, epoch=self.epoch, uri=self.uri, limits=writer_limits())
@@ -200,7 +200,7 @@ class Shop:
         applied = self.store.applied(NAME)
         return all(
             t in applied and (applied[t].has_failed or applied[t].last_applied >= n)
-            for t, n in self.store.feed_tables(NAME).items()
+            for t, n in self.store.journal.feed_tables(NAME).items()
         )
 
     def names(self, table: TableId) -> dict[int, str | None]:
@@ -218,7 +218,7 @@ class Shop:
         return self.store.reached.of(NAME)[str(table)] if is_whole else None
 
     def files(self, table: TableId, after: int) -> list[SegmentFile]:
-        return [i for i in self.store.feed(NAME, table, after, 1000) if isinstance(i, SegmentFile)]
+        return [i for i in self.store.journal.feed(NAME, table, after, 1000) if isinstance(i, SegmentFile)]
 
     def highest(self, table: TableId) -> int:
-        return self.store.feed_tables(NAME)[table]
+        return self.store.journal.feed_tables(NAME)[table]

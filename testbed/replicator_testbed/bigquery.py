@@ -19,9 +19,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from replicator.testing.waiting import wait_until
 from replicator_testbed.compare import Sum, sum_rows
 from replicator_testbed.scratch_servers import free_port
+from replicator_testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -41,9 +41,9 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.state.records import EventEntry, Lease, RequestKind, Stage, TableRecord
 from replicator.state.store import StateStore
-from replicator.testing.defaults import capture_settings, writer_limits
-from replicator.testing.waiting import PATIENCE, T, wait_until
 from replicator_testbed.sealed import SealedReader
+from replicator_testing.defaults import capture_settings, writer_limits
+from replicator_testing.waiting import PATIENCE, T, wait_until
 
 PATIENCE_S: Final = 120.0
 MISSING: Final = "<never sent>"
@@ -151,11 +151,11 @@ class Sealed:
 
     def request(self, kind: RequestKind | str, **payload: Any) -> int:
         """Ask something of the running capture; return the request's id."""
-        return self.store.add_request(self.name, RequestKind(kind), payload)
+        return self.store.requests.add(self.name, RequestKind(kind), payload)
 
     def is_done(self, request: int) -> bool:
         """Whether a commit has closed the request."""
-        return all(open_.id != request for open_ in self.store.requests(self.name))
+        return all(open_.id != request for open_ in self.store.requests.open(self.name))
 
     def record(self, table: TableId) -> TableRecord:
         """What capture made durable of a table."""
@@ -377,7 +377,7 @@ class Captured(Sealed):
         return (self.folder / "journal").as_uri()
 
     def _next_lease(self) -> Lease:
-        taken = self.store.acquire_lease(self.name, "captured:1:1", 3600)
+        taken = self.store.leases.acquire(self.name, "captured:1:1", 3600)
         assert taken is not None
         return taken
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from replicator_testbed.sqlserver.databases import SqlServers
 
-pytest_plugins = ("replicator.testing.plugin",)
+pytest_plugins = ("replicator_testing.plugin",)
 
 
 def pytest_report_header() -> list[str]:

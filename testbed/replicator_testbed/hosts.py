@@ -16,12 +16,12 @@ import psutil
 from replicator.state.leases import host_of
 from replicator.state.records import Lease
 from replicator.state.store import StateStore
-from replicator.testing.waiting import PATIENCE, wait_until
 from replicator_testbed.present import present
 from replicator_testbed.processes import has_open, kill_all
 from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.rig import Rig, has_snapshots
 from replicator_testbed.servers import ScratchDatabase
+from replicator_testing.waiting import PATIENCE, wait_until
 
 T = TypeVar("T")
 
@@ -137,7 +137,7 @@ class Hosts:
         """Have something happen to the host that runs the replicator, wait until another one has continued, and let the first recover."""
         host = self.runs()
         self.wait_for(lambda: self._standbys(host), "another worker is ready")
-        lease = present(self.store.lease(self.name))
+        lease = present(self.store.leases.current(self.name))
         began = time.monotonic()
         host.fail(failure)
         self.wait_for(lambda: self._is_taken_over(lease), f"another host has the lease ({failure})")
@@ -165,7 +165,7 @@ class Hosts:
         )
 
     def _runs(self) -> Host | None:
-        lease = self.store.lease(self.name)
+        lease = self.store.leases.current(self.name)
         return next((host for host in self.hosts if lease and host.name == host_of(lease.holder)), None)
 
     def _standbys(self, host: Host) -> list[str]:
@@ -174,7 +174,7 @@ class Hosts:
         return [name for name in heard if name != host.name]
 
     def _is_taken_over(self, old: Lease) -> bool:
-        lease = self.store.lease(self.name)
+        lease = self.store.leases.current(self.name)
         return lease is not None and lease.epoch > old.epoch and host_of(lease.holder) != host_of(old.holder)
 
     def _applied(self) -> int:

@@ -21,8 +21,8 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.constants import CLIENT
 
-from replicator.testing.waiting import PATIENCE, wait_until
 from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testing.waiting import PATIENCE, wait_until
 
 TABLES: Final = ("plain", "named", "pair", "alt", "bag")
 

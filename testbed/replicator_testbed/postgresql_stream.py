@@ -11,9 +11,9 @@ from replicator.model.alteration import steps
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import ChunkRequest, LogBatch, LogReader, PullLimits
-from replicator.testing.waiting import wait_until
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.servers import ScratchDatabase
+from replicator_testing.waiting import wait_until
 
 T: Final = TableId("public", "t")
 MANY: Final = PullLimits(rows=1000, bytes=1 << 24, wait_s=1.0)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from replicator.testing.waiting import PATIENCE
 from replicator_testbed.processes import kill_all
+from replicator_testing.waiting import PATIENCE
 
 _ANSWER_S: Final = 60.0 * PATIENCE
 _ENDS_S: Final = 60.0 * PATIENCE

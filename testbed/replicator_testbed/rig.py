@@ -15,13 +15,13 @@ from typing import Any
 
 from replicator.model.errors import StateUnavailableError
 from replicator.model.status import ErrorStatus, ReplicatorState, ReplicatorStatus, TableState, TableStatus
-from replicator.service import status
+from replicator.service.status import assemble as status
 from replicator.state.store import StateStore
-from replicator.testing.waiting import PATIENCE, wait_until
 from replicator_testbed.compare import Sum
 from replicator_testbed.databases import Database, source_block
 from replicator_testbed.processes import kill_all
 from replicator_testbed.target_tables import TargetTables
+from replicator_testing.waiting import PATIENCE, wait_until
 
 
 @dataclass(slots=True, kw_only=True)

@@ -25,11 +25,11 @@ from replicator.model.schema import TableId
 from replicator.plugins.target import DeltaTarget
 from replicator.state import table_life
 from replicator.state.records import RequestKind, Stage
-from replicator.testing.defaults import AT_ONCE, apply_settings
-from replicator.testing.waiting import wait_until
 from replicator_testbed.captured import Captured, RunningCapture
 from replicator_testbed.databases import Database
 from replicator_testbed.schema_dialects import LITERALS, NAMES, OTHER, WIDER, Dialect, Shape
+from replicator_testing.defaults import AT_ONCE, apply_settings
+from replicator_testing.waiting import wait_until
 
 TABLES: Final = ("t1", "t2", "t3", "t4")
 """Those that the patterns match."""
@@ -152,7 +152,7 @@ class SchemaMachine:
     def _accept(self) -> None:
         """Accept the changes at which tables have stopped."""
         store, name = self.captured.store, self.captured.name
-        asked = [request for request in store.requests(name) if request.kind is RequestKind.ACCEPT]
+        asked = [request for request in store.requests.open(name) if request.kind is RequestKind.ACCEPT]
         stopped = [str(r.table) for r in store.tables(name) if table_life.waits_for_acceptance(r)]
         if stopped and not asked:
             self.captured.request(RequestKind.ACCEPT, tables=stopped)
@@ -399,7 +399,7 @@ class SchemaMachine:
         tracked = {record.table for record in store.tables(name) if table_life.is_replicated(record)}
         return all(
             table in applied and (applied[table].has_failed or applied[table].last_applied >= number)
-            for table, number in store.feed_tables(name).items()
+            for table, number in store.journal.feed_tables(name).items()
             if table in tracked
         )
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, Self
 
 import psutil
 
-from replicator.testing.waiting import PATIENCE
+from replicator_testing.waiting import PATIENCE
 
 HOST = "127.0.0.1"
 PORT_ATTEMPTS_MAX = 5

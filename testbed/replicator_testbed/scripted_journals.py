@@ -15,10 +15,10 @@ from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, Snaps
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.records import Segment, SnapshotProgress, Stage, TableRecord
 from replicator.state.store import StateStore
-from replicator.testing.batches import RowChange, delete, insert, record_batch, update
-from replicator.testing.defaults import writer_limits
-from replicator.testing.memory import HistoryEntry, State, state_of
-from replicator.testing.target_harness import item, items_schema
+from replicator_testing.batches import RowChange, delete, insert, record_batch, update
+from replicator_testing.defaults import writer_limits
+from replicator_testing.memory import HistoryEntry, State, state_of
+from replicator_testing.target_harness import item, items_schema
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 _KEYS = 6

@@ -59,7 +59,7 @@ class SealedReader(JournalReader):
         wanted = None if tables is None else frozenset(tables)
         store, name = self._segments
         last_id = 0
-        while segments := store.segments(name, last_id, _SEGMENTS_PER_READ):
+        while segments := store.journal.segments(name, last_id, _SEGMENTS_PER_READ):
             last_id = segments[-1].id
             for segment in segments:
                 if segment.last > after:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from replicator_testbed.postgresql_programs import find_distribution, find_embedded, major_version
-from replicator_testbed.scratch_servers import HOST, TIMEOUT_SECONDS, ScratchServer, ServerFailedError
+from replicator_testbed.scratch_servers import HOST, TIMEOUT_SECONDS, ScratchServer, ServerFailedError, folder_in_memory
 
 if TYPE_CHECKING:
     import psutil
@@ -129,7 +129,8 @@ class PostgresServer(ScratchServer):
             tls: Offer TLS with a certificate for localhost and 127.0.0.1 that `certificate_file` signed.
             initdb_options: For example a locale or checksums; the default is UTF8 without a locale.
         """
-        super().__init__("replicator-pg-", tls=tls, owner=_unprivileged())
+        # A database is 300 files: on a disk, making and dropping one costs a test more than all else that it does.
+        super().__init__("replicator-pg-", tls=tls, owner=_unprivileged(), folder=folder_in_memory())
         self._bin_folder = self._reachable(bin_folder)
         self._settings = {**DEFAULT_SETTINGS, **(settings or {})}
         self._auth = auth
@@ -275,7 +276,9 @@ class PostgresServer(ScratchServer):
         `options`: of CREATE DATABASE.
         """
         name = name or f"test_{secrets.token_hex(6)}"
-        self.execute(f'CREATE DATABASE "{name}" {options}')
+        # Otherwise each page of the new database is written to the log, and read by every slot.
+        copying = "STRATEGY file_copy" if self.major_version >= 15 else ""
+        self.execute(f'CREATE DATABASE "{name}" {copying} {options}')
         try:
             yield ScratchDatabase(server=self, name=name)
         finally:

@@ -17,10 +17,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from replicator.testing.waiting import wait_until
 from replicator_testbed.java import short_lived_java
 from replicator_testbed.processes import name_of
 from replicator_testbed.scratch_servers import HOST, free_port
+from replicator_testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,8 +19,8 @@ from typing import Final, Self
 
 import pyodbc
 
-from replicator.testing.waiting import PATIENCE, wait_until
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, enable
+from replicator_testing.waiting import PATIENCE, wait_until
 
 KEYED: Final = ("large", "pair", "emptied", "grown")
 TABLES: Final = (*KEYED, "bag")

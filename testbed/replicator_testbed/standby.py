@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 import psycopg
 from psycopg import pq
 
-from replicator.testing.waiting import wait_until
 from replicator_testbed.servers import PostgresServer
+from replicator_testing.waiting import wait_until
 
 NAME: Final = "late_standby"
 SETTINGS: Final = {"synchronous_standby_names": NAME, "synchronous_commit": "local"}

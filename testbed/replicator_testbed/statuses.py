@@ -18,8 +18,8 @@ from replicator.model.status import (
     TableStatus,
     WaitingStatus,
 )
-from replicator.service import verified_status
-from replicator.testing.defaults import NEVER_VERIFIED
+from replicator.service.status import verified as verified_status
+from replicator_testing.defaults import NEVER_VERIFIED
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

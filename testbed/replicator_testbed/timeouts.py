@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from replicator.testing.waiting import PATIENCE
+from replicator_testing.waiting import PATIENCE
 
 
 @pytest.hookimpl(tryfirst=True)

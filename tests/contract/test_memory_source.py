@@ -13,8 +13,8 @@ import pytest
 from replicator.model.errors import LogGapError, OffsetExpiredError, SourceUnavailableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import DeltaSource, Seen, SourceContext
-from replicator.testing.defaults import chunk_request
-from replicator.testing.memory import (
+from replicator_testing.defaults import chunk_request
+from replicator_testing.memory import (
     LockedError,
     MemoryDatabase,
     MemorySource,
@@ -22,8 +22,8 @@ from replicator.testing.memory import (
     MemoryTransaction,
     state_of,
 )
-from replicator.testing.source_contract import SourceContract
-from replicator.testing.source_harness import Row, Setting, SourceHarness, TableKind, WriterTransaction, row
+from replicator_testing.source_contract import SourceContract
+from replicator_testing.source_harness import Row, Setting, SourceHarness, TableKind, WriterTransaction, row
 
 _KEYS = {TableKind.KEYED: ("id",), TableKind.COMPOSITE: ("name", "id"), TableKind.KEYLESS: ()}
 

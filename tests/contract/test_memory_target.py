@@ -11,13 +11,13 @@ import pytest
 from replicator.model.schema import TableSchema
 from replicator.plugins.kit.ledger import LedgerTarget
 from replicator.plugins.target import DeltaTarget, TargetTable
-from replicator.testing.alteration_contract import AlterationContract
-from replicator.testing.alterations import Killed
-from replicator.testing.defaults import target_context
-from replicator.testing.incarnation_contract import NEW, OLD
-from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
-from replicator.testing.target_contract import TargetContract
-from replicator.testing.target_harness import UUID, TargetHarness, TargetRow
+from replicator_testing.alteration_contract import AlterationContract
+from replicator_testing.alterations import Killed
+from replicator_testing.defaults import target_context
+from replicator_testing.incarnation_contract import NEW, OLD
+from replicator_testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
+from replicator_testing.target_contract import TargetContract
+from replicator_testing.target_harness import UUID, TargetHarness, TargetRow
 
 
 class MemoryHarness(TargetHarness):

@@ -23,7 +23,12 @@ TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 STEP = re.compile(r"^\| (\d+) \| (\d+|loop) \| .* \| `([^`]+)` \| `([^`]+)` \|$", re.MULTILINE)
 WALKS = {
     walk: [Step(int(number), by, file, function) for number, by, file, function in STEP.findall(part)]
-    for walk in ("One update, from PostgreSQL to Delta", "The question", "The chunk's way")
+    for walk in (
+        "One update, from PostgreSQL to Delta",
+        "One ADD COLUMN, from PostgreSQL to Delta",
+        "The question",
+        "The chunk's way",
+    )
     if (part := re.split(r"\n##+ ", TEXT.partition(f" {walk}\n")[2])[0])
 }
 STEPS = [(walk, step) for walk, steps in WALKS.items() for step in steps]
@@ -31,7 +36,7 @@ SECTION = TEXT.partition("## Where do I add")[2].partition("\n## ")[0]
 ORDER = ["sources", "capture", "journal", "state", "runtime", "apply", "kit", "targets", "lake"]
 """Parts of paths; the last that a path has counts. `kit/lake` is what targets call, `kit` else is what calls them."""
 LINES_MAX = 800
-LINES_MAX_OF = {"plugins/sources/mysql/replicator_source_mysql/log.py": 400}
+LINES_MAX_OF = {"plugins/sources/mysql/replicator_source_mysql/log/reader.py": 400}
 """It grew with every kind of transaction that MySQL has; each of them has its own module now."""
 TEST_LINES_MAX = 1200
 READMES = sorted([*ROOT.glob("plugins/*/*/README.md"), *ROOT.glob("examples/plugins/*/README.md")])
@@ -89,7 +94,7 @@ def test_a_plugins_readme_names_files_that_exist(readme: Path) -> None:
 
 
 def test_no_file_of_the_product_is_longer_than_one_reads_at_once() -> None:
-    files = [path for part in ("replicator", "plugins", "testbed") for path in (ROOT / part).rglob("*.py")]
+    files = [path for part in ("replicator", "plugins", "testbed", "testing") for path in (ROOT / part).rglob("*.py")]
     names = {path.relative_to(ROOT).as_posix(): path for path in files if "tests" not in path.parts}
     lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in names.items()}
     assert {name for name, count in lines.items() if count > LINES_MAX_OF.get(name, LINES_MAX)} == set()

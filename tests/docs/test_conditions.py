@@ -145,10 +145,10 @@ WAYS = {
 }
 """The same of tests of SQL Server."""
 
-CONTRACT = ROOT / "replicator" / "testing" / "source_contract.py"
+CONTRACT = ROOT / "testing" / "replicator_testing" / "source_contract.py"
 NO_TRUNCATE = "test_truncating_tables_is_an_event_for_each_at_its_position"
 """Of the contract: SQL Server is asked to delete the rows."""
-NET_CHANGES = ROOT / "replicator" / "testing" / "net_changes_contract.py"
+NET_CHANGES = ROOT / "testing" / "replicator_testing" / "net_changes_contract.py"
 SQLSERVER_TESTS = (
     ROOT / "plugins" / "sources" / "sqlserver" / "tests",
     ROOT / "tests" / "integration" / "capture_sqlserver",

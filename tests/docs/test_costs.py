@@ -13,10 +13,11 @@ from replicator_testbed.selection import LAYERS, layer
 
 ROOT = Path(__file__).parents[2]
 FILES: dict[str, dict[str, Any]] = json.loads((ROOT / "tests" / "durations.json").read_text(encoding="utf-8"))
-BUDGET_S: Final = {"fast": 630, "servers": 930, "lake": 470, "walks": 420}
-"""Seconds of processor time of each layer. The goals are 240, 600, 360 and 240: lower these as the layers come down."""
+BUDGET_S: Final = {"fast": 200, "servers": 340, "lake": 200, "walks": 200}
+"""Seconds of processor time of each layer, with a little room. A slower machine takes up to three times as many for the same
+tests: what is renewed is measured where the rest was."""
 TEST_S: Final = {"fast": 5, "servers": 5, "lake": 5, "walks": 40}
-DEARER_MAX: Final = 38
+DEARER_MAX: Final = 8
 """So many tests cost more than `TEST_S`; the goal is none."""
 
 

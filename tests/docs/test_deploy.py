@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from replicator.cli.entry import main
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
-from replicator.testing.waiting import PATIENCE
+from replicator_testing.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "docs" / "deploy"
@@ -129,9 +129,12 @@ def secret(everything: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, s
 def test_liveness_asks_the_worker_and_not_the_api(manifest: Path, tmp_path: Path) -> None:
     (worker,) = [one for document in documents(manifest) for one in document_workers(document)]
     mounts = {mount["name"]: mount["mountPath"] for mount in worker["volumeMounts"]}
+    environ = {one["name"]: one["value"] for one in worker.get("env", ())}
+    folder = environ.get("REPLICATOR_HOME", mounts["home"])
+    assert Path(folder).is_relative_to(mounts["home"])
 
     def is_alive(probe: str) -> bool:
-        command = [part.replace(mounts["home"], str(tmp_path)) for part in worker[probe]["exec"]["command"]]
+        command = [part.replace(folder, str(tmp_path)) for part in worker[probe]["exec"]["command"]]
         assert str(tmp_path) in command[-1]
         return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0
 

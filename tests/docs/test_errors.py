@@ -12,9 +12,9 @@ from pathlib import Path
 from replicator.config.secrets import LITERAL_SECRET
 from replicator.journal import files as journal_files
 from replicator.model import errors as model
-from replicator.state import errors as state_errors
-from replicator_source_mysql import errors as mysql_errors
-from replicator_source_postgresql import errors as postgresql_errors
+from replicator.state.database import errors as state_errors
+from replicator_source_mysql.connecting import errors as mysql_errors
+from replicator_source_postgresql.connecting import errors as postgresql_errors
 from replicator_target_delta import errors as delta_errors
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +29,7 @@ _CODE = re.compile(r"[a-z][a-z0-9_]+")
 
 def source_files() -> Iterator[Path]:
     yield from sorted(ROOT.glob("replicator/**/*.py"))
+    yield from sorted(ROOT.glob("testing/replicator_testing/**/*.py"))
     yield from sorted(ROOT.glob("plugins/*/*/replicator_*/**/*.py"))
 
 

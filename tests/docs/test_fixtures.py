@@ -9,7 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("tests", "plugins/*/*/tests", "examples/plugins/*/tests", "testbed/replicator_testbed", "replicator/testing")
+FOLDERS = (
+    "tests",
+    "plugins/*/*/tests",
+    "examples/plugins/*/tests",
+    "testbed/replicator_testbed",
+    "testing/replicator_testing",
+)
 
 
 FIXTURE = re.compile(r"^\s*@pytest\.fixture\b.*?\bdef (\w+)", re.MULTILINE | re.DOTALL)

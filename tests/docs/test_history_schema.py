@@ -11,15 +11,15 @@ from click.testing import CliRunner
 from pydantic import BaseModel
 
 from replicator.cli.entry import main
-from replicator.service import history_document, plan_document, start_plan_document, verify_document
-from replicator.service.history_document import HISTORY_VERSION
-from replicator.service.history_schema import history_schema_text
-from replicator.service.plan_document import PLAN_VERSION
-from replicator.service.plan_schema import plan_schema_text
-from replicator.service.start_plan_document import START_PLAN_VERSION
-from replicator.service.start_plan_schema import start_plan_schema_text
-from replicator.service.verify_document import VERSION
-from replicator.service.verify_schema import verify_schema_text
+from replicator.service.history import document as history_document
+from replicator.service.history.document import HISTORY_VERSION
+from replicator.service.plan import ddl_document as plan_document
+from replicator.service.plan import start_document as start_plan_document
+from replicator.service.plan.ddl_document import PLAN_VERSION
+from replicator.service.plan.start_document import START_PLAN_VERSION
+from replicator.service.schemas import schema_text
+from replicator.service.verify import document as verify_document
+from replicator.service.verify.document import VERSION
 from replicator.state.records import Decision
 from replicator.state.store import StateStore
 
@@ -37,20 +37,20 @@ MODELS = [
 
 
 def test_the_schema_is_what_the_models_say() -> None:
-    assert FILE.read_text(encoding="utf-8") == history_schema_text(), "run `make docs`"
+    assert FILE.read_text(encoding="utf-8") == schema_text("history"), "run `make docs`"
     assert SCHEMA["properties"]["version"]["const"] == HISTORY_VERSION == 1
     assert SCHEMA["$id"] == "urn:replicator:history:1"
 
 
 def test_the_schema_of_plans_is_what_the_models_say() -> None:
-    assert PLAN.read_text(encoding="utf-8") == plan_schema_text(), "run `make docs`"
+    assert PLAN.read_text(encoding="utf-8") == schema_text("plan"), "run `make docs`"
     schema = json.loads(PLAN.read_text(encoding="utf-8"))
     assert schema["properties"]["version"]["const"] == PLAN_VERSION == 1
     assert schema["$id"] == "urn:replicator:plan:1"
 
 
 def test_the_schema_of_plans_of_starts_is_what_the_models_say() -> None:
-    assert START_PLAN.read_text(encoding="utf-8") == start_plan_schema_text(), "run `make docs`"
+    assert START_PLAN.read_text(encoding="utf-8") == schema_text("start-plan"), "run `make docs`"
     schema = json.loads(START_PLAN.read_text(encoding="utf-8"))
     assert schema["properties"]["version"]["const"] == START_PLAN_VERSION == 1
     assert schema["$id"] == "urn:replicator:start-plan:1"
@@ -59,7 +59,7 @@ def test_the_schema_of_plans_of_starts_is_what_the_models_say() -> None:
 
 def test_the_schema_of_verifications_is_what_the_models_say() -> None:
     """Names and results are fixed: others read them."""
-    assert VERIFY.read_text(encoding="utf-8") == verify_schema_text(), "run `make docs`"
+    assert VERIFY.read_text(encoding="utf-8") == schema_text("verify"), "run `make docs`"
     schema = json.loads(VERIFY.read_text(encoding="utf-8"))
     assert schema["properties"]["version"]["const"] == VERSION == 1
     table = schema["$defs"]["VerifiedTableDocument"]["properties"]

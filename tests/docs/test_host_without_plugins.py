@@ -17,8 +17,7 @@ NAMES = re.compile(
 PARTS = re.compile(r"(?<![a-z])(slots?|publications?|binlogs?|gtids?)(?![a-z])", re.IGNORECASE)
 """Words of one database. Docstrings of the interface explain by them; code and texts for people do not need them."""
 PYTHONS_OWN = {"slots", "__slots__"}
-# `testing` may import what it tests.
-EXCEPT = ("testing/", "config/reference.py")
+EXCEPT = ("config/reference.py",)
 OWN_STORE = re.compile(r"postgres|psycopg", re.IGNORECASE)
 """`state` keeps its own tables in SQLite or PostgreSQL."""
 EXAMPLES = ("(MySQL: database.table)", "until it commits or rolls back (MySQL, ")

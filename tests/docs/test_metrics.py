@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from replicator.observability.metrics import METRICS, Kind
+from replicator.observability.metrics import METRICS, MetricKind
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
@@ -21,8 +21,8 @@ _PARTS = ("_bucket", "_sum", "_count")
 
 def stored_names() -> set[str]:
     """Every name under which Prometheus stores a series."""
-    plain = {metric.full_name for metric in METRICS if metric.kind is not Kind.HISTOGRAM}
-    return plain | {m.full_name + part for m in METRICS if m.kind is Kind.HISTOGRAM for part in _PARTS}
+    plain = {metric.full_name for metric in METRICS if metric.kind is not MetricKind.HISTOGRAM}
+    return plain | {m.full_name + part for m in METRICS if m.kind is MetricKind.HISTOGRAM for part in _PARTS}
 
 
 def rules() -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from replicator.plugins.kit.polling import PollingSource
 from replicator.plugins.kit.transactional import TransactionalTarget
 from replicator.plugins.source import DeltaSource, LogReader, Visibility
 from replicator.plugins.target import DeltaTarget
-from replicator.testing.waiting import PATIENCE
+from replicator_testing.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")

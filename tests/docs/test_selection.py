@@ -78,7 +78,10 @@ def test_every_fault_of_the_list_has_an_instance_in_make_test() -> None:
     in_matrix = set(re.findall(r"`(test_[a-z0-9_]+)` \(`make test-matrix", text))
     named = {name for name, end in re.findall(r"`(test_[a-z0-9_]+)(\.py)?`", text) if not end}
     assert len(named) > 30
-    assert sorted(named - in_matrix - frozenset().union(*default_tests().values())) == []
+    # A suite that all targets pass has an instance there: that of the target in memory.
+    suites = (path.read_text(encoding="utf-8") for path in ROOT.glob("testing/replicator_testing/*_contract.py"))
+    of_suites = {name for suite in suites for name in re.findall(r"    def (test_\w+)", suite)}
+    assert sorted(named - in_matrix - of_suites - frozenset().union(*default_tests().values())) == []
 
 
 def test_every_file_with_a_test_of_make_test_was_measured() -> None:
@@ -145,7 +148,9 @@ def test_every_folder_of_the_product_touches_something(matrix: ModuleType) -> No
 
 
 def test_a_change_touches_what_it_is_about_and_no_more(matrix: ModuleType) -> None:
-    assert matrix.touched(["plugins/sources/mysql/replicator_source_mysql/log.py"], [*FILES, "versions/mysql-8.0"]) >= {
+    assert matrix.touched(
+        ["plugins/sources/mysql/replicator_source_mysql/log/reader.py"], [*FILES, "versions/mysql-8.0"]
+    ) >= {
         "plugins/sources/mysql/tests/test_log.py",
         "versions/mysql-8.0",
     }

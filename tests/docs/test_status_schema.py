@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 from pydantic import BaseModel
 
-from replicator.capture.starting import Step
+from replicator.capture.snapshots.starting import Step
 from replicator.cli.entry import main
 from replicator.model.events import SnapshotKind
 from replicator.model.guarantee import Guarantee
@@ -51,8 +51,8 @@ from replicator.model.status import (
     WaitingStatus,
 )
 from replicator.model.verdict import Result
-from replicator.service.status import status
-from replicator.service.status_schema import status_schema_text
+from replicator.service.schemas import schema_text
+from replicator.service.status.assemble import status
 from replicator.state import holder_id
 from replicator.state.records import (
     AppliedRecord,
@@ -67,7 +67,7 @@ from replicator.state.records import (
     TargetCopy,
 )
 from replicator.state.store import StateStore
-from replicator.state.verification_records import VerificationOutcome
+from replicator.state.verification.records import VerificationOutcome
 from replicator_testbed.present import present
 
 
@@ -197,7 +197,7 @@ def table(name: str, stage: Stage, **values: Any) -> TableRecord:
 
 def fill(store: StateStore) -> None:
     """A replicator at work, with a table in every stage."""
-    lease = store.acquire_lease("shop", holder_id(), 10.0)
+    lease = store.leases.acquire("shop", holder_id(), 10.0)
     assert lease is not None
     done = SnapshotProgress(
         kind=SnapshotKind.IN_PLACE, start_number=3, rows=10, estimated_rows=9, started_at=NOW, completed_at=NOW
@@ -245,8 +245,8 @@ def fill(store: StateStore) -> None:
     compared = VerificationOutcome(
         table=streaming, incarnation=1, result=Result.EQUAL, is_whole=True, begun_at=NOW, position=9, rows=10
     )
-    store.note_verification("shop", compared)
-    store.note_verification(
+    store.verifications.note("shop", compared)
+    store.verifications.note(
         "shop", replace(compared, result=Result.DIFFERENT, message="1 row differs.", action="Repair it.", differ=1)
     )
     store.put_report(
@@ -280,7 +280,7 @@ def fill(store: StateStore) -> None:
 
 def test_kept_columns_and_what_a_stopped_table_waits_for_are_shown(store: StateStore) -> None:
     store.create_replicator("shop", "name: shop", "/j")
-    lease = present(store.acquire_lease("shop", holder_id(), 10.0))
+    lease = present(store.leases.acquire("shop", holder_id(), 10.0))
     kept = (Column(name="old", type=pa.string(), source_type="text"),)
     stopped = table(
         "stopped",
@@ -367,7 +367,7 @@ def test_a_table_streams_once_the_target_has_its_whole_snapshot(
 ) -> None:
     store.create_replicator("shop", "name: shop", "/j")
     fill(store)
-    lease = store.lease("shop")
+    lease = store.leases.current("shop")
     assert lease is not None
     record = AppliedRecord(**{"table": TableId("public", "streaming"), "incarnation": 1, **applied})
     store.put_applied("shop", lease.epoch, [record])
@@ -392,7 +392,7 @@ def test_every_wish_and_state(store: StateStore, clock: Clock) -> None:
     clock.now += timedelta(hours=1)
     store.set_desired("shop", Desired.RUNNING)
     seen.add(document(store).state)
-    assert store.acquire_lease("shop", holder_id(), 10.0)
+    assert store.leases.acquire("shop", holder_id(), 10.0)
     seen.add(document(store).state)
     store.set_error("shop", ERROR)
     seen.add(document(store).state)
@@ -440,7 +440,7 @@ def test_a_time_ahead_of_the_sources_clock_is_no_freshness(store: StateStore, cl
     fill(store)
     clock.now -= timedelta(hours=1)
     assert table_of(document(store), "streaming").freshness_s is None
-    lease = present(store.lease("shop"))
+    lease = present(store.leases.current("shop"))
     told = Segment(
         id=2, first=10, last=9, epoch=lease.epoch, offset=None, source_time=clock.now, ring=(), files=(), events=(), sealed_at=NOW
     )  # fmt: skip
@@ -449,7 +449,7 @@ def test_a_time_ahead_of_the_sources_clock_is_no_freshness(store: StateStore, cl
 
 
 def test_the_schema_is_what_the_models_say() -> None:
-    assert FILE.read_text(encoding="utf-8") == status_schema_text(), "run `make docs`"
+    assert FILE.read_text(encoding="utf-8") == schema_text("status"), "run `make docs`"
 
 
 def test_version_2_has_these_states() -> None:

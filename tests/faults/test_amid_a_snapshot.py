@@ -10,7 +10,6 @@ import psutil
 import pytest
 
 from replicator.model.status import ReplicatorState
-from replicator.testing.waiting import wait_until
 from replicator_testbed.amid import amid, is_amid, rows_read
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.shop import ShopWriter
@@ -18,6 +17,7 @@ from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, is_fresh, is_running
 from replicator_testbed.servers import ScratchDatabase
 from replicator_testbed.target_tables import TargetTables, query
+from replicator_testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client

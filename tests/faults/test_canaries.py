@@ -33,7 +33,6 @@ from replicator.config.shape import Shape, fields_of
 from replicator.model import redaction
 from replicator.plugins.registry import Registry
 from replicator.runtime.watch_process import LOOK_VARIABLE
-from replicator.testing.waiting import wait_until
 from replicator_testbed import rogue
 from replicator_testbed.canaries import Canaries, programs, record_programs
 from replicator_testbed.java import short_lived_options
@@ -41,6 +40,7 @@ from replicator_testbed.receiver import Received, Receiver, receiving
 from replicator_testbed.rest import RestServer, serving
 from replicator_testbed.rig import Rig
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testing.waiting import wait_until
 
 CANARIES: Final = Canaries(
     "C_SOURCE", "C_STATE", "C_HOOK", "C_SIGNING", "C_APPRISE", "C_LINEAGE", "C_LINEAGE_URL", "C_SPARK", "AWS_SECRET_ACCESS_KEY",
@@ -57,6 +57,10 @@ NOT_CALLED: Final = {"demo": "has a configuration and servers of its own"}
 """Commands that are not called here, and why."""
 OF_THE_MATRIX: Final = {"alert watch": "starts the same process as `serve`"}
 """Commands that `make test` leaves to the matrix, and why."""
+WORKERS: Final = ("serve", "alert watch")
+"""Commands that are a process of their own."""
+WITHOUT_STORE: Final = ("init", "schema", "plugins", "demo")
+"""Commands that ask no state store."""
 EXTRA: Final = """
 journal: {{uri: {journal}}}
 alerts:
@@ -402,18 +406,21 @@ def failing_servers(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
     with rogue.rogue(echoing_database()) as server, monkeypatch.context() as patch:
         patch.setenv("REPLICATOR_STATE_URL", state_url("state", server.port))
         call.failed.clear()
-        asked = {
-            "list": (),
-            "status": (rig.name,),
-            "workers": (),
-            "history": (rig.name,),
-            "metrics": (),
-            "token list": (),
-        }
-        asked |= {"pause": (rig.name,), "verify": (rig.name,), "reload": (walk.file,), "alert test": (rig.name,)}
+        asked: dict[str, tuple[str, ...]] = dict.fromkeys(("list", "workers", "metrics", "token list"), ())
+        names = ("status", "history", "pause", "resume", "verify", "snapshot", "logs", "alert test")
+        asked |= dict.fromkeys(names, (rig.name,))
+        asked |= dict.fromkeys(("reload", "start", "run", "validate", "plan"), (walk.file,))
+        asked |= dict.fromkeys(("token create", "token revoke"), ("another",))
+        asked |= {"delete": (rig.name, "--yes"), "ddl accept": (rig.name, "public.people")}
         for command, arguments in asked.items():
             call(command, *arguments)
-        assert set(call.failed) == set(asked)
+        for command in WORKERS:
+            done = rig.command(*command.split(), check=None)
+            call.note(command, done.stdout + done.stderr)
+            if done.returncode:
+                call.failed[command] = done.stderr[-500:]
+        assert {*asked, *WORKERS, *WITHOUT_STORE} == dict(commands(main)).keys()
+        assert set(call.failed) == {*asked, *WORKERS}
         assert CANARIES.found(server.heard) == {"C_STATE"}
 
 

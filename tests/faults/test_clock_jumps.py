@@ -15,10 +15,10 @@ from typing import Final
 import pytest
 
 from replicator.model.status import ReplicatorStatus, TableState
-from replicator.testing.waiting import wait_until
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.rig import Rig, has_snapshots, is_running
 from replicator_testbed.target_tables import TargetTables
+from replicator_testing.waiting import wait_until
 
 # Answers for the wall clock alone. Waits are measured by the monotonic one, and the kernel's own clock is everybody's.
 SHIM: Final = """

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from replicator.testing.waiting import PATIENCE
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, has_snapshots
 from replicator_testbed.target_tables import TargetTables
+from replicator_testing.waiting import PATIENCE
 
 
 def copy_of(rig: Rig, *, folder: Path, has_home: bool) -> Rig:

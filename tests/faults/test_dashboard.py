@@ -9,12 +9,12 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
 from replicator.model.status import ReplicatorState, TableState
-from replicator.testing.waiting import wait_until
 from replicator_testbed import browser as browsers
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.rest import serving
 from replicator_testbed.rig import Rig, is_streaming
 from replicator_testbed.target_tables import TargetTables
+from replicator_testing.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(browsers.missing() is not None, reason=str(browsers.missing()))
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from replicator.testing.waiting import PATIENCE
+from replicator_testing.waiting import PATIENCE
 
 
 @pytest.mark.matrix

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from replicator.model.status import ReplicatorStatus
-from replicator.testing.waiting import wait_until
 from replicator_testbed.amid import amid, is_amid
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.shop import ShopWriter, Size
@@ -18,6 +17,7 @@ from replicator_testbed.present import present
 from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.rig import Rig, is_fresh, is_running
 from replicator_testbed.target_tables import TargetTables
+from replicator_testing.waiting import wait_until
 
 SIZE = Size(customers=3_000, products=200, orders=6_000)
 TABLE = "customers"

@@ -12,12 +12,12 @@ from contextlib import closing
 import psutil
 import pytest
 
-from replicator.testing.waiting import PATIENCE, wait_until
 from replicator_testbed.demo.shop import TABLES, ShopWriter
 from replicator_testbed.present import present
 from replicator_testbed.processes import has_open, kill_one
 from replicator_testbed.rig import Rig, has_snapshots, is_running, is_worker
 from replicator_testbed.target_tables import TargetTables
+from replicator_testing.waiting import PATIENCE, wait_until
 
 KILLS = 2
 """Of the walk that every source has in `make test`."""

@@ -44,7 +44,7 @@ def test_many_random_transactions_with_snapshots_and_kills_leave_no_difference(
     def has_snapshot(status: ReplicatorStatus) -> bool:
         assert rig.store is not None
         assert not any(t.error for t in status.tables), status
-        return has_snapshots(status) and not rig.store.requests(rig.name)
+        return has_snapshots(status) and not rig.store.requests.open(rig.name)
 
     with Load(rig.database, keys=KEYS) as load:
         rig.wait_for_status(has_snapshot, process)

@@ -87,7 +87,7 @@ def is_captured(rig: Rig, status: ReplicatorStatus) -> bool:
         has_snapshots(status)
         and len(status.tables) == len(rig.tables)
         and rig.store is not None
-        and not rig.store.requests(rig.name)
+        and not rig.store.requests.open(rig.name)
     )
 
 

@@ -17,7 +17,6 @@ import psutil
 import pytest
 
 from replicator.model.status import ReplicatorStatus
-from replicator.testing.waiting import wait_until
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.demo.sources import Shop
@@ -26,6 +25,7 @@ from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.rig import Rig, is_fresh, is_running
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.target_tables import TargetTables
+from replicator_testing.waiting import wait_until
 
 without_spark = pytest.mark.parametrize("target", ["duckdb"])
 """What happens is not about the target."""
@@ -132,7 +132,7 @@ def _prepare(resources: ExitStack, rig: Rig, proxy: FaultProxy) -> str:
     disks = {small: "24m", rig.lake: "512m", rig.home: "512m", local: "256m"}
     for folder in disks:
         folder.mkdir()
-    errors = [_mount(resources, folder, f"size={size}") for folder, size in disks.items()]
+    errors = [_mount(resources, folder, f"size={size},mode=700") for folder, size in disks.items()]
     mount_error = next(filter(None, errors), "")
     rig.extra += f"journal: {{uri: {small / 'journal'}}}\n"
     rig.extra = rig.extra.replace('{"spark.driver.memory"', f'{{"spark.local.dir": "{local}", "spark.driver.memory"')

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from replicator.testing.waiting import PATIENCE
+from replicator_testing.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "examples" / "promises").glob("*.py"))

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from replicator.testing.waiting import wait_until
 from replicator_testbed.databases import Database
 from replicator_testbed.delta import read_delta
 from replicator_testbed.processes import kill_all
 from replicator_testbed.rig import Rig, crashes, is_streaming, with_crashes
 from replicator_testbed.target_tables import DeltaLakeTables
+from replicator_testing.waiting import wait_until
 from tests.faults.conftest import QUICK
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from replicator.state.records import RequestKind
-from replicator.testing.waiting import wait_until
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.sources import Shop
 from replicator_testbed.mysql_servers import MysqlDatabase
 from replicator_testbed.rig import Rig, crashes, is_streaming, with_crashes
 from replicator_testbed.servers import ScratchDatabase
 from replicator_testbed.target_tables import TargetTables
+from replicator_testing.waiting import wait_until
 
 ROWS = 5_000
 PAIRS = [
@@ -114,7 +114,7 @@ def test_what_changed_in_the_gap_is_read_again_and_nothing_else(rig: Rig, target
 def has_resynced(rig: Rig) -> bool:
     """Whether all that was asked for is done, and the tables stream; in this order, as what closes a request brings what it asks for."""
     assert rig.store is not None, "it has a status"
-    is_asked = any(request.kind in BEGINNINGS for request in rig.store.requests(rig.name))
+    is_asked = any(request.kind in BEGINNINGS for request in rig.store.requests.open(rig.name))
     status = rig.status()
     return not is_asked and status is not None and is_streaming(status)
 

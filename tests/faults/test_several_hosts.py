@@ -14,7 +14,6 @@ from statistics import median
 
 import pytest
 
-from replicator.testing.waiting import wait_until
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.hosts import Failure, Hosts, TakeOver, hosts_of
 from replicator_testbed.object_stores import Protocol, object_store
@@ -22,6 +21,7 @@ from replicator_testbed.present import present
 from replicator_testbed.rig import Rig
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.target_tables import TargetTables
+from replicator_testing.waiting import wait_until
 
 _log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ def test_another_host_takes_over_with_a_journal_in_an_object_store(
             hosts.begin()
             for failure in (Failure.KILLED, Failure.FROZEN):
                 hosts.take_over(failure)
-            uris = hosts.store.segment_uris(hosts.name)
+            uris = hosts.store.journal.uris(hosts.name)
             assert uris
             assert all(uri.startswith(server.uri("journal")) for uri in uris)
             assert_equal(hosts, writer, target_tables)

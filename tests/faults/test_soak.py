@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from replicator.testing.waiting import wait_until
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.present import present
 from replicator_testbed.processes import kill_one
 from replicator_testbed.rig import Rig, is_running
 from replicator_testbed.target_tables import TargetTables
+from replicator_testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,8 +22,6 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.registry import Registry
 from replicator.plugins.target import TargetTable
 from replicator.spark.session import SparkHost
-from replicator.testing.defaults import target_context
-from replicator.testing.waiting import wait_until
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.demo.sources import Shop
@@ -33,6 +31,8 @@ from replicator_testbed.rig import Rig, has_snapshots
 from replicator_testbed.spark import lake_needs
 from replicator_testbed.spark_cluster import SparkCluster
 from replicator_testbed.target_tables import DeltaLakeTables, TargetTables
+from replicator_testing.defaults import target_context
+from replicator_testing.waiting import wait_until
 
 # Upkeep is due after nearly every merge, and a purge after nearly every row that is hidden.
 UPKEEP = "{small_files_max: 2, deleted_rows_share_max: 0.0001, vacuum_every: 1m, vacuum_retention: 1m}"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from replicator.model.offset import Offset
-from replicator_source_sqlserver.position import Position
-from replicator_source_sqlserver.versions import VersionPosition
+from replicator_source_sqlserver.cdc.position import Position
+from replicator_source_sqlserver.tracking.versions import VersionPosition
 from replicator_testbed import sqlserver_load
 from replicator_testbed.databases import Database
 from replicator_testbed.processes import kill_one
@@ -87,7 +87,7 @@ class Trouble:
     def _durable(self) -> Offset | None:
         """Behind which a restart reads."""
         assert self.rig.store is not None
-        last = self.rig.store.last_segment(self.rig.name)
+        last = self.rig.store.journal.last_segment(self.rig.name)
         return last.offset if last is not None else None
 
     def _clean_up(self) -> None:

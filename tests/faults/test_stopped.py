@@ -7,10 +7,10 @@ import signal
 import psutil
 import pytest
 
-from replicator.testing.waiting import PATIENCE, wait_until
 from replicator_testbed.processes import name_of
 from replicator_testbed.rig import Rig, is_streaming
 from replicator_testbed.target_tables import TargetTables
+from replicator_testing.waiting import PATIENCE, wait_until
 
 ENDS_WITHIN_S = 60
 """Far more than the seven seconds that a merge gets, for a busy machine, and half of what it got before it was abandoned."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from replicator.model.status import ReplicatorStatus
-from replicator.testing.waiting import wait_until
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.shop import ShopWriter, Size
 from replicator_testbed.demo.sources import shop_of
@@ -16,6 +15,7 @@ from replicator_testbed.mysql_servers import Flavor, MysqlDatabase, MysqlServer
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, is_fresh, is_running
 from replicator_testbed.target_tables import TargetTables
+from replicator_testing.waiting import wait_until
 
 SIZE = Size(customers=3_000, products=200, orders=6_000)
 
@@ -76,7 +76,7 @@ def test_a_replica_takes_over_and_the_old_primary_is_not_joined_any_more(
     try:
         rig.wait_for_status(streams, process)
         rig.command("snapshot", rig.name, rig.full_name("customers"))
-        rig.wait_for_status(lambda s: streams(s) and not present(rig.store).requests(rig.name), process)
+        rig.wait_for_status(lambda s: streams(s) and not present(rig.store).requests.open(rig.name), process)
         let_it_continue(successor)
     finally:
         successor.stop()

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from replicator.model.status import ReplicatorStatus
-from replicator.testing.waiting import wait_until
 from replicator_testbed.bigquery import PROJECT
 from replicator_testbed.delta import slip_in_a_row
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.demo.sources import shop_of
 from replicator_testbed.rig import Rig, is_streaming
 from replicator_testbed.target_tables import TargetTables, query
+from replicator_testing.waiting import wait_until
 from tests.faults.conftest import SMALL
 
 if TYPE_CHECKING:

@@ -22,12 +22,12 @@ from typing import Final
 
 import pytest
 
-from replicator.testing.waiting import wait_until
 from replicator_testbed.background import in_background
 from replicator_testbed.databases import Database
 from replicator_testbed.processes import kill_one
 from replicator_testbed.rig import Rig, is_streaming, is_worker
 from replicator_testbed.target_tables import TargetTables
+from replicator_testing.waiting import wait_until
 
 MINUTES: Final = float(os.environ.get("REPLICATOR_SOAK_MINUTES", "60"))
 EVENTS: Final = "CREATE TABLE events (id bigint PRIMARY KEY, n bigint NOT NULL, note varchar(40))"

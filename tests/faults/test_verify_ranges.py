@@ -11,10 +11,10 @@ import pytest
 
 from replicator.model.schema import TableId
 from replicator.state.store import StateStore
-from replicator.testing.waiting import wait_until
 from replicator_testbed.background import in_background
 from replicator_testbed.processes import kill_all
 from replicator_testbed.rig import Rig, is_streaming
+from replicator_testing.waiting import wait_until
 from tests.faults.test_verify import Somebody, somebody
 
 __all__ = ["somebody"]
@@ -100,11 +100,11 @@ def test_a_large_table_is_verified_range_by_range(rig: Rig, somebody: Somebody, 
     # A command that is killed behind its first range.
     store = StateStore(f"sqlite:///{rig.home / 'state.db'}")
     table = TableId(rig.database.namespace, "events")
-    before = store.verified_ranges(rig.name, table)
+    before = store.verifications.ranges(rig.name, table)
     slow = rig.start("verify", rig.name, rig.full_name("events"), "--rows-per-second", "10000")
 
     def later() -> list[Any]:
-        return [one for one in store.verified_ranges(rig.name, table) if one not in before]
+        return [one for one in store.verifications.ranges(rig.name, table) if one not in before]
 
     wait_until(later, "a range is proven")
     kill_all(slow)

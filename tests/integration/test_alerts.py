@@ -18,12 +18,12 @@ from replicator.model.counts import CounterName
 from replicator.runtime.watch_process import LOOK_VARIABLE
 from replicator.state.records import ErrorRecord
 from replicator.state.store import StateStore
-from replicator.state.watches import Job
-from replicator.testing.waiting import PATIENCE, wait_until
+from replicator.state.watches import WatchJob
 from replicator_testbed.present import present
 from replicator_testbed.processes import kill_all
 from replicator_testbed.receiver import Receiver, receiving
 from replicator_testbed.rest import command
+from replicator_testing.waiting import PATIENCE, wait_until
 
 CONFIG = """\
 name: shop
@@ -124,7 +124,7 @@ def test_serve_sends_alerts_and_starts_their_process_again(
         wait_until(lambda: not first.is_running(), "it has ended")
         second = wait_until(watcher, "it is started again")
         pid = str(second.pid)
-        wait_until(lambda: pid in str(store.watches.holder("shop", Job.ALERTS)), "it has the job")
+        wait_until(lambda: pid in str(store.watches.holder("shop", WatchJob.ALERTS)), "it has the job")
         nothing_more(receiver)
 
         # Its own end: the configuration has no alerts any more, and the process is not needed.
@@ -147,4 +147,4 @@ def test_a_watcher_on_its_own_notices_that_no_worker_runs(
         noted(store, 1)
         process.terminate()
         assert process.wait(60 * PATIENCE) == 0
-    assert store.watches.holder("shop", Job.ALERTS) is None, "the next one need not wait"
+    assert store.watches.holder("shop", WatchJob.ALERTS) is None, "the next one need not wait"

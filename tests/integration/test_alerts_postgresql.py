@@ -12,7 +12,7 @@ from replicator.config.alerts import ChannelConfig
 from replicator.model.alerts import AlertMessage
 from replicator.service.alerts.watcher import AlertWatcher
 from replicator.state import Desired, StateStore
-from replicator.state.watches import Job
+from replicator.state.watches import WatchJob
 from replicator_testbed.servers import PostgresServer
 
 CONFIG = "name: shop\nalerts: {after: 0s, commands: {ops: {argv: ['true']}}}\n"
@@ -30,14 +30,14 @@ def store(postgres: PostgresServer) -> Iterator[StateStore]:
 
 def test_of_hosts_that_come_at_once_one_gets_the_job(store: StateStore) -> None:
     with ThreadPoolExecutor(len(HOLDERS)) as pool:
-        held = list(pool.map(lambda holder: store.watches.hold("shop", Job.ALERTS, holder, 60), HOLDERS))
+        held = list(pool.map(lambda holder: store.watches.hold("shop", WatchJob.ALERTS, holder, 60), HOLDERS))
     assert sum(held) == 1
     winner = HOLDERS[held.index(True)]
-    assert store.watches.holder("shop", Job.ALERTS) == winner
-    store.watches.release("shop", Job.ALERTS, HOLDERS[held.index(False)])
-    assert store.watches.holder("shop", Job.ALERTS) == winner, "others cannot give it away"
-    store.watches.release("shop", Job.ALERTS, winner)
-    assert store.watches.holder("shop", Job.ALERTS) is None
+    assert store.watches.holder("shop", WatchJob.ALERTS) == winner
+    store.watches.release("shop", WatchJob.ALERTS, HOLDERS[held.index(False)])
+    assert store.watches.holder("shop", WatchJob.ALERTS) == winner, "others cannot give it away"
+    store.watches.release("shop", WatchJob.ALERTS, winner)
+    assert store.watches.holder("shop", WatchJob.ALERTS) is None
 
 
 def test_many_watchers_send_each_alert_once(store: StateStore) -> None:

@@ -21,11 +21,11 @@ from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource, PullLimits, Seen, SourceContext
 from replicator.state.records import Stage
-from replicator.testing.defaults import chunk_request
 from replicator_source_mysql import snapshot
-from replicator_source_mysql.chunksql import ReadPlan, chunk_query
+from replicator_source_mysql.rows.chunk_statements import ReadPlan, chunk_query
 from replicator_testbed.captured import Captured
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testing.defaults import chunk_request
 
 Make = Callable[..., Captured]
 Moment = Literal["before", "inside", "behind"]

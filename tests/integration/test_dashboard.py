@@ -34,10 +34,10 @@ from replicator.state.records import (
     TargetCopy,
 )
 from replicator.state.store import StateStore
-from replicator.testing.waiting import wait_until
 from replicator_testbed import browser as browsers
 from replicator_testbed.present import present
 from replicator_testbed.rest import RestServer, command, serving
+from replicator_testing.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(browsers.missing() is not None, reason=str(browsers.missing()))
 
@@ -67,7 +67,7 @@ def store(home: Path, now: datetime) -> Iterator[StateStore]:
     store.create_replicator("billing", "name: billing\nfreshness: 5m\n", str(home / "b"))
     _record_points(home, now)
     _shop(store, home, now)
-    lease = present(store.acquire_lease("billing", holder_id(), 3600))
+    lease = present(store.leases.acquire("billing", holder_id(), 3600))
     _seal(store, "billing", lease.epoch, now)
     store.put_tables("billing", lease.epoch, [TableRecord(table=INVOICES, incarnation=1, stage=Stage.STREAMING)])
     record = AppliedRecord(table=INVOICES, incarnation=1, rows=182_733, snapshot_rows=90_000, copy=TargetCopy.WHOLE)
@@ -98,7 +98,7 @@ def _record_points(home: Path, now: datetime) -> None:
 def _shop(store: StateStore, home: Path, now: datetime) -> None:
     """One with a table in each state."""
     store.create_replicator("shop", "name: shop\nfreshness: 5m\n", str(home / "journal"))
-    lease = present(store.acquire_lease("shop", holder_id(), 3600))
+    lease = present(store.leases.acquire("shop", holder_id(), 3600))
     error = ErrorRecord(
         code="schema_changed",
         message="The column price got another type: numeric, before integer.",
@@ -346,13 +346,13 @@ def test_a_snapshot_and_a_new_position_are_asked_for_after_a_question(
 ) -> None:
     browser.get(url(server, "/replicators/billing/tables/public.invoices"))
     click(browser, "snapshot")
-    assert store.requests("billing") == []
+    assert store.requests.open("billing") == []
     browser.find_element(By.NAME, "recreate").click()
     click(browser, "confirm")
     assert "A new snapshot was asked for." in text_of(browser, ".notice")
     click(browser, "restart")
     click(browser, "confirm")
-    kinds = [(request.kind, request.payload["tables"]) for request in store.requests("billing")]
+    kinds = [(request.kind, request.payload["tables"]) for request in store.requests.open("billing")]
     assert kinds == [(RequestKind.RECREATE, ["public.invoices"]), (RequestKind.RESTART, ["public.invoices"])]
 
 
@@ -368,7 +368,7 @@ def test_a_replicator_is_deleted_only_under_its_name(browser: Chrome, server: Re
     browser.find_element(By.ID, "name").send_keys("billing")
     click(browser, "confirm")
     assert "It is being deleted." in text_of(browser, "#actions")
-    payload = next(r.payload for r in store.requests("billing") if r.kind is RequestKind.DELETE)
+    payload = next(r.payload for r in store.requests.open("billing") if r.kind is RequestKind.DELETE)
     assert (payload["drop_target"], payload["force"]) == (True, False)
 
 

@@ -14,11 +14,11 @@ from replicator.model.errors import Severity, TableError
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
 from replicator.state.records import Stage
-from replicator.testing.defaults import chunk_request
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.captured import Captured
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testing.defaults import chunk_request
 
 Make = Callable[..., Captured]
 

@@ -15,9 +15,9 @@ from replicator.runtime.watch_process import LOOK_VARIABLE
 from replicator.state import holder_id
 from replicator.state.records import Stage, TableRecord
 from replicator.state.store import StateStore
-from replicator.testing.waiting import PATIENCE, wait_until
 from replicator_testbed.present import present
 from replicator_testbed.rest import command
+from replicator_testing.waiting import PATIENCE, wait_until
 
 CONFIG = """\
 name: shop
@@ -50,8 +50,8 @@ def test_a_process_that_is_killed_says_nothing_twice(tmp_path: Path) -> None:
     file = tmp_path / "lineage.ndjson"
     store = StateStore(f"sqlite:///{tmp_path}/state.db")
     store.create_replicator("shop", CONFIG.format(file=file), "/j")
-    lease = present(store.acquire_lease("shop", holder_id(), 600))
-    run = store.start_run(lease)
+    lease = present(store.leases.acquire("shop", holder_id(), 600))
+    run = store.runs.start(lease)
 
     def put(*columns: Column) -> None:
         schema = TableSchema(table=TABLE, columns=columns, key=("id",))
@@ -66,7 +66,7 @@ def test_a_process_that_is_killed_says_nothing_twice(tmp_path: Path) -> None:
     second = watching(tmp_path)
     put(ID, NAME)
     assert told(file, 2) == ["START", "RUNNING"]
-    store.end_run(lease, run, "stopped", None)
+    store.runs.end(lease, run, "stopped", None)
     assert told(file, 3) == ["START", "RUNNING", "COMPLETE"]
     second.terminate()
     assert second.wait(60 * PATIENCE) == 0

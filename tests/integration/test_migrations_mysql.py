@@ -15,11 +15,11 @@ from replicator.journal import JournalReader
 from replicator.model.schema import TableId
 from replicator.state import table_life
 from replicator.state.records import RequestKind, Stage
-from replicator.testing.defaults import AT_ONCE, apply_settings, target_context
-from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 from replicator_testbed.applied import Control
 from replicator_testbed.captured import Captured, RunningCapture
 from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testing.defaults import AT_ONCE, apply_settings, target_context
+from replicator_testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 
 Make = Callable[..., Captured]
 
@@ -152,7 +152,7 @@ class Bench:
             applied = store.applied(name)
             return all(
                 t in applied and (applied[t].has_failed or applied[t].last_applied >= n)
-                for t, n in store.feed_tables(name).items()
+                for t, n in store.journal.feed_tables(name).items()
             )
 
         target: Any = MemoryTarget(MemoryTargetConfig(database=str(self.folder)), context)

@@ -22,10 +22,10 @@ from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import AppliedRecord, SegmentFile, StateStore, holder_id
 from replicator.state.records import Lease
-from replicator.testing.defaults import writer_limits
 from replicator_testbed.object_stores import ObjectStore, Protocol, object_store, refusing_store, root_of
 from replicator_testbed.present import present
 from replicator_testbed.sealed import SealedReader
+from replicator_testing.defaults import writer_limits
 
 A = TableSchema(
     table=TableId("public", "a"),
@@ -71,7 +71,7 @@ def store(tmp_path: Path, uri: str) -> Iterator[StateStore]:
 
 
 def leased(store: StateStore, holder: str | None = None) -> Lease:
-    return present(store.acquire_lease(NAME, holder or holder_id(), 60))
+    return present(store.leases.acquire(NAME, holder or holder_id(), 60))
 
 
 def opened(store: StateStore, lease: Lease) -> JournalWriter:
@@ -169,7 +169,7 @@ def test_a_worker_that_lost_its_lease_leaves_the_journal_as_it_is(store: StateSt
     write(late, 3)
     commit(late)
     write(late, 5)
-    store.release_lease(present(store.lease(NAME)))
+    store.leases.release(present(store.leases.current(NAME)))
     successor = opened(store, leased(store, "south:1:boot"))
     successor.sweep()
     write(successor, 4)

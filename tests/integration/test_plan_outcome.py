@@ -15,16 +15,16 @@ from replicator.config import DDLConfig
 from replicator.model.events import DDLOperation
 from replicator.model.schema import TableId
 from replicator.plugins.registry import Registry
-from replicator.service.plan import plan_statement
-from replicator.service.rehearsal import Rehearsed
+from replicator.service.plan.ddl import plan_statement
+from replicator.service.plan.rehearsal import Rehearsed
 from replicator.state.records import Decision, TableRecord
-from replicator.testing.defaults import target_context
-from replicator.testing.memory import MemoryTarget, MemoryTargetConfig
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.captured import QUICK, Captured
 from replicator_testbed.databases import Database
 from replicator_testbed.present import present
+from replicator_testing.defaults import target_context
+from replicator_testing.memory import MemoryTarget, MemoryTargetConfig
 from tests.integration.test_schema_machine import make_source
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def is_alive(case: Case) -> bool:
 
 
 def is_read_again(captured: Captured, table: TableId) -> bool:
-    history = captured.store.history(captured.name, 1_000, table=table)
+    history = captured.store.histories.latest(captured.name, 1_000, table=table)
     return any(entry.decision in (Decision.SNAPSHOT, Decision.REBUILD) for entry in history)
 
 
@@ -209,7 +209,7 @@ def compared(case: Case, record: TableRecord, captured: Captured) -> str | None:
     )
     history = [
         (entry.decision, entry.changes)
-        for entry in captured.store.history(captured.name, 1_000, table=record.table)
+        for entry in captured.store.histories.latest(captured.name, 1_000, table=record.table)
         if entry.operation is not DDLOperation.CREATE_TABLE
     ]
     if may_be_read:

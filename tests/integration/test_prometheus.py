@@ -25,9 +25,9 @@ from replicator.service.metrics import CONTENT_TYPE, exposition
 from replicator.state import holder_id
 from replicator.state.records import AppliedRecord, ErrorRecord, Segment, Stage, TableRecord, TargetCopy
 from replicator.state.store import StateStore
-from replicator.testing.waiting import wait_until
 from replicator_testbed.present import present
 from replicator_testbed.scratch_servers import free_port
+from replicator_testing.waiting import wait_until
 
 RULES = Path(__file__).parents[2] / "examples" / "monitoring" / "alerts.yml"
 NOW = datetime.now(UTC)
@@ -48,7 +48,7 @@ def programs() -> Path:
 def store(tmp_path: Path) -> Iterator[StateStore]:
     store = StateStore(f"sqlite:///{tmp_path}/state.db")
     store.create_replicator("shop", "name: shop\nfreshness: 5m\n", str(tmp_path))
-    lease = present(store.acquire_lease("shop", holder_id(), 600))
+    lease = present(store.leases.acquire("shop", holder_id(), 600))
     error = ErrorRecord(code="schema_changed", message="no", action=None, at=NOW)
     store.put_tables(
         "shop",

@@ -19,13 +19,13 @@ from replicator.model.errors import LogGapError, SourceUnavailableError
 from replicator.model.events import SnapshotEvent
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
-from replicator.testing.waiting import wait_until
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.captured import QUICK, Captured, RunningCapture
 from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.scratch_servers import ServerProgramsNotFoundError
 from replicator_testbed.servers import PostgresServer
+from replicator_testing.waiting import wait_until
 
 T = TableId("public", "t")
 TABLE = (

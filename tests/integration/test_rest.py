@@ -30,9 +30,9 @@ from replicator.state.records import (
     TargetCopy,
 )
 from replicator.state.store import StateStore
-from replicator.testing.waiting import wait_until
 from replicator_testbed.present import present
 from replicator_testbed.rest import Answer, RestServer, command, serving
+from replicator_testing.waiting import wait_until
 
 ORDERS = TableId("public", "orders")
 SECRET = "hunter2-hunter2"
@@ -51,11 +51,11 @@ def home(tmp_path_factory: pytest.TempPathFactory, now: datetime) -> Path:
     home = tmp_path_factory.mktemp("home")
     store = StateStore(f"sqlite:///{home / 'state.db'}")
     store.create_replicator("shop", "name: shop\n", str(home / "journal"))
-    lease = present(store.acquire_lease("shop", holder_id(), 600))
+    lease = present(store.leases.acquire("shop", holder_id(), 600))
     store.put_tables("shop", lease.epoch, [TableRecord(table=ORDERS, incarnation=1, stage=Stage.STREAMING)])
     record = AppliedRecord(table=ORDERS, incarnation=1, rows=10, copy=TargetCopy.WHOLE)
     store.put_applied("shop", lease.epoch, [record])
-    store.release_lease(lease)
+    store.leases.release(lease)
     store.set_desired("shop", Desired.PAUSED)
     store.close()
     (home / "logs").mkdir()
@@ -253,7 +253,7 @@ def led(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StateStore, 
     store = StateStore(f"sqlite:///{home / 'state.db'}")
     for name in ("wanted", "since", "restarted"):
         store.create_replicator(name, f"name: {name}\n", str(home / name))
-        lease = present(store.acquire_lease(name, holder_id(), 3600))
+        lease = present(store.leases.acquire(name, holder_id(), 3600))
         store.put_tables(name, lease.epoch, [TableRecord(table=ORDERS, incarnation=1, stage=Stage.STREAMING)])
     with serving(home) as server:
         yield store, server
@@ -280,14 +280,14 @@ def test_what_is_wanted_of_a_replicator_is_changed_and_shown_at_once(led: tuple[
     asked = ask("/snapshot", tables=["public.orders"], recreate=True)
     assert (asked.status, asked.document["tables"]) == (202, ["public.orders"])
     assert (ask("/snapshot").status, ask("/restart").status) == (202, 202)
-    kinds = [request.kind for request in store.requests(name)]
+    kinds = [request.kind for request in store.requests.open(name)]
     assert kinds == [RequestKind.RECREATE, RequestKind.SNAPSHOT, RequestKind.RESTART]
     assert ask("/snapshot", tables=["public.none"]).document["code"] == "unknown_table"
     assert ask("/snapshot", table="public.orders").document["code"] == "invalid_request"
 
     deleted = ask("?drop_target=true", method="DELETE")
     assert (deleted.status, deleted.document["state"]) == (202, "deleting")
-    payload = present([r for r in store.requests(name) if r.kind is RequestKind.DELETE]).pop().payload
+    payload = present([r for r in store.requests.open(name) if r.kind is RequestKind.DELETE]).pop().payload
     assert (payload["drop_target"], payload["is_awaited"]) == (True, False)
     assert (ask("/pause").status, ask("/resume").document["code"]) == (409, "being_deleted")
 
@@ -309,16 +309,16 @@ def test_a_snapshot_since_a_time_is_asked_for_once(led: tuple[StateStore, RestSe
 
     since = first.isoformat()
     assert [ask(since=since), ask(since=since)] == [["public.orders"], []]
-    assert len(store.requests(name)) == 1
+    assert len(store.requests.open(name)) == 1
     # Another kind, then a later time.
     assert [ask(since=since, recreate=True), ask(since=since, recreate=True)] == [["public.orders"], []]
     assert ask(since=(store.now() + timedelta(hours=1)).isoformat()) == ["public.orders"]
 
     # The worker has taken it, and the snapshot has begun.
-    for request in store.requests(name):
-        store.remove_request(request.id)
+    for request in store.requests.open(name):
+        store.requests.remove(request.id)
     progress = SnapshotProgress(kind=SnapshotKind.IN_PLACE, start_number=0, started_at=store.now())
-    epoch = present(store.lease(name)).epoch
+    epoch = present(store.leases.current(name)).epoch
     store.put_tables(name, epoch, [TableRecord(table=ORDERS, incarnation=1, stage=Stage.SNAPSHOT, snapshot=progress)])
     assert ask(since=since) == []
     assert ask(since=since, recreate=True) == ["public.orders"]
@@ -340,14 +340,14 @@ def test_a_restart_since_a_time_is_asked_for_once(led: tuple[StateStore, RestSer
 
     since = store.now().isoformat()
     # Neither a snapshot nor a restart that only reads what differs is what is asked for here.
-    store.add_request(name, RequestKind.SNAPSHOT, {"tables": ["public.orders"]})
-    store.add_request(name, RequestKind.RESTART, {"tables": ["public.orders"], "changed_only": True})
+    store.requests.add(name, RequestKind.SNAPSHOT, {"tables": ["public.orders"]})
+    store.requests.add(name, RequestKind.RESTART, {"tables": ["public.orders"], "changed_only": True})
     assert [ask(since=since), ask(since=since)] == [["public.orders"], []]
-    assert len(store.requests(name)) == 3
+    assert len(store.requests.open(name)) == 3
 
     # The worker has begun with it.
-    epoch = present(store.lease(name)).epoch
-    done = [request.id for request in store.requests(name)]
+    epoch = present(store.leases.current(name)).epoch
+    done = [request.id for request in store.requests.open(name)]
     now = store.now()
     segment = Segment(
         id=1, first=0, last=-1, epoch=epoch, offset=Offset.of({"lsn": 1}), source_time=now, ring=(), files=(), events=(), sealed_at=now
@@ -385,7 +385,7 @@ def test_a_write_that_is_foreign_malformed_or_too_large_changes_nothing(
     answer = server.ask(f"{API}/replicators/shop/snapshot", method="POST", headers=headers, body=body)
     assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json")
     store = StateStore(f"sqlite:///{home / 'state.db'}")
-    assert store.requests("shop") == []
+    assert store.requests.open("shop") == []
     store.close()
 
 

@@ -16,8 +16,8 @@ import yaml
 from replicator.model.access import Scope
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
-from replicator.service import tokens
-from replicator.service.listening import Listening
+from replicator.service.access import tokens
+from replicator.service.access.listening import Listening
 from replicator.state.records import Desired, ReplicatorRecord
 from replicator.state.store import StateStore
 from replicator.web.app import WebApp

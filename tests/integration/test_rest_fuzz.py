@@ -11,7 +11,7 @@ import pytest
 
 from replicator.model.access import Scope
 from replicator.model.schema import TableId
-from replicator.service import tokens
+from replicator.service.access import tokens
 from replicator.state import holder_id
 from replicator.state.records import Stage, TableRecord
 from replicator.state.store import StateStore
@@ -42,7 +42,7 @@ def test_no_request_makes_the_server_fail_or_hang(tmp_path: Path, config: str, c
     store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
     store.create_replicator("shop", "name: shop\n", str(tmp_path / "journal"))
     # The lease is the test's, so that no worker acts on what is asked for.
-    lease = present(store.acquire_lease("shop", holder_id(), 3600))
+    lease = present(store.leases.acquire("shop", holder_id(), 3600))
     table = TableRecord(table=TableId("public", "orders"), incarnation=1, stage=Stage.STREAMING)
     store.put_tables("shop", lease.epoch, [table])
     _, token = tokens.create(store, "fuzzer", Scope.CONFIGURE, None)

@@ -20,8 +20,6 @@ from replicator.config import DDLConfig
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
 from replicator.plugins.target import DeltaTarget
-from replicator.testing.defaults import target_context
-from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_target_bigquery.config import BigQueryConfig
@@ -39,6 +37,8 @@ from replicator_testbed.schema_machine import SchemaMachine
 from replicator_testbed.servers import ScratchDatabase
 from replicator_testbed.spark import spark, spark_host  # noqa: F401 - fixtures
 from replicator_testbed.target_tables import DuckDBTables
+from replicator_testing.defaults import target_context
+from replicator_testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,11 +13,11 @@ import psutil
 import psycopg
 import pytest
 
-from replicator.testing.waiting import PATIENCE
 from replicator_testbed.postgresql_programs import find_embedded
 from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.scratch_servers import HOST
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testing.waiting import PATIENCE
 
 ROWS_MANY = "SELECT repeat('x', 1000) FROM generate_series(1, 100000)"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from replicator.testing.waiting import wait_until
 from replicator_testbed.spark_cluster import SparkCluster
+from replicator_testing.waiting import wait_until
 
 CHILD = """
 from replicator_testbed.spark_cluster import SparkCluster

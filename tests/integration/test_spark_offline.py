@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from replicator.testing.waiting import PATIENCE
+from replicator_testing.waiting import PATIENCE
 
 SCRIPT = """
 import sys
 from replicator.config import SparkConfig
 from replicator.model.errors import ReplicatorError
 from replicator.spark.session import SparkHost
-from replicator_target_delta.spark import SPARK_NEEDS
+from replicator_target_delta.spark.settings import SPARK_NEEDS
 from replicator_testbed.java import short_lived_options
 settings = {"spark.driver.memory": "512m", **short_lived_options()}
 if len(sys.argv) > 1:

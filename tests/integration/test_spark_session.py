@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from replicator.testing.waiting import PATIENCE
+from replicator_testing.waiting import PATIENCE
 
 # Prints the JVM's process id and continues working until it is killed.
 CHILD = """

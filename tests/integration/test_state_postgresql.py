@@ -47,12 +47,12 @@ from replicator.state import (
     holder_id,
 )
 from replicator.state.records import Decision, HistoryEntry
-from replicator.state.verification_records import VerificationOutcome
-from replicator.testing.defaults import writer_limits
-from replicator.testing.waiting import PATIENCE, wait_until
+from replicator.state.verification.records import VerificationOutcome
 from replicator_testbed.present import present
 from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testing.defaults import writer_limits
+from replicator_testing.waiting import PATIENCE, wait_until
 
 A = TableId("public", "a")
 NOW = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
@@ -68,7 +68,7 @@ try:
     store.create_replicator("r", "", "gs://b/j")
 except ConfigError as error:
     assert error.code == "exists", error
-lease = store.acquire_lease("r", holder_id(), 60)
+lease = store.leases.acquire("r", holder_id(), 60)
 print("none" if lease is None else lease.epoch, flush=True)
 sys.stdin.readline()
 """
@@ -123,7 +123,7 @@ def test_records_round_trip(store: StateStore) -> None:
     assert made.created_at.tzinfo is UTC
     with pytest.raises(ConfigError):
         made = store.create_replicator("r", "", "gs://b/j")
-    lease = store.acquire_lease("r", holder_id(), 60)
+    lease = store.leases.acquire("r", holder_id(), 60)
     assert lease is not None
     store.set_desired("r", Desired.PAUSED)
     store.set_identity("r", {"a": 1})
@@ -136,18 +136,18 @@ def test_records_round_trip(store: StateStore) -> None:
         is_altered=True,
         error=ErrorRecord(code="c", message="m", action=None, at=NOW),
     )
-    request = store.add_request("r", RequestKind.SNAPSHOT, {"tables": []})
+    request = store.requests.add("r", RequestKind.SNAPSHOT, {"tables": []})
     noted = HistoryEntry(
         sequence_num=5, table=A, incarnation=1, operation=DDLOperation.TRUNCATE_TABLE, changes=("truncate_table",), decision=Decision.APPLY,
         at=NOW,
     )  # fmt: skip
     store.seal("r", 1, [one, empty], tables=[record], history=[noted, noted], done_requests=[request])
-    assert store.history("r", 10, table=A) == [replace(noted, offset=empty.offset)] * 2
-    assert store.segments("r", 0, 10) == [one, empty]
-    assert store.feed("r", A, 3, 10) == [one.files[0], one.events[0], one.files[1]]
-    assert store.feed_tables("r") == {A: 9}
-    assert store.feed_end("r", A) == 9
-    assert (store.tables("r"), store.requests("r"), store.journal_bytes("r")) == ([record], [], 20)
+    assert store.histories.latest("r", 10, table=A) == [replace(noted, offset=empty.offset)] * 2
+    assert store.journal.segments("r", 0, 10) == [one, empty]
+    assert store.journal.feed("r", A, 3, 10) == [one.files[0], one.events[0], one.files[1]]
+    assert store.journal.feed_tables("r") == {A: 9}
+    assert store.journal.feed_end("r", A) == 9
+    assert (store.tables("r"), store.requests.open("r"), store.journal.total_bytes("r")) == ([record], [], 20)
     applied = AppliedRecord(table=A, incarnation=1, last_applied=4)
     report = ApplyReport(tables={"public.a": AppliedTable()})
     for _ in range(2):
@@ -155,13 +155,13 @@ def test_records_round_trip(store: StateStore) -> None:
         store.put_report("r", report)
     assert store.applied("r") == {A: applied}
     assert present(store.reports("r").apply).report == report
-    run = store.start_run(lease)
-    store.end_run(lease, run, "ended", None)
-    assert [r.id for r in store.runs("r")] == [run]
+    run = store.runs.start(lease)
+    store.runs.end(lease, run, "ended", None)
+    assert [r.id for r in store.runs.latest("r")] == [run]
     store.seal("r", 1, [segment(3, 10, 10, events=(entry(10),))])
     store.drop_segments("r", 1, [1])
-    assert store.dropped("r", A) == (1, 9)
-    assert [s.id for s in store.segments("r", 0, 10)] == [3]
+    assert store.journal.dropped("r", A) == (1, 9)
+    assert [s.id for s in store.journal.segments("r", 0, 10)] == [3]
     store.delete_replicator("r", made.uuid)
     assert store.replicators() == []
 
@@ -180,16 +180,16 @@ def test_what_two_processes_found_is_one_record(store: StateStore) -> None:
         )
         for n in range(20)
     ]
-    store.note_verification("shop", found[0])
+    store.verifications.note("shop", found[0])
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda outcome: store.note_verification("shop", outcome), found))
-    (record,) = store.verifications("shop").values()
+        list(pool.map(lambda outcome: store.verifications.note("shop", outcome), found))
+    (record,) = store.verifications.of("shop").values()
     assert (record.position, record.proven_position) == (19, 19)
 
 
 def test_processes_that_count_at_once_lose_nothing(store: StateStore, url: str) -> None:
     store.create_replicator("r", "config", "/j")
-    lease = present(store.acquire_lease("r", holder_id(), 60))
+    lease = present(store.leases.acquire("r", holder_id(), 60))
     others = [StateStore(url) for _ in range(3)]
     retry = RetryReport(role="apply", retry_in_s=1.0, code="target_full", message="no")
 
@@ -201,7 +201,7 @@ def test_processes_that_count_at_once_lose_nothing(store: StateStore, url: str) 
         found = VerificationOutcome(
             table=A, incarnation=1, result=Result.EQUAL, is_whole=True, begun_at=NOW, position=number, rows=3
         )
-        mine.note_verification("r", found)
+        mine.verifications.note("r", found)
 
     with ThreadPoolExecutor(len(others)) as pool:
         list(pool.map(count, range(30)))
@@ -211,24 +211,24 @@ def test_processes_that_count_at_once_lose_nothing(store: StateStore, url: str) 
     assert counts[CounterName.BATCH_ROWS_SUM, ()] == sum(range(30))
     assert counts[CounterName.BATCH_SECONDS, ("1",)] == 30
     assert (counts[CounterName.VERIFY_ROWS, ()], counts[CounterName.VERIFICATIONS, ("equal",)]) == (90, 30)
-    assert store.oldest_unapplied("r", {A: -1}) is None
+    assert store.journal.oldest_above("r", {A: -1}) is None
     store.seal("r", lease.epoch, [segment(1, 0, 4, files=(file(0, 4),))], changes={"INSERT": 5})
-    assert store.oldest_unapplied("r", {A: 3}) is not None
-    assert store.oldest_unapplied("r", {A: 4, TableId("public", "b"): -1}) is None
+    assert store.journal.oldest_above("r", {A: 3}) is not None
+    assert store.journal.oldest_above("r", {A: 4, TableId("public", "b"): -1}) is None
     for other in others:
         other.close()
 
 
 def test_a_gap_or_an_older_epoch_is_refused(store: StateStore) -> None:
     store.create_replicator("r", "", "gs://b/j")
-    store.acquire_lease("r", holder_id(), 60)
+    store.leases.acquire("r", holder_id(), 60)
     with pytest.raises(FatalError) as caught:
         store.seal("r", 1, [segment(1, 1, 2)])
     assert caught.value.code == "index_conflict"
-    store.acquire_lease("r", holder_id(), 60)
+    store.leases.acquire("r", holder_id(), 60)
     with pytest.raises(FencedError):
         store.seal("r", 1, [segment(1, 0, 2)])
-    assert store.last_segment("r") is None
+    assert store.journal.last_segment("r") is None
 
 
 def test_the_clock_is_the_servers(store: StateStore, database: ScratchDatabase) -> None:
@@ -261,14 +261,14 @@ def test_processes_that_come_at_once_make_one_store_and_one_holder(url: str) -> 
 
 def test_nobody_takes_the_lease_in_the_midst_of_a_seal(store: StateStore, url: str) -> None:
     store.create_replicator("r", "", "gs://b/j")
-    lease = store.acquire_lease("r", "elsewhere:1:boot/1/1", 0)
+    lease = store.leases.acquire("r", "elsewhere:1:boot/1/1", 0)
     assert lease is not None
     other = StateStore(url)
     taken, started = [], Event()
 
     def take() -> None:
         started.set()
-        taken.append(other.acquire_lease("r", holder_id(), 60))
+        taken.append(other.leases.acquire("r", holder_id(), 60))
 
     with store._database.write() as connection:
         from replicator.state import leases
@@ -293,7 +293,7 @@ def test_nobody_takes_the_lease_in_the_midst_of_a_seal(store: StateStore, url: s
 def test_a_feed_sees_one_state_while_segments_are_sealed(store: StateStore, url: str) -> None:
     """A file and the event after it are sealed together, so a feed never shows the event without the file."""
     store.create_replicator("r", "", "gs://b/j")
-    store.acquire_lease("r", holder_id(), 60)
+    store.leases.acquire("r", holder_id(), 60)
     done = Event()
 
     def seal() -> None:
@@ -309,7 +309,7 @@ def test_a_feed_sees_one_state_while_segments_are_sealed(store: StateStore, url:
     thread.start()
     position = -1
     while not (done.is_set() and position == 119):
-        for item in store.feed("r", A, position, 1000):
+        for item in store.journal.feed("r", A, position, 1000):
             number = item.last if isinstance(item, SegmentFile) else item.sequence_num
             assert number == position + 1
             position = number
@@ -388,14 +388,14 @@ def test_a_lease_is_lost_in_time_while_the_server_does_not_answer(
     """Nothing fails meanwhile: the renewal is asked for, and its answer comes when somebody else may have the lease."""
     store = StateStore(url_of(database, host="127.0.0.1", port=fault_proxy.port))
     store.create_replicator("r", "", "gs://b/j")
-    lease = present(store.acquire_lease("r", "elsewhere:1:boot/1/1", 1))
+    lease = present(store.leases.acquire("r", "elsewhere:1:boot/1/1", 1))
     lost: Queue[ReplicatorError] = Queue()
     with renewed(store, lease, lost.put, lease_s=1, renew_s=0.1):
         fault_proxy.blackhole()
         assert isinstance(lost.get(timeout=30 * PATIENCE), StateUnavailableError)
         fault_proxy.restore()
     assert lost.empty(), "it is lost once"
-    wait_until(lambda: store.lease("r") is None, "the late renewal is over, too")
+    wait_until(lambda: store.leases.current("r") is None, "the late renewal is over, too")
     store.close()
 
 
@@ -449,9 +449,9 @@ def test_a_row_that_somebody_else_has_locked_is_unavailable(url: str, store: Sta
         other.execute(LOCK)
         for _ in range(3):
             with pytest.raises(StateUnavailableError):
-                impatient.acquire_lease("r", holder_id(), 60)
+                impatient.leases.acquire("r", holder_id(), 60)
         other.execute("SELECT 1")
-    assert impatient.acquire_lease("r", holder_id(), 60) is not None
+    assert impatient.leases.acquire("r", holder_id(), 60) is not None
     impatient.close()
 
 
@@ -464,8 +464,8 @@ def test_a_transaction_of_ours_that_sleeps_with_a_lock_is_ended_for_the_next_att
     sleeper = psycopg.connect(url, application_name="replicator", options=ENDLESS)
     sleeper.execute(LOCK)
     with pytest.raises(StateUnavailableError):
-        impatient.acquire_lease("r", holder_id(), 60)
-    assert impatient.acquire_lease("r", holder_id(), 60) is not None
+        impatient.leases.acquire("r", holder_id(), 60)
+    assert impatient.leases.acquire("r", holder_id(), 60) is not None
     with pytest.raises(psycopg.OperationalError):
         sleeper.execute("SELECT 1")
     impatient.close()
@@ -473,19 +473,19 @@ def test_a_transaction_of_ours_that_sleeps_with_a_lock_is_ended_for_the_next_att
 
 def test_leases_expire_on_the_servers_clock(store: StateStore) -> None:
     store.create_replicator("r", "", "gs://b/j")
-    first = store.acquire_lease("r", "elsewhere:1:boot/1/1", 60)
+    first = store.leases.acquire("r", "elsewhere:1:boot/1/1", 60)
     assert first is not None
     assert timedelta(0) < first.expires_at - store.now() <= timedelta(seconds=60)
-    assert store.acquire_lease("r", holder_id(), 60) is None
-    store.renew_lease(first, 0)
-    second = store.acquire_lease("r", holder_id(), 60)
+    assert store.leases.acquire("r", holder_id(), 60) is None
+    store.leases.renew(first, 0)
+    second = store.leases.acquire("r", holder_id(), 60)
     assert second is not None
     assert second.epoch == 2
 
 
 def test_a_journal_works_on_it(store: StateStore, tmp_path: Path) -> None:
     record = store.create_replicator("r", "", f"{tmp_path}/j")
-    lease = store.acquire_lease("r", holder_id(), 60)
+    lease = store.leases.acquire("r", holder_id(), 60)
     assert lease is not None
     writer = JournalWriter(store, name="r", epoch=lease.epoch, uri=record.journal_uri, limits=writer_limits())
     for _ in range(3):

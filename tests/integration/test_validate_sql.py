@@ -12,12 +12,12 @@ from replicator.config import LoadedConfig
 from replicator.model.errors import Problem, Severity
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
-from replicator.service import assess
-from replicator.testing.waiting import PATIENCE
+from replicator.service.configuring import assess
 from replicator_testbed.databases import Database
 from replicator_testbed.mysql_servers import MysqlDatabase
 from replicator_testbed.rig import Rig
 from replicator_testbed.servers import ScratchDatabase
+from replicator_testing.waiting import PATIENCE
 
 Open = Callable[..., Rig]
 

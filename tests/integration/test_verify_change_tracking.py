@@ -22,16 +22,16 @@ from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import SourceContext, Visibility
 from replicator.plugins.verification import Among, Bound, Checksum, KeyRange, SourceState
-from replicator.testing.defaults import target_context
-from replicator.testing.memory import MemoryTarget, MemoryTargetConfig
-from replicator.testing.memory.faults import Faults
-from replicator.testing.memory.target import MemoryWarehouse, StoredTable
 from replicator.verify import Counts, Judge, Repair, Result
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.background import in_background
 from replicator_testbed.captured import Captured, RunningCapture
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, SqlServers
+from replicator_testing.defaults import target_context
+from replicator_testing.memory import MemoryTarget, MemoryTargetConfig
+from replicator_testing.memory.faults import Faults
+from replicator_testing.memory.target import MemoryWarehouse, StoredTable
 from tests.simulation.test_verify import Copied, settled
 
 NAME: Final = "tracked"
@@ -243,7 +243,7 @@ def test_what_happens_amid_a_verification_is_no_difference(tracked: Tracked, ste
                 if act is add_column:
                     break
                 tracked(f"DELETE FROM {T}", FILL.format(T))
-    assert tracked.captured.store.barriers(NAME) == []
+    assert tracked.captured.store.requests.barriers(NAME) == []
 
 
 @pytest.mark.matrix

@@ -21,12 +21,12 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.offset import Offset
 from replicator.plugins.target import Batch, BatchResult, TableOptions, TargetTable
 from replicator.state.records import Stage, TargetCopy
-from replicator.testing.batches import delete, insert, update
-from replicator.testing.defaults import writer_limits
-from replicator.testing.memory import state_of
-from replicator.testing.target_harness import item
 from replicator_testbed.applied import NAME, A, B, Killed, Shop, kill_at
 from replicator_testbed.scripted_journals import START
+from replicator_testing.batches import delete, insert, update
+from replicator_testing.defaults import writer_limits
+from replicator_testing.memory import state_of
+from replicator_testing.target_harness import item
 
 
 def test_a_first_copy_is_appended_and_its_end_is_in_the_ledger(shop: Shop) -> None:

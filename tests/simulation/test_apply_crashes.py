@@ -14,11 +14,11 @@ from replicator.model.errors import TargetCrashedError, ThrottledError
 from replicator.model.schema import TableId
 from replicator.plugins.target import Batch, BatchResult, TargetTable
 from replicator.state.records import AppliedRecord
-from replicator.testing.batches import insert
-from replicator.testing.defaults import target_context
-from replicator.testing.memory import MemoryTarget, MemoryTargetConfig
-from replicator.testing.target_harness import item, items_schema
 from replicator_testbed.applied import NAME, A, B, Shop
+from replicator_testing.batches import insert
+from replicator_testing.defaults import target_context
+from replicator_testing.memory import MemoryTarget, MemoryTargetConfig
+from replicator_testing.target_harness import item, items_schema
 
 C = TableId("shop", "c")
 

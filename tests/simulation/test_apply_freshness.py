@@ -13,10 +13,10 @@ from replicator.apply import table as apply_table
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.target import TargetTable
 from replicator.state.records import Stage
-from replicator.testing.batches import insert, update
-from replicator.testing.target_harness import item
 from replicator_testbed.applied import A, B, Killed, Shop, kill_at
 from replicator_testbed.scripted_journals import START
+from replicator_testing.batches import insert, update
+from replicator_testing.target_harness import item
 
 
 def test_an_idle_table_is_as_fresh_as_the_journal_whether_apply_runs_or_not(shop: Shop) -> None:

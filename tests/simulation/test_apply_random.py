@@ -23,10 +23,10 @@ from replicator.model.reports import Report
 from replicator.model.schema import TableId
 from replicator.state.records import AppliedRecord, TargetCopy
 from replicator.state.store import StateStore
-from replicator.testing.defaults import apply_settings, target_context
-from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 from replicator_testbed.scripted_journals import START, ScriptedJournal
 from replicator_testbed.yielding import yields_at_random
+from replicator_testing.defaults import apply_settings, target_context
+from replicator_testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 
 NAME = "random"
 ACTIONS = ("claim", "apply_batch", "apply_ddl", "complete_snapshot", "advance", "audit")
@@ -86,7 +86,7 @@ class World:
         self.next_epoch()
 
     def next_epoch(self) -> int:
-        lease = self.store.acquire_lease(NAME, "host:1:boot", 60)
+        lease = self.store.leases.acquire(NAME, "host:1:boot", 60)
         assert lease is not None
         self.epoch = lease.epoch
         self.journal.open(lease.epoch)
@@ -109,7 +109,9 @@ class World:
 
     def is_applied(self) -> bool:
         applied = self.store.applied(NAME)
-        return all(t in applied and applied[t].last_applied >= n for t, n in self.store.feed_tables(NAME).items())
+        return all(
+            t in applied and applied[t].last_applied >= n for t, n in self.store.journal.feed_tables(NAME).items()
+        )
 
     def check_freshness(self) -> None:
         reached = self.store.reached.of(NAME)  # before the records: apply continues meanwhile
@@ -117,7 +119,7 @@ class World:
             if (time := reached.get(str(table))) is None:
                 continue
             covered = (time - START) / timedelta(seconds=1)
-            left = self.store.feed(NAME, table, record.last_applied, 1)
+            left = self.store.journal.feed(NAME, table, record.last_applied, 1)
             for item in left:
                 first = item.first if hasattr(item, "first") else item.sequence_num
                 assert first >= covered, f"{table} is called fresh up to {covered} and lacks {first}"

@@ -20,10 +20,10 @@ from replicator.model.errors import (
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.target import Ledger, TargetTable
 from replicator.state.store import StateStore
-from replicator.testing.batches import insert
-from replicator.testing.memory import MemoryTarget
-from replicator.testing.target_harness import item
 from replicator_testbed.applied import NAME, A, B, Shop
+from replicator_testing.batches import insert
+from replicator_testing.memory import MemoryTarget
+from replicator_testing.target_harness import item
 
 
 def test_a_target_that_is_ahead_of_the_journal_stops_everything(shop: Shop) -> None:
@@ -107,7 +107,9 @@ def stops_as_restored(shop: Shop) -> None:
     # A table that an earlier run failed is looked at once more.
     with pytest.raises(FatalError) as stopped:
         shop.run(
-            is_done=lambda: all(shop.applied(t).last_applied >= n for t, n in shop.store.feed_tables(NAME).items())
+            is_done=lambda: all(
+                shop.applied(t).last_applied >= n for t, n in shop.store.journal.feed_tables(NAME).items()
+            )
         )
     assert stopped.value.code == "ledger_ahead"
 

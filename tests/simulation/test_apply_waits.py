@@ -22,12 +22,12 @@ from replicator.model.reports import WaitingReport
 from replicator.model.schema import TableId
 from replicator.plugins.target import Batch, BatchResult, TargetTable
 from replicator.state.records import RequestKind
-from replicator.testing.batches import insert
-from replicator.testing.defaults import target_context
-from replicator.testing.memory import MemoryTarget, MemoryTargetConfig
-from replicator.testing.target_harness import item
 from replicator_testbed.applied import NAME, A, B, Control, Shop
 from replicator_testbed.scripted_journals import START
+from replicator_testing.batches import insert
+from replicator_testing.defaults import target_context
+from replicator_testing.memory import MemoryTarget, MemoryTargetConfig
+from replicator_testing.target_harness import item
 
 
 def test_a_table_that_the_target_wants_to_rest_waits_while_others_continue(shop: Shop) -> None:
@@ -566,9 +566,9 @@ def test_changes_after_a_barrier_wait_for_it_where_the_target_keeps_no_states(sh
     kind = MemoryTarget if kept else Forgetful
     config = MemoryTargetConfig(database=shop.database)
     shop.copy(A, 1)
-    asked = shop.store.add_request(NAME, RequestKind.BARRIER, {})
+    asked = shop.store.requests.add(NAME, RequestKind.BARRIER, {})
     shop.writer.commit(offset=None, source_time=START, tables=list(shop.records.values()), barriers=[asked])
-    (barrier,), whole, looks = shop.store.barriers(NAME), shop.highest(A), list[int]()
+    (barrier,), whole, looks = shop.store.requests.barriers(NAME), shop.highest(A), list[int]()
     shop.rows(A, insert(0, item(2, "later")))
     context = target_context(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
 
@@ -581,7 +581,7 @@ def test_changes_after_a_barrier_wait_for_it_where_the_target_keeps_no_states(sh
     assert shop.names(A) == {1: "snapshot"} | ({2: "later"} if kept else {})
     if not kept:
         assert shop.applied(A).last_applied <= barrier
-    shop.store.remove_request(asked)
+    shop.store.requests.remove(asked)
     shop.run(kind(config, context))
     assert shop.names(A) == {1: "snapshot", 2: "later"}
 
@@ -590,7 +590,7 @@ def test_a_verification_that_was_killed_holds_nothing_back_for_long(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.copy(A, 1)
-    asked = shop.store.add_request(NAME, RequestKind.BARRIER, {})
+    asked = shop.store.requests.add(NAME, RequestKind.BARRIER, {})
     shop.writer.commit(offset=None, source_time=START, tables=list(shop.records.values()), barriers=[asked])
     shop.rows(A, insert(0, item(2, "later")))
     monkeypatch.setattr(apply_table, "_HOLD_S", -1.0)

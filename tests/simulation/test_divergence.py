@@ -15,14 +15,14 @@ from replicator.model.merged import Merged
 from replicator.model.status import TableState
 from replicator.model.verdict import Result
 from replicator.plugins.target import TableOptions, TargetTable
-from replicator.service.status import status
+from replicator.service.status.assemble import status
 from replicator.state.records import Stage, TableRecord, TargetCopy
-from replicator.state.verification_records import VerificationOutcome
-from replicator.testing.batches import RowChange, delete, insert, update
-from replicator.testing.memory.target import MemoryTarget, StoredTable
-from replicator.testing.target_harness import item, items_schema
+from replicator.state.verification.records import VerificationOutcome
 from replicator_testbed.applied import NAME, A, B, Killed, Shop
 from replicator_testbed.present import present
+from replicator_testing.batches import RowChange, delete, insert, update
+from replicator_testing.memory.target import MemoryTarget, StoredTable
+from replicator_testing.target_harness import item, items_schema
 
 
 def lose(shop: Shop, *ids: int) -> None:
@@ -392,7 +392,7 @@ def disprove(shop: Shop, *, result: Result = Result.EQUAL) -> None:
         table=A, incarnation=1, result=result, is_whole=True, begun_at=shop.store.now(), position=99, rows=2,
         disproves=shop.applied(A).alarms,
     )  # fmt: skip
-    shop.store.note_verification(NAME, outcome)
+    shop.store.verifications.note(NAME, outcome)
 
 
 def test_a_verification_that_finds_the_table_equal_clears_its_alarms(shop: Shop) -> None:
@@ -430,7 +430,7 @@ def test_an_alarm_that_was_raised_again_since_the_verification_began_stays(shop:
         position=99,
         disproves=before,
     )
-    shop.store.note_verification(NAME, outcome)
+    shop.store.verifications.note(NAME, outcome)
     shop.rows(A, insert(0, item(4)))
     shop.run()
     assert codes(shop) == {"target_diverged": 2}

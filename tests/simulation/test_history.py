@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.schema import Column
-from replicator.service.history import history
-from replicator.service.history_document import Outcome
-from replicator.service.stored import find
+from replicator.service.configuring.stored import find
+from replicator.service.history.changes import history
+from replicator.service.history.document import Outcome
 from replicator.state.records import Decision, HistoryEntry
-from replicator.testing.batches import insert
-from replicator.testing.target_harness import item
 from replicator_testbed.applied import NAME, A
+from replicator_testing.batches import insert
+from replicator_testing.target_harness import item
 
 if TYPE_CHECKING:
     from replicator_testbed.applied import Shop

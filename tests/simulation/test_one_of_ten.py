@@ -19,8 +19,10 @@ import pyarrow as pa
 import pytest
 
 from replicator.apply import Apply
-from replicator.capture import comparison, snapshots, window
-from replicator.capture.snapshots import SnapshotRunner
+from replicator.capture import window
+from replicator.capture.definitions import comparison
+from replicator.capture.snapshots import driver as snapshots
+from replicator.capture.snapshots.driver import SnapshotRunner
 from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.capture.tracker import CatalogTracker
 from replicator.capture.window import Window
@@ -29,12 +31,12 @@ from replicator.journal.table_file import TableFile
 from replicator.model.errors import AccessDeniedError, FatalError, TableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.model.status import ErrorStatus, TableState
-from replicator.service import status
+from replicator.service.status import assemble as status
 from replicator.state.records import RequestKind
-from replicator.testing.defaults import AT_ONCE, apply_settings, target_context
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig, MemoryTarget, MemoryTargetConfig
-from replicator.testing.waiting import wait_until
 from replicator_testbed.captured import QUICK, CaptureControl, Captured, RunningCapture
+from replicator_testing.defaults import AT_ONCE, apply_settings, target_context
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig, MemoryTarget, MemoryTargetConfig
+from replicator_testing.waiting import wait_until
 
 PARTS = 30
 """One world is not asked to meet all calls: each costs what a test may."""

@@ -24,12 +24,12 @@ from replicator.runtime.resyncing import Resyncing
 from replicator.runtime.verifying import Verifier
 from replicator.state import table_life
 from replicator.state.records import ErrorRecord, RequestKind, SnapshotProgress
-from replicator.state.verification_records import RangeRecord
-from replicator.testing.memory import MemorySource, MemorySourceConfig
+from replicator.state.verification.records import RangeRecord
 from replicator.verify import Result, Visit, repair
 from replicator.verify import resync as resync_module
 from replicator_testbed.captured import RunningCapture
 from replicator_testbed.present import present
+from replicator_testing.memory import MemorySource, MemorySourceConfig
 from tests.simulation import test_verify
 from tests.simulation.test_verify import KEYED, KEYLESS, NAME, Pair, change
 
@@ -94,7 +94,7 @@ def is_whole(pair: Pair, *tables: TableId) -> Callable[[], bool]:
 
     def look() -> bool:
         store = pair.captured.store
-        if any(request.kind is not RequestKind.BARRIER for request in store.requests(NAME)):
+        if any(request.kind is not RequestKind.BARRIER for request in store.requests.open(NAME)):
             return False
         # Behind the requests: what closes one brings what was asked for.
         records = {record.table: record for record in store.tables(NAME)}
@@ -174,7 +174,7 @@ def test_only_what_differs_is_read_again(filled: Pair) -> None:
         )
     assert [progress(pair, table).kind for table in (KEYED, KEYLESS)] == [SnapshotKind.CHANGED] * 2
     assert (progress(pair, KEYED).rows, progress(pair, KEYLESS).rows) == (differ, 0)
-    verified = pair.captured.store.verifications(NAME)
+    verified = pair.captured.store.verifications.of(NAME)
     assert {record.result for record in verified.values()} == {Result.EQUAL}
     assert all(record.alarm is None and record.proven_at is not None for record in verified.values())
     assert all(not applied.alarms for applied in pair.captured.store.applied(NAME).values())
@@ -304,7 +304,7 @@ def test_a_table_that_cannot_be_compared_is_tried_again_and_read_as_a_whole_in_t
         return Away(MemorySourceConfig(database=pair.database.name), context)
 
     with pair.running() as (capture, _):
-        tried = pair.captured.store.verifications
+        tried = pair.captured.store.verifications.of
         resync(
             pair, capture, lambda: {r.result for r in tried(NAME).values()} == {Result.NOT_VERIFIED}, make_source=away
         )
@@ -321,10 +321,11 @@ def test_a_table_that_apply_has_given_up_is_read_as_a_whole(filled: Pair) -> Non
     change_in_the_gap(pair, KEYED)
     lose_the_log(pair)
     with pair.running() as (capture, _):
-        capture.wait_until(lambda: store.is_comparing(NAME), "the tables are compared")
+        capture.wait_until(lambda: store.verifications.is_comparing(NAME), "the tables are compared")
         # Otherwise apply would store its own record of the table over this one.
         capture.wait_until(
-            lambda: store.applied(NAME)[KEYED].last_applied >= store.feed_tables(NAME)[KEYED], "apply is idle"
+            lambda: store.applied(NAME)[KEYED].last_applied >= store.journal.feed_tables(NAME)[KEYED],
+            "apply is idle",
         )
         error = ErrorRecord(code="value_too_large", message="it does not fit", action=None, at=store.now())
         failed = table_life.refused(store.applied(NAME)[KEYED], error)
@@ -332,7 +333,7 @@ def test_a_table_that_apply_has_given_up_is_read_as_a_whole(filled: Pair) -> Non
         resync(pair, capture, is_whole(pair, KEYED, KEYLESS))
         assert_equal(pair)
     # It was not tried again and again for that.
-    assert KEYED not in store.verifications(NAME)
+    assert KEYED not in store.verifications.of(NAME)
     assert started(pair, KEYED)[-1] is SnapshotKind.IN_PLACE
 
 
@@ -388,8 +389,8 @@ def test_what_was_found_before_log_was_lost_once_more_proves_nothing(
 
         with monkeypatch.context() as patched:
             patched.setattr(resync_module, "crash_point", lose_it_again)
-            resync(pair, capture, lambda: bool(store.verifications(NAME)))
-        (found,) = store.verifications(NAME).values()
+            resync(pair, capture, lambda: bool(store.verifications.of(NAME)))
+        (found,) = store.verifications.of(NAME).values()
         assert (found.result, found.proven_at) == (Result.NOT_VERIFIED, None)
         resync(pair, capture, is_whole(pair, KEYED, KEYLESS))
         assert_equal(pair)

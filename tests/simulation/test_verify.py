@@ -22,12 +22,12 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import SourceContext
 from replicator.state.records import RequestKind
 from replicator.state.store import StateStore
-from replicator.testing.defaults import AT_ONCE, apply_settings, target_context
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig, MemoryTarget, MemoryTargetConfig
-from replicator.testing.memory.target import MemoryWarehouse, StoredRow, StoredTable
 from replicator.verify import Counts, Judge, Kind, Repair, Result, Verdict
 from replicator.verify.barriers import Barriers, NotVerifiedError
 from replicator_testbed.captured import Captured, RunningCapture
+from replicator_testing.defaults import AT_ONCE, apply_settings, target_context
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig, MemoryTarget, MemoryTargetConfig
+from replicator_testing.memory.target import MemoryWarehouse, StoredRow, StoredTable
 
 KEYED, KEYLESS = TableId("shop", "keyed"), TableId("shop", "keyless")
 NAME = "verified"
@@ -213,7 +213,7 @@ def test_tables_are_equal_however_much_both_sides_move(pair: Pair) -> None:
             stop.set()
             writer.join()
     assert [verdict for verdict in verdicts if verdict.result is not Result.EQUAL] == []
-    assert pair.captured.store.barriers(NAME) == []
+    assert pair.captured.store.requests.barriers(NAME) == []
 
 
 def change(values: dict[str, Any]) -> Callable[[StoredTable], None]:
@@ -316,7 +316,7 @@ def test_rows_are_repaired_while_both_sides_move(pair: Pair, table: TableId) -> 
             # Rows that were changed again and again may have stayed undecided.
             last = Repair(judge=judge, rows_max=100).repair(last)
         assert last.result is Result.EQUAL
-    assert all(request.kind is RequestKind.BARRIER for request in pair.captured.store.requests(NAME))
+    assert all(request.kind is RequestKind.BARRIER for request in pair.captured.store.requests.open(NAME))
 
 
 def test_rows_whose_keys_no_source_can_have_are_told_and_the_others_repaired(pair: Pair) -> None:
@@ -354,7 +354,7 @@ def test_an_unexpected_error_is_told_of_its_table(pair: Pair) -> None:
     assert told.reason is not None
     assert told.reason.startswith("unexpected ValueError while verifying it")
     assert "4711" not in told.reason
-    assert pair.captured.store.barriers(NAME) == []
+    assert pair.captured.store.requests.barriers(NAME) == []
 
 
 def test_more_rows_than_may_be_repaired_stay_as_they_are(pair: Pair) -> None:
@@ -425,23 +425,23 @@ def test_what_a_killed_verification_left_is_removed_after_a_day_by_the_clock_of_
     now = [datetime(2026, 1, 31, 12, tzinfo=UTC)]
     with closing(StateStore(f"sqlite:///{tmp_path / 'state.db'}", clock=lambda: now[0])) as store:
         store.create_replicator(NAME, "", "file:///j")
-        store.add_request(NAME, RequestKind.BARRIER, {})
+        store.requests.add(NAME, RequestKind.BARRIER, {})
         now[0] += moved
         Barriers(store=store, name=NAME, check=lambda: None, wait=lambda: None).forget_old()
-        assert len(store.requests(NAME)) == left
+        assert len(store.requests.open(NAME)) == left
 
 
 def test_what_a_killed_verification_left_is_removed(pair: Pair) -> None:
     store = pair.captured.store
-    asked = store.add_request(NAME, RequestKind.BARRIER, {})
+    asked = store.requests.add(NAME, RequestKind.BARRIER, {})
 
     def check() -> None:
         raise NotVerifiedError("nobody works on it")
 
     barriers = Barriers(store=store, name=NAME, check=check, wait=lambda: None, forgotten_by_s=0.0)
     barriers.forget_old()
-    assert [request.id for request in store.requests(NAME)] == []
-    store.remove_request(asked)
+    assert [request.id for request in store.requests.open(NAME)] == []
+    store.requests.remove(asked)
     with pytest.raises(NotVerifiedError), barriers.held():
         pass
-    assert store.requests(NAME) == []
+    assert store.requests.open(NAME) == []

@@ -13,10 +13,10 @@ import pytest
 from replicator.model.schema import Column, TableId
 from replicator.plugins.source import SourceContext
 from replicator.state.records import Stage
-from replicator.testing.memory import MemorySource, MemorySourceConfig, MemoryTarget
 from replicator.verify import Result, Sample, Visit
 from replicator.verify.barriers import Barriers, NotVerifiedError
 from replicator_testbed.present import present
+from replicator_testing.memory import MemorySource, MemorySourceConfig, MemoryTarget
 from tests.simulation import test_resync, test_verify
 from tests.simulation.test_resync import change_in_the_gap, is_whole, lose_the_log, resync
 from tests.simulation.test_verify import KEYED, KEYLESS, NAME, Pair, schema_of, settled
@@ -132,7 +132,7 @@ def test_a_change_in_the_midst_of_a_verification_is_no_difference(pair: Pair, ac
                 # A dropped column is kept in the target, and has nothing to be compared with.
                 result = Result.EQUAL_IN_PART if act is drop_column else Result.EQUAL
                 assert settled(judge, table, capture).result is result
-    assert pair.captured.store.barriers(NAME) == []
+    assert pair.captured.store.requests.barriers(NAME) == []
 
 
 @pytest.mark.sampled(1)

@@ -13,12 +13,12 @@ import pytest
 
 from replicator.config import DDLConfig
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.state.verification_records import VerificationRecord
-from replicator.testing.memory import MemorySource
-from replicator.testing.memory.target import StoredTable
+from replicator.state.verification.records import VerificationRecord
 from replicator.verify import Extent, Judge, Keys, Proofs, Repair, Result, Sample, Visit
 from replicator_testbed.captured import RunningCapture
 from replicator_testbed.present import present
+from replicator_testing.memory import MemorySource
+from replicator_testing.memory.target import StoredTable
 from tests.simulation import test_verify
 from tests.simulation.test_verify import KEYED, KEYLESS, NAME, Pair, settled
 
@@ -174,7 +174,7 @@ def proofs_of(judge: Judge, *, repairs: bool = False) -> Proofs:
 
 
 def verification(pair: Pair, table: TableId) -> VerificationRecord:
-    return pair.captured.store.verifications(NAME)[table]
+    return pair.captured.store.verifications.of(NAME)[table]
 
 
 def alarms(pair: Pair, table: TableId) -> list[str]:

@@ -15,15 +15,15 @@ from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import Column, TableId
 from replicator.plugins.kit.canonical import digest_of
 from replicator.plugins.source import SourceContext
-from replicator.state.verification_records import RangeRecord
-from replicator.testing.memory import MemorySource
-from replicator.testing.memory.target import StoredRow, StoredTable
+from replicator.state.verification.records import RangeRecord
 from replicator.verify import Counts, Judge, Kind, OfIds, Pace, Proofs, Repair, Result, Verdict, VerifySchedule, Visit
 from replicator.verify.barriers import NotVerifiedError
 from replicator.verify.moving import Moving
 from replicator.verify.schedule import Known
 from replicator_testbed.captured import RunningCapture
 from replicator_testbed.present import present
+from replicator_testing.memory import MemorySource
+from replicator_testing.memory.target import StoredRow, StoredTable
 from tests.simulation import test_verify
 from tests.simulation.test_verify import KEYED, KEYLESS, NAME, Pair, UntilStopped, schema_of, settled
 from tests.simulation.test_verify_schedule import WEEKLY, Turns, verifier
@@ -170,7 +170,7 @@ def test_rows_that_move_between_ranges_are_never_told_to_differ(pair: Pair) -> N
         assert all(verdict.result is Result.NOT_VERIFIED for verdict in told), told
         assert len(told) < len(verdicts)
         assert judge.verify(KEYED, visit=SMALL).result is Result.EQUAL
-    assert pair.captured.store.barriers(NAME) == []
+    assert pair.captured.store.requests.barriers(NAME) == []
 
 
 def test_rows_that_may_have_moved_are_compared_again_in_their_range(
@@ -189,13 +189,13 @@ def test_rows_that_may_have_moved_are_compared_again_in_their_range(
         proofs = Proofs(judge=judge, visit=replace(SMALL, at_once=50))
         found = proofs.verify(KEYED)
         assert (found.result, found.counts, found.ranges) == (Result.DIFFERENT, Counts(different=4), 10)
-        record = pair.captured.store.verifications(NAME)[KEYED]
+        record = pair.captured.store.verifications.of(NAME)[KEYED]
         assert (record.ranges_proven, record.ranges_total, present(record.alarm).count) == (6, 10, 4)
         assert len(asked) == 2
 
 
 def bounds(pair: Pair) -> list[tuple[str | None, str | None]]:
-    known = pair.captured.store.verified_ranges(NAME, KEYED)
+    known = pair.captured.store.verifications.ranges(NAME, KEYED)
     return [(one.after and one.after[0], one.upto and one.upto[0]) for one in known]  # type: ignore[misc]
 
 
@@ -222,20 +222,20 @@ def test_a_killed_schedule_continues_behind_the_last_proven_range(pair: Pair) ->
         fill(pair, capture, judge)
         begin(pair, judge, capture, after=4)
         assert bounds(pair) == [(None, "100"), ("100", "200"), ("200", "300"), ("300", "400")]
-        first = store.verified_ranges(NAME, KEYED)
-        record = store.verifications(NAME)[KEYED]
+        first = store.verifications.ranges(NAME, KEYED)
+        record = store.verifications.of(NAME)[KEYED]
         assert (record.proven_at, record.ranges_proven, record.ranges_total) == (None, 4, None)
         assert record.is_under_way
         # What it had proven is not compared again: the rest is found equal although something differs before it.
         pair.warehouse.tamper(KEYED, "an UPDATE", change(50))
         replace(verifier(pair, judge, capture), ranges=SMALL).run(Turns())
-        known = store.verified_ranges(NAME, KEYED)
+        known = store.verifications.ranges(NAME, KEYED)
         assert list(known[:4]) == list(first)
-        record = store.verifications(NAME)[KEYED]
+        record = store.verifications.of(NAME)[KEYED]
         assert (record.result, record.ranges_proven, record.ranges_total) == (Result.EQUAL, 10, 10)
         assert (record.proven_at, record.proven_position) == (first[0].proven_at, first[0].position)
         assert record.rows == 99
-        assert store.requests(NAME) == []
+        assert store.requests.open(NAME) == []
 
 
 def test_ranges_of_another_definition_are_not_continued(pair: Pair) -> None:
@@ -268,7 +268,7 @@ def test_a_command_leaves_out_what_another_one_has_proven_only_if_asked(pair: Pa
         resumed = Proofs(judge=judge, visit=replace(SMALL, keeps=keep_all)).verify(KEYED)
         assert (resumed.result, resumed.ranges, resumed.ranges_kept) == (Result.EQUAL, 10, 4)
         assert (resumed.rows_source, resumed.rows_target) == (99, 99)
-        known = pair.captured.store.verified_ranges(NAME, KEYED)
+        known = pair.captured.store.verifications.ranges(NAME, KEYED)
         assert resumed.position == min(one.position for one in known)
         nothing = Proofs(judge=judge, visit=replace(SMALL, keeps=keep_all)).verify(KEYED)
         assert (nothing.result, nothing.ranges_kept, nothing.position) == (Result.EQUAL, 10, resumed.position)
@@ -289,21 +289,21 @@ def test_a_range_that_differs_is_an_alarm_at_once_and_the_only_one_that_is_compa
         fill(pair, capture, judge)
         pair.warehouse.tamper(KEYED, "an UPDATE", change(150, 250))
         begin(pair, judge, capture, after=3)
-        record = store.verifications(NAME)[KEYED]
+        record = store.verifications.of(NAME)[KEYED]
         assert present(record.alarm).count == 2
         assert (record.result, record.ranges_proven, record.ranges_total) == (Result.DIFFERENT, 1, None)
         replace(verifier(pair, judge, capture, schedule=replace(WEEKLY, every=timedelta(0))), ranges=SMALL).verify(
             present(store.table(NAME, KEYED)), Turns()
         )
-        record = store.verifications(NAME)[KEYED]
+        record = store.verifications.of(NAME)[KEYED]
         assert (record.result, present(record.alarm).count) == (Result.DIFFERENT, 2)
         assert (record.ranges_proven, record.ranges_total, record.proven_at) == (8, 10, None)
-        before = store.verified_ranges(NAME, KEYED)
+        before = store.verifications.ranges(NAME, KEYED)
         pair.warehouse.tamper(KEYED, "an UPDATE", lambda stored: put_back(pair, stored))
         replace(verifier(pair, judge, capture), ranges=SMALL).verify(present(store.table(NAME, KEYED)), Turns())
-        record = store.verifications(NAME)[KEYED]
+        record = store.verifications.of(NAME)[KEYED]
         assert (record.alarm, record.result, record.ranges_proven) == (None, Result.EQUAL, 10)
-        assert len(set(before) - set(store.verified_ranges(NAME, KEYED))) == 2
+        assert len(set(before) - set(store.verifications.ranges(NAME, KEYED))) == 2
 
 
 def put_back(pair: Pair, stored: StoredTable) -> None:
@@ -320,7 +320,7 @@ def test_what_ranges_found_is_repaired(pair: Pair) -> None:
         proofs = Proofs(judge=judge, visit=SMALL, repair=Repair(judge=judge, rows_max=100))
         repaired = proofs.verify(KEYED)
         assert repaired.repaired == Counts(missing=2, extra=2, different=3)
-        record = pair.captured.store.verifications(NAME)[KEYED]
+        record = pair.captured.store.verifications.of(NAME)[KEYED]
         assert (record.alarm, record.result, record.ranges_proven) == (None, Result.EQUAL, 10)
         assert judge.verify(KEYED, visit=SMALL).result is Result.EQUAL
 
@@ -360,7 +360,7 @@ def test_alarms_of_apply_are_disproved_by_ranges_that_were_compared_since(pair: 
         pair.warehouse.tamper(KEYED, "an OPTIMIZE", lambda _: None)
         pair.write()
         alarms = capture.wait_until(lambda: store.applied(NAME)[KEYED].alarms, "apply has seen it")
-        known = store.verified_ranges(NAME, KEYED)
+        known = store.verifications.ranges(NAME, KEYED)
         assert not any(WEEKLY.keeps(one, alarms, store.now()) for one in known)
         replace(verifier(pair, judge, capture), ranges=SMALL).run(Turns())
         capture.wait_until(lambda: not store.applied(NAME)[KEYED].alarms, "apply has cleared it")
@@ -411,7 +411,7 @@ def test_between_ranges_there_are_pauses_in_which_no_state_is_open(pair: Pair) -
         real = watch.wait
 
         def wait(seconds: float) -> None:
-            open_barriers.append(len(pair.captured.store.barriers(NAME)))
+            open_barriers.append(len(pair.captured.store.requests.barriers(NAME)))
             real(seconds)
 
         watch.wait = wait  # type: ignore[method-assign]
@@ -464,7 +464,7 @@ def test_the_schedule_is_slow_within_a_table_too(pair: Pair) -> None:
 
         one = replace(verifier(pair, judge, capture, schedule=slow), ranges=replace(SMALL, rows=30))
         one.verify(present(one.store.table(NAME, KEYED)), Notes())
-        record = one.store.verifications(NAME)[KEYED]
+        record = one.store.verifications.of(NAME)[KEYED]
         assert (record.result, record.ranges_total, record.scheduled_rows) == (Result.EQUAL, 4, 99)
         assert waited, "it rested"
         known = Known(tables=(), applied={}, verified={KEYED: record})

@@ -17,12 +17,12 @@ from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.plugins.target import DeltaTarget, TableOptions
 from replicator.runtime.verifying import Verifier
 from replicator.state.records import RequestKind, TableRecord
-from replicator.state.verification_records import VerificationRecord
-from replicator.testing.memory import MemorySource
+from replicator.state.verification.records import VerificationRecord
 from replicator.verify import Judge, OfIds, Proofs, Repair, Result, Verdict, VerifySchedule
 from replicator.verify.barriers import NotVerifiedError
 from replicator_testbed.captured import RunningCapture
 from replicator_testbed.present import present
+from replicator_testing.memory import MemorySource
 from tests.simulation import test_verify
 from tests.simulation.test_verify import KEYED, KEYLESS, NAME, Pair, change, remove, settled
 
@@ -77,7 +77,7 @@ def verifier(
 
 
 def known(pair: Pair) -> dict[TableId, VerificationRecord]:
-    return dict(pair.captured.store.verifications(NAME))
+    return dict(pair.captured.store.verifications.of(NAME))
 
 
 def next_of(one: Verifier) -> TableRecord | None:
@@ -99,7 +99,7 @@ def test_all_tables_are_verified_once_and_then_left_alone(pair: Pair) -> None:
         # Another process, later: what is known survives a restart.
         verifier(pair, judge, capture).run(Turns())
         assert known(pair) == first
-    assert pair.captured.store.requests(NAME) == []
+    assert pair.captured.store.requests.open(NAME) == []
 
 
 def test_a_difference_becomes_an_alarm_which_a_repair_clears(pair: Pair) -> None:
@@ -164,7 +164,7 @@ def test_of_a_table_that_cannot_be_verified_the_reason_is_kept_and_the_others_ar
         assert (record.result, record.proven_at) == (Result.NOT_VERIFIED, None)
         assert "OverflowError" in present(record.reason)
         assert known(pair)[KEYLESS].result is Result.EQUAL
-    assert pair.captured.store.requests(NAME) == []
+    assert pair.captured.store.requests.open(NAME) == []
 
 
 def test_a_source_that_is_away_is_asked_again_later(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,14 +226,14 @@ def test_a_state_of_the_source_is_not_open_forever_if_apply_does_not_reach_the_b
         moments = itertools.count(step=4)
         scheduled = replace(judge.barriers, is_scheduled=True)
         barriers = replace(scheduled, waits_max_s=10.0, clock=lambda: next(moments))
-        number = present(pair.captured.store.last_segment(NAME)).last
+        number = present(pair.captured.store.journal.last_segment(NAME)).last
         with scheduled.held() as barrier:
-            (request,) = pair.captured.store.requests(NAME)
+            (request,) = pair.captured.store.requests.open(NAME)
             assert (request.kind, request.payload["is_scheduled"]) == (RequestKind.BARRIER, True)
             assert barrier.position >= number
             with pytest.raises(NotVerifiedError, match="not applied in time"):
                 barriers.reach(TableId("shop", "nobody"), barrier.position)
-        assert pair.captured.store.requests(NAME) == []
+        assert pair.captured.store.requests.open(NAME) == []
 
 
 def test_a_barrier_that_capture_does_not_write_is_not_waited_for_without_end(pair: Pair) -> None:
@@ -243,7 +243,7 @@ def test_a_barrier_that_capture_does_not_write_is_not_waited_for_without_end(pai
     barriers = replace(judge.barriers, waits_max_s=60.0, clock=lambda: next(moments))
     with pytest.raises(NotVerifiedError, match="in time"), barriers.held():
         pass
-    assert pair.captured.store.requests(NAME) == []
+    assert pair.captured.store.requests.open(NAME) == []
 
 
 def test_rows_of_a_scope_prove_nothing_and_their_difference_is_an_alarm(pair: Pair) -> None:

@@ -16,11 +16,11 @@ from replicator.model.errors import ConfigError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.canonical import digest_of, value_text
 from replicator.plugins.verification import Among, Below
-from replicator.testing.memory.target import StoredTable
-from replicator.verify import Counts, Extent, Judge, Keys, OfIds, Result, Sample, Scope, Since, Whole, rounds
+from replicator.verify import Counts, Extent, Judge, Keys, OfIds, Result, Sample, Since, VerifyScope, Whole, rounds
 from replicator.verify import scope as scope_module
 from replicator.verify.barriers import NotVerifiedError
 from replicator_testbed.captured import RunningCapture
+from replicator_testing.memory.target import StoredTable
 from tests.simulation import test_verify
 from tests.simulation.test_verify import KEYED, KEYLESS, NAME, Pair, schema_of, settled
 
@@ -311,13 +311,13 @@ def test_what_the_journal_no_longer_has_is_told(pair: Pair) -> None:
         assert judge.verify(KEYED, Since(second)).result is Result.NOT_VERIFIED
         assert judge.verify(KEYED, Since(third)).keys == 0
         assert judge.verify(KEYED).result is Result.EQUAL
-        assert store.barriers(NAME) == []
+        assert store.requests.barriers(NAME) == []
 
 
 def drop(pair: Pair, capture: RunningCapture, before: datetime) -> None:
     """Delete segments from the journal as retention does, except the newest that was sealed before a time."""
     store = pair.captured.store
-    old = [segment.id for segment in store.segments(NAME, 0, 10_000) if segment.sealed_at < before]
+    old = [segment.id for segment in store.journal.segments(NAME, 0, 10_000) if segment.sealed_at < before]
     store.drop_segments(NAME, capture.lease.epoch, old[:-1])
 
 
@@ -333,7 +333,7 @@ def test_some_rows_are_equal_however_much_both_sides_move(pair: Pair, of: str) -
 
     with pair.running() as (capture, judge):
         quiet(judge, capture)
-        scopes: dict[str, Scope] = {
+        scopes: dict[str, VerifyScope] = {
             "sample": Sample(Decimal(50)),
             "since": Since(now(pair)),
             "keys": OfIds(frozenset(digest_of(f"{n},") for n in (*range(100), 10_000))),

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replicator.capture.progress import (
+from replicator.capture.snapshots.progress import (
     Reading,
     ReadingKind,
     after_chunk,
@@ -30,7 +30,7 @@ from replicator.capture.progress import (
     start_over,
     with_moves,
 )
-from replicator.capture.window import Move, Read, Verdict, Window
+from replicator.capture.window import Move, Read, RowVerdict, Window
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotKind, change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, Seen, TableChanges, Visibility
@@ -378,9 +378,9 @@ class World:
     def after_verdicts(self) -> None:
         """A lost read takes those with it that were made ahead of it."""
         verdicts = {r.verdict for r in self.window.reads}
-        if verdicts <= {Verdict.GOOD}:
+        if verdicts <= {RowVerdict.GOOD}:
             return
-        if Verdict.START_OVER in verdicts:
+        if RowVerdict.START_OVER in verdicts:
             assert self.progress is not None
             self.progress = start_over(self.progress)
         self.lose()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from replicator.testing.waiting import PATIENCE
+from replicator_testing.waiting import PATIENCE
 
 TESTS = """
 import pytest

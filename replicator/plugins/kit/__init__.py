@@ -1,3 +1,3 @@
-"""What most plugins need and would otherwise write again."""
+"""Code that most plugins need and would otherwise write again."""
 
 __all__: list[str] = []

@@ -13,7 +13,7 @@ Longs = npt.NDArray[np.int64]
 
 
 def gathered(data: Any, starts: Longs, ends: Longs, valid: Bools | None) -> pa.Array:
-    """The bytes of `data` between starts and ends as a binary array, null where not `valid`. Ranges ascend and do not overlap.
+    """Return the bytes of `data` between starts and ends as a binary array, null where not `valid`. Ranges ascend and do not overlap.
 
     The whole buffer is seen as an array in which wanted values and gaps alternate; Arrow gathers the wanted ones.
     """
@@ -28,7 +28,7 @@ def gathered(data: Any, starts: Longs, ends: Longs, valid: Bools | None) -> pa.A
 
 
 def binary_array(lengths: Longs, content: npt.NDArray[np.uint8], valid: Bools | None = None) -> pa.Array:
-    """A binary array of consecutive values in `content`; null where not `valid` (length 0 there)."""
+    """Return a binary array of consecutive values in `content`; null where not `valid` (length 0 there)."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return pa.Array.from_buffers(
@@ -37,5 +37,5 @@ def binary_array(lengths: Longs, content: npt.NDArray[np.uint8], valid: Bools | 
 
 
 def bitmap(valid: Bools | None) -> pa.Buffer | None:
-    """Arrow's bitmap of the values that are not null; None if all are valid."""
+    """Return Arrow's bitmap of the values that are not null; None if all are valid."""
     return None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))

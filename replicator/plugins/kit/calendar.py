@@ -1,4 +1,4 @@
-"""Days of the proleptic Gregorian calendar, whatever the year: `datetime` ends at the years 1 and 9999."""
+"""Days of the proleptic Gregorian calendar, for any year: `datetime` ends at the years 1 and 9999."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MONTHS: Final = 12
 
 
 def days_from_civil(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01 in the proleptic Gregorian calendar; year 0 is 1 BC. ValueError if there is no such day."""
+    """Return the days since 1970-01-01 in the proleptic Gregorian calendar; year 0 is 1 BC. ValueError if there is no such day."""
     days = _month_start((year - 1970) * _MONTHS + month - 1) + day - 1
     if civil_from_days(days) != (year, month, day):
         raise ValueError("no such day")
@@ -18,7 +18,7 @@ def days_from_civil(year: int, month: int, day: int) -> int:
 
 
 def civil_from_days(days: int) -> tuple[int, int, int]:
-    """The inverse of `days_from_civil`."""
+    """Return year, month and day: the inverse of `days_from_civil`."""
     month = int(np.datetime64(days, "D").astype("M8[M]").astype(np.int64))
     return 1970 + month // _MONTHS, month % _MONTHS + 1, days - _month_start(month) + 1
 

@@ -14,31 +14,31 @@ from typing import Any, Final
 import pyarrow as pa
 
 TEXT_BYTES_MAX: Final = 256
-"""Longer strings stand in a row text as their digest."""
+"""Longer strings are in a row text as their digest."""
 DIGEST_DIGITS: Final = 32
-"""Of SHA-256."""
+"""Hex digits of SHA-256 in a digest."""
 
 # Decimals have up to 76 digits.
 _EXACT: Final = Context(prec=100)
 
 
 def row_texts(rows: pa.RecordBatch) -> Sequence[str]:
-    """The row text of each row; `rows` has the compared columns in their order."""
+    """Return the row text of each row; `rows` has the compared columns in their order."""
     return _joined(rows, is_key=False)
 
 
 def key_texts(keys: pa.RecordBatch) -> Sequence[str]:
-    """The key text of each row; `keys` has the key columns in key order."""
+    """Return the key text of each row; `keys` has the key columns in key order."""
     return _joined(keys, is_key=True)
 
 
 def digest_of(text: str) -> str:
-    """The id or the hash that belongs to a text."""
+    """Return the id or the hash that belongs to a text."""
     return _digest(text.encode())
 
 
 def value_text(value: Any, kind: pa.DataType, *, is_key: bool) -> str | None:
-    """The canonical form of one value as `pa.Scalar.value` or `as_py` gives it: temporal ones as integers. None for NULL."""
+    """Return the canonical form of one value of `pa.Scalar.value` or `as_py`: temporal ones as integers. None for NULL."""
     match value:
         case None:
             return None
@@ -57,12 +57,12 @@ def value_text(value: Any, kind: pa.DataType, *, is_key: bool) -> str | None:
 
 
 def values(texts: Sequence[str | None], kind: pa.DataType) -> pa.Array:
-    """The values of a type that have these canonical forms in a key text; None: NULL."""
+    """Return the values of a type that have these canonical forms in a key text; None: NULL."""
     return pa.array([None if text is None else _value(text, kind) for text in texts], _width(kind)).view(kind)
 
 
 def _width(kind: pa.DataType) -> pa.DataType:
-    """The integers as which temporal values stand in a text; any other type itself."""
+    """Return the integer type of temporal values in a text; any other type itself."""
     if pa.types.is_date(kind):
         return pa.int32()
     return pa.int64() if pa.types.is_time(kind) or pa.types.is_timestamp(kind) else kind
@@ -115,7 +115,7 @@ def _with_commas(texts: Iterable[str | None]) -> str:
 
 
 def column_texts(column: pa.Array, *, is_key: bool) -> Sequence[str | None]:
-    """The canonical form of each value; None for NULL."""
+    """Return the canonical form of each value; None for NULL."""
     kind = column.type
     if pa.types.is_list(kind):
         lists = [None if value is None else column_texts(value, is_key=is_key) for value in (e.values for e in column)]

@@ -1,4 +1,4 @@
-"""Values of keys as the texts by which a source finds their rows again."""
+"""Converts values of keys to the texts by which a source finds their rows again."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MOMENT: Final = re.compile(r"(-?\d{4,})-(\d\d)-(\d\d)(?: (\S+?))?Z?")
 
 
 def cursors(columns: Sequence[pa.Array]) -> list[Cursor]:
-    r"""The cursor of each row whose key columns are given in key order; rows with a null part are left out.
+    r"""Return the cursor of each row whose key columns are given in key order; rows with a null part are left out.
 
     For single rows that must be read once more, so it may work row by row. Binary parts are spelled `\x` and hex digits; dates and moments
-    in ISO form, with as many digits of the year as it has, the year 1 BC as `0000`; what has a time zone in UTC, with `Z`; other types as
+    in ISO form, with as many digits of the year as it has, the year 1 BC as `0000`; those with a time zone in UTC, with `Z`; other types as
     Arrow writes their canonical value.
     """
     parts = [_texts(column) for column in columns]
@@ -30,7 +30,7 @@ def cursors(columns: Sequence[pa.Array]) -> list[Cursor]:
 
 
 def keys_of(schema: TableSchema, wanted: Sequence[Cursor]) -> pa.RecordBatch:
-    """The key columns (fields as in `schema.row_type`, in key order) of cursors that `cursors` made."""
+    """Return the key columns (fields as in `schema.row_type`, in key order) of cursors that `cursors` made."""
     fields = [schema.row_type.field(name) for name in schema.key_fields]
     columns = [_values([cursor[position] for cursor in wanted], field.type) for position, field in enumerate(fields)]
     return pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])

@@ -1,4 +1,4 @@
-"""What targets find wrong with a table's columns, in one wording."""
+"""Findings of targets about a table's columns, in one wording."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from replicator.model.schema import Column, TableSchema
 
 
 def type_findings(schema: TableSchema, changes_of: Callable[[Column], Sequence[str]]) -> list[Problem]:
-    """What is changed on the way, and what cannot be held.
+    """Return findings for the columns that a target changes or cannot store.
 
     Args:
         schema: The table.
-        changes_of: How values of a column are stored otherwise than in the source, a sentence each. UnsupportedTypeError: not at all.
+        changes_of: Returns a sentence for each difference of a column's stored values. UnsupportedTypeError: they cannot be stored.
     """
     problems: list[Problem] = []
     for column in schema.columns:
@@ -41,7 +41,7 @@ def type_findings(schema: TableSchema, changes_of: Callable[[Column], Sequence[s
 
 
 def key_findings(schema: TableSchema) -> list[Problem]:
-    """Columns of the key whose values do not identify a row."""
+    """Return findings for columns of the key whose values do not identify a row."""
     return [
         Problem(
             code="key_type_unsupported",

@@ -1,6 +1,6 @@
-"""A batch's changes as Python objects, folded to what they leave of each row.
+"""Folds a batch's changes, as Python objects, to the final state of each row.
 
-For targets that take rows one after the other. It holds a batch's rows in memory; a target with an engine of its own (Spark, a warehouse)
+For targets that take rows one by one. It holds a batch's rows in memory; a target with an engine of its own (Spark, a warehouse)
 folds there.
 """
 
@@ -38,7 +38,7 @@ _OWN = {SEQUENCE_NUM: "sequence_num", IS_DELETED: "is_deleted", SOURCE_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RowChange:
     """One change. Values are by column name.
 
     Attributes:
@@ -54,7 +54,7 @@ class Change:
     row: Mapping[str, Any] | None
 
     def keys(self, schema: TableSchema) -> tuple[Key, Key | None]:
-        """Under which key the row was, and under which it is now (None: deleted)."""
+        """Return the key of the row before the change, and after it (None: deleted)."""
         old = None if self.before is None else tuple(self.before[name] for name in schema.key)
         if self.row is None:
             if old is None:
@@ -64,27 +64,27 @@ class Change:
         return (new if old is None else old), new
 
 
-class Outcome(StrEnum):
-    """What a batch leaves of the row of one key."""
+class RowFate(StrEnum):
+    """Final state of the row of one key after a batch."""
 
     WRITTEN = "written"
     DELETED = "deleted"
     MOVED = "moved"
-    """No row has the key any more: it has another key now."""
+    """No row has the key any more: the row has another key now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldedRow:
-    """What a batch leaves of the row of one key.
+    """Final state of the row of one key after a batch.
 
     Attributes:
-        values: The last value of each column that was sent; of a deleted row what was sent before that.
+        values: The last value of each column that was sent; of a deleted row those that were sent before that.
         origin: Key of the row in the target that has all other values, if it is there and not marked as deleted; else they are NULL.
         expects_row: The first change expects a row of this key in the target (`Batch.expects_rows`).
     """
 
     key: Key
-    outcome: Outcome
+    outcome: RowFate
     values: Mapping[str, Any]
     origin: Key | None
     expects_row: bool
@@ -94,7 +94,7 @@ class FoldedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRow:
-    """A row of the target, with all columns that it holds (`TableSchema.held`); one that a batch adds may lack those that are kept."""
+    """A row of the target, with all columns that it holds (`TableSchema.held`); a row that a batch adds may lack kept ones."""
 
     values: Mapping[str, Any]
     sequence_num: int
@@ -103,42 +103,42 @@ class StoredRow:
 
     @classmethod
     def of(cls, schema: TableSchema, options: TableOptions, found: Sequence[Any]) -> StoredRow:
-        """A row that was read with the columns of `stored_columns`."""
+        """Make a row that was read with the columns of `stored_columns`."""
         values = dict(zip((column.name for column in schema.held), found, strict=False))
         own = dict(zip(own_columns(options), found[len(values) :], strict=True))
         return cls(values=values, **{_OWN[name]: value for name, value in own.items()})
 
     def key(self, schema: TableSchema) -> Key:
-        """Its key."""
+        """Return the row's key."""
         return tuple(self.values[name] for name in schema.key)
 
     def in_order(self, schema: TableSchema, options: TableOptions) -> Sequence[Any]:
-        """What is written into the columns of `stored_columns`."""
+        """Return the values for the columns of `stored_columns`."""
         own = [getattr(self, _OWN[name]) for name in own_columns(options)]
         return [*(self.values.get(column.name) for column in schema.held), *own]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowMerge:
-    """How a target's rows change: first every row of a folded key is removed, then `rows` are added."""
+    """Changes of a target's rows: first every row of a folded key is removed, then `rows` are added."""
 
     rows: Sequence[StoredRow]
     merged: Merged
 
 
 def own_columns(options: TableOptions) -> Sequence[str]:
-    """The columns that are added to the source's."""
+    """Return the columns that are added to the source's."""
     is_wanted = {IS_DELETED: options.deletes == "soft", SOURCE_TIMESTAMP: options.source_timestamp}
     return [name for name in _OWN if is_wanted.get(name, True)]
 
 
 def stored_columns(schema: TableSchema, options: TableOptions) -> Sequence[str]:
-    """All columns of a target's table."""
+    """Return all columns of a target's table."""
     return [*(column.name for column in schema.held), *own_columns(options)]
 
 
-def read_changes(batch: Batch) -> Iterator[Change]:
-    """The batch's changes in order, without those that were applied before."""
+def read_changes(batch: Batch) -> Iterator[RowChange]:
+    """Yield the batch's changes in order, without those that were applied before."""
     names = {field: name for name, field in batch.schema.fields.items()}
     for file in batch.files:
         system, path = FileSystem.from_uri(file.uri)
@@ -149,8 +149,8 @@ def read_changes(batch: Batch) -> Iterator[Change]:
                         yield _change(found, names)
 
 
-def fold(schema: TableSchema, changes: Iterable[Change]) -> Sequence[FoldedRow]:
-    """The last state of each key that the changes touch; a changed key is deleted under the old one and written under the new one."""
+def fold(schema: TableSchema, changes: Iterable[RowChange]) -> Sequence[FoldedRow]:
+    """Return the last state of each key that the changes touch; a changed key is deleted under the old one, written under the new one."""
     rows: dict[Key, FoldedRow] = {}
     for change in changes:
         old, new = change.keys(schema)
@@ -160,24 +160,24 @@ def fold(schema: TableSchema, changes: Iterable[Change]) -> Sequence[FoldedRow]:
         if was is None:
             was = FoldedRow(
                 key=old,
-                outcome=Outcome.WRITTEN,
+                outcome=RowFate.WRITTEN,
                 values={},
                 origin=old,
                 expects_row=is_expected,
                 sequence_num=number,
                 source_timestamp=time,
             )
-        values, origin = (was.values, was.origin) if was.outcome is Outcome.WRITTEN else ({}, None)
+        values, origin = (was.values, was.origin) if was.outcome is RowFate.WRITTEN else ({}, None)
         if new is None or change.row is None:
-            outcome = Outcome.MOVED if was.outcome is Outcome.MOVED else Outcome.DELETED
+            outcome = RowFate.MOVED if was.outcome is RowFate.MOVED else RowFate.DELETED
             rows[old] = replace(was, outcome=outcome, sequence_num=number, source_timestamp=time)
             continue
         if new != old:
-            rows[old] = replace(was, outcome=Outcome.MOVED, values={}, origin=None)
+            rows[old] = replace(was, outcome=RowFate.MOVED, values={}, origin=None)
         there = was if new == old else rows.get(new)
         rows[new] = FoldedRow(
             key=new,
-            outcome=Outcome.WRITTEN,
+            outcome=RowFate.WRITTEN,
             values={**values, **change.row},
             origin=origin,
             expects_row=there is not None and there.expects_row,
@@ -190,13 +190,13 @@ def fold(schema: TableSchema, changes: Iterable[Change]) -> Sequence[FoldedRow]:
 def merge_rows(
     batch: Batch, folded: Sequence[FoldedRow], stored: Mapping[Key, StoredRow], options: TableOptions
 ) -> RowMerge:
-    """What the folded rows make of those that the target holds.
+    """Merge the folded rows into the target's.
 
     Args:
         batch: The batch that was folded.
         folded: All its rows.
         stored: The target's rows of the folded keys, as they are before the batch.
-        options: Whether deleted rows are kept and marked.
+        options: Options of the table: say whether deleted rows are kept and marked.
     """
     rows: list[StoredRow] = []
     matched = inserted = deleted = not_found = 0
@@ -214,9 +214,9 @@ def merge_rows(
 
 
 def fold_multiset(
-    schema: TableSchema, changes: Iterable[Change]
+    schema: TableSchema, changes: Iterable[RowChange]
 ) -> tuple[Sequence[StoredRow], Sequence[tuple[Mapping[str, Any], int]]]:
-    """Of a table without a key: the rows to add, and those to remove, each with how many rows equal to it.
+    """Return, for a table without a key, the rows to add, and the rows to remove, each with the number of rows equal to it.
 
     Of equal rows the newest is removed first, so a row that the batch itself adds is removed before one that is in the target.
     """
@@ -241,10 +241,10 @@ def fold_multiset(
 
 
 def _after(schema: TableSchema, row: FoldedRow, stored: Mapping[Key, StoredRow], *, is_soft: bool) -> StoredRow | None:
-    """The row of a key after a batch; None if there is none."""
-    if row.outcome is Outcome.MOVED or (row.outcome is Outcome.DELETED and not is_soft):
+    """Return the row of a key after a batch; None if there is none."""
+    if row.outcome is RowFate.MOVED or (row.outcome is RowFate.DELETED and not is_soft):
         return None
-    is_deleted = row.outcome is Outcome.DELETED
+    is_deleted = row.outcome is RowFate.DELETED
     origin = None if row.origin is None else stored.get(row.origin)
     if is_deleted and not row.values and origin is None:
         return None
@@ -261,13 +261,13 @@ def _after(schema: TableSchema, row: FoldedRow, stored: Mapping[Key, StoredRow],
 
 
 def _text(row: Mapping[str, Any]) -> str:
-    """A text that is the same for equal rows: NaN equals itself, and 0.0 is not -0.0."""
+    """Return a text that is the same for equal rows: NaN equals itself, and 0.0 is not -0.0."""
     return repr(sorted(row.items()))
 
 
-def _change(found: Mapping[str, Any], names: Mapping[str, str]) -> Change:
+def _change(found: Mapping[str, Any], names: Mapping[str, str]) -> RowChange:
     absent, before, row = set(found[ABSENT] or ()), found[BEFORE], found[ROW]
-    return Change(
+    return RowChange(
         sequence_num=found[SEQUENCE_NUM],
         operation=DMLOperation(found[OPERATION]),
         is_snapshot=found[IS_SNAPSHOT],

@@ -1,4 +1,4 @@
-"""Ranges of keys: the order of their bounds, and the forms in which databases are given them. Pure."""
+"""Ranges of keys: the order of their bounds, and their forms in databases. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _BINARY: Final = "$"
 
 
 def is_ordered(kind: pa.DataType) -> bool:
-    """Whether all databases order the values of a column of this type alike, whatever its type is called there.
+    """Return whether all databases order the values of a column of this type alike, under any name of the type.
 
-    Not floats: NaN is ordered differently in each. Not lists or times, which targets keep as text. Text only where the source says so.
+    Not floats: NaN is ordered differently in each. Not lists or times, which targets store as text. Text only where the source says so.
     """
     return bool(
         pa.types.is_boolean(kind)
@@ -34,7 +34,7 @@ def is_ordered(kind: pa.DataType) -> bool:
 
 
 def sort_key(bound: Bound) -> tuple[Any, ...]:
-    """What orders bounds of the same columns. Canonical forms say by themselves what they are."""
+    """Return the sort key of bounds of the same columns. The canonical form tells the type."""
     return tuple(map(_part_key, bound))
 
 
@@ -47,13 +47,13 @@ def _part_key(text: str) -> Any:
 
 
 def cursor_of(bound: Bound, columns: Sequence[str], schema: TableSchema) -> Cursor:
-    """The bound as `kit.cursors.cursors` spells it."""
+    """Return the bound as `kit.cursors.cursors` spells it."""
     [cursor] = cursors([values([text], schema.column(name).type) for name, text in zip(columns, bound, strict=True)])
     return cursor
 
 
 def holds(within: KeyRange, key: Sequence[str | None]) -> bool:
-    """Whether a row is in the range, by the canonical forms of its key's columns, in key order."""
+    """Return whether a row is in the range, by the canonical forms of its key's columns, in key order."""
     first = key[: len(within.columns)]
 
     def is_behind(bound: Bound) -> bool:

@@ -1,4 +1,4 @@
-"""A base for targets that keep a ledger: it decides what is done to a table, the target only does it.
+"""Base for targets that keep a ledger: it decides what is done to a table; the target only does it.
 
 Every change of a table takes the same steps:
 
@@ -69,7 +69,7 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
 
     @abstractmethod
     def create_table(self, held: HeldT, schema: TableSchema, sequence_num: int) -> None:
-        """Create the table of this incarnation, in place of what an older one left. One that exists with the same schema is kept."""
+        """Create the table of this incarnation, replacing an older one. One that exists with the same schema is kept."""
 
     @abstractmethod
     def drop_table(self, held: HeldT, sequence_num: int) -> None:
@@ -85,16 +85,16 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
 
     @abstractmethod
     def merge_batch(self, held: HeldT, batch: Batch) -> Mapping[str, Any] | None:
-        """Fold the batch and merge it; what it did, for logs and status. None: an earlier attempt had committed it."""
+        """Fold the batch and merge it; return details for logs and status. None: an earlier attempt had committed it."""
 
     def alter_table(
         self, held: HeldT, actual: TableSchema, wanted: TableSchema, fill: pa.RecordBatch, sequence_num: int
     ) -> None:
-        """Make one shape of the table the other (`model.alteration.steps`); its rows get the values of `fill` in columns that are new.
+        """Change the table from one schema to the other (`model.alteration.steps`); its rows get the values of `fill` in new columns.
 
         Columns that are the same have the same type in both, or a wider one afterwards (`widens`), and the same ones make the key.
-        From then on batches have the shape `wanted`. Their rows do not have the columns that are kept (`TableSchema.kept`): what is written
-        at a key keeps what stands there in such a column, and a row at a new key has NULL.
+        From then on batches have the schema `wanted`. Their rows do not have the kept columns (`TableSchema.kept`): a write at a key
+        keeps the key's value in such a column, and a row at a new key has NULL.
         A target that does not override this refuses, and the table fails.
         """
         del actual, wanted, fill, sequence_num
@@ -105,7 +105,7 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
         self.move_ledger(held, sequence_num)
 
     def working_on(self, table: TargetTable, batch: Batch | None = None) -> AbstractContextManager[None]:  # noqa: ARG002
-        """What surrounds every change of a table: the driver's errors become ours here."""
+        """Return the context of every change of a table: it translates the driver's errors."""
         return nullcontext()
 
     # -- what the host asks for ---------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
             crash_point("target.after_ddl")
 
     def apply_batch(self, table: TargetTable, batch: Batch) -> BatchResult:
-        """Fold and merge; or only move the ledger, where that is all there is to do."""
+        """Fold and merge; or only move the ledger, where nothing else is to be done."""
         with self.holding(table, batch) as held:
             if batch.last <= held.last:
                 return BatchResult(was_skipped=True)
@@ -161,7 +161,7 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
             return BatchResult(was_skipped=details is None, details=details)
 
     def complete_snapshot(self, table: TargetTable, start_number: int, sequence_num: int) -> None:
-        """Delete (soft: mark) what the snapshot did not find."""
+        """Delete (soft: mark) the rows that the snapshot did not find."""
         self._unless_applied(table, sequence_num, lambda held: self.clear_table(held, sequence_num, below=start_number))
 
     def publish(self, table: TargetTable, sequence_num: int) -> None:
@@ -176,7 +176,7 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
 
     @contextmanager
     def holding(self, table: TargetTable, batch: Batch | None = None) -> Iterator[HeldT]:
-        """What is held of the table, claimed first if it is not; forgotten after an error, because what was begun may be committed."""
+        """Yield the claimed table, claimed first if necessary; forgotten after an error, because a change may be committed."""
         with self.working_on(table, batch):
             held = self.held(table) or self._claim(table)
             held.table = table
@@ -187,14 +187,14 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
                 raise
 
     def held(self, table: TargetTable) -> HeldT | None:
-        """What this process knows of the table, if it has claimed it in this epoch and incarnation."""
+        """Return the table, if this process has claimed it in this epoch and incarnation."""
         with self._lock:
             held = self._held.get(table.table)
         is_same = held is not None and (held.table.ledger_name, held.table.epoch) == (table.ledger_name, table.epoch)
         return held if is_same else None
 
     def let_go(self, table: TableId) -> None:
-        """Forget what is known of a table: the next change claims it again."""
+        """Forget a table: the next change claims it again."""
         with self._lock:
             self._held.pop(table, None)
 
@@ -204,7 +204,7 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
             self._held.clear()
 
     def recreate(self, table: TargetTable, message: str, *, code: str = "schema_conflict") -> SchemaConflictError:
-        """The error where only a table that is created from scratch helps."""
+        """Return the error where only a table that is created from scratch helps."""
         action = (
             f"Recreate it: replicator snapshot {self.context.replicator} {shlex.quote(str(table.table))} --recreate."
         )
@@ -213,7 +213,7 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _refuse_other_columns(self, table: TargetTable, actual: TableSchema, wanted: TableSchema) -> None:
-        """Refuse an alteration that is more than columns which come, go, and get other names."""
+        """Refuse an alteration that is more than columns being added, dropped and renamed."""
         origin = steps(actual, wanted).origin
         types = {column.name: column.type for column in actual.held}
         retyped = [
@@ -241,7 +241,7 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
 
 
 def set_back(table: TargetTable, last: int, applied: int) -> TargetUnavailableError:
-    """The error where the ledger is lower than this process left it: the host continues from what the ledger says."""
+    """Return the error where the ledger is lower than this process left it: the host continues from the ledger."""
     return TargetUnavailableError(
         f"The target table was set back, for example by a restore. Its ledger is at {last}; this process had applied {applied}.",
         code="target_busy",
@@ -251,13 +251,13 @@ def set_back(table: TargetTable, last: int, applied: int) -> TargetUnavailableEr
 
 
 def last_applied(table: TargetTable, owner: str, found: Ledger, *, may_adopt: bool, setting: str) -> int:
-    """What a ledger says to a process that claims the table: the number to continue from.
+    """Return the number from which a process that claims the table continues, according to the ledger.
 
     Args:
         table: The table as it is claimed.
         owner: The uuid in the ledger.
         found: The ledger. That of another replicator or of an older incarnation is empty for this one.
-        may_adopt: Whether another replicator's table may be taken over.
+        may_adopt: True if another replicator's table may be taken over.
         setting: See `not_ours`.
 
     Raises:
@@ -274,7 +274,7 @@ def last_applied(table: TargetTable, owner: str, found: Ledger, *, may_adopt: bo
 
 
 def fenced(table: TargetTable, epoch: int | None = None, incarnation: int | None = None) -> FencedError:
-    """The error of a writer that another has replaced: the one of this epoch and incarnation, if the ledger says so."""
+    """Return the error of a writer that another has replaced: the one of this epoch and incarnation, if the ledger says so."""
     newer = "Another replicator" if epoch is None else f"Epoch {epoch}, incarnation {incarnation}"
     return FencedError(
         f"{newer} has claimed the table; this process has epoch {table.epoch}, incarnation {table.incarnation}.",
@@ -284,12 +284,12 @@ def fenced(table: TargetTable, epoch: int | None = None, incarnation: int | None
 
 
 def not_ours(table: TableId, owner: str | None, setting: str) -> TableError:
-    """The error for a table that this replicator did not create.
+    """Return the error for a table that this replicator did not create.
 
     Args:
         table: The table.
-        owner: Whose it is: a replicator's uuid; None if no replicator created it.
-        setting: The setting with which another location is chosen.
+        owner: Uuid of the replicator that created it; None if none did.
+        setting: The setting that selects another location.
     """
     whose = f"It belongs to replicator {owner}." if owner else "No replicator created it."
     return TableError(

@@ -1,4 +1,4 @@
-"""Opens files of the journal, wherever they lie."""
+"""Opens files of the journal, wherever they are."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pyarrow import fs
 
 
 def open_seekable(file_system: fs.FileSystem, path: str) -> pa.NativeFile:
-    """A file to read from any position.
+    """Open a file that can be read from any position.
 
-    From Google Cloud Storage it is read whole. There pyarrow asks for the first bytes of a seekable file when it looks whether the
+    From Google Cloud Storage it is read whole. There pyarrow asks for the first bytes of a seekable file when it checks whether the
     file is closed, in the interpreter's lock: a slow answer stops every thread, and a refused one becomes "closed file".
 
     Raises:
-        OSError: It does not exist, or cannot be read.
+        OSError: The file does not exist, or cannot be read.
     """
     if file_system.type_name != "gcs":
         return file_system.open_input_file(path)

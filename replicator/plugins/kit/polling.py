@@ -1,8 +1,8 @@
-"""A base for sources that poll a table of changes, which triggers of the database write.
+"""Base for sources that poll a table of changes, which triggers of the database write.
 
-A change has a number, and a read sees all changes up to some number: this is so where the numbers are given out in the order of the
-commits, as in a database with one writer at a time. Which changes one transaction made such a table does not tell. So what a poll finds
-is delivered as one transaction, which ends where a chunk was read (`Boundaries`): a chunk saw all of it or nothing.
+A change has a number, and a read sees all changes up to some number: this is so where the numbers are assigned in the order of the
+commits, as in a database with one writer at a time. Such a table does not tell which changes one transaction made. So the changes of a poll
+are delivered as one transaction, which ends where a chunk was read (`Boundaries`): a chunk saw all of it or nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _BATCH_ROWS = 10_000
 
 
 class Connection(Protocol):
-    """What the base knows of a connection."""
+    """The part of a connection that the base uses."""
 
     def close(self) -> None:
         """Close it."""
@@ -77,7 +77,7 @@ class LoggedChange:
 
     Attributes:
         number: Its position among all changes, from 1.
-        at: When it was written.
+        at: Time when it was written.
         table: The table changed; None for a mark.
         operation: INSERT, UPDATE or DELETE.
         before: The old row as a text that `PollingSource.row_of` reads; None for an INSERT.
@@ -99,7 +99,7 @@ class NumberVisibility(Visibility):
     last: int
 
     def classify(self, transaction_ids: pa.StringArray) -> pa.Int8Array:
-        """Whether each transaction began at or below the number."""
+        """Return for each transaction whether it began at or below the number."""
         seen = [Seen.SEEN if int(i) <= self.last else Seen.UNSEEN for i in transaction_ids.to_pylist()]
         return pa.array([int(s) for s in seen], pa.int8())
 
@@ -112,7 +112,7 @@ class Boundaries:
         self._numbers: set[int] = set()
 
     def begin_read(self, source: PollingSource[Any, ConnectionT], connection: ConnectionT) -> NumberVisibility:
-        """Begin a read transaction, and say what it sees."""
+        """Begin a read transaction, and return its visibility."""
         with self._lock:
             source.begin(connection)
             last = source.last_change(connection)
@@ -120,18 +120,18 @@ class Boundaries:
         return NumberVisibility(last)
 
     def end_behind(self, source: PollingSource[Any, ConnectionT], connection: ConnectionT, position: int) -> int:
-        """The last change of the transaction behind a position, unless a mark comes before it."""
+        """Return the last change of the transaction after a position, unless a mark comes before it."""
         with self._lock:
             return min([source.last_change(connection), *(n for n in self._numbers if n > position)])
 
     def forget(self, position: int | None = None) -> None:
-        """Forget the numbers up to a position; None: all of them."""
+        """Drop the numbers up to a position; None: all of them."""
         with self._lock:
             self._numbers = {n for n in self._numbers if position is not None and n > position}
 
 
 class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
-    """A source with a table of changes. A subclass has the statements."""
+    """Source with a table of changes. A subclass has the statements."""
 
     chunk_bytes_max: ClassVar[int] = RelationalConfig.model_fields["chunk_bytes_max"].default
     """Largest chunk, in characters of its rows' texts. A chunk of wide rows has fewer rows than were asked for."""
@@ -144,11 +144,11 @@ class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
 
     @abstractmethod
     def connect(self) -> ConnectionT:
-        """A new connection, in autocommit mode."""
+        """Open a new connection, in autocommit mode."""
 
     @abstractmethod
     def translated(self) -> AbstractContextManager[None]:
-        """Errors of the driver become ours."""
+        """Return a context that translates errors of the driver."""
 
     @abstractmethod
     def begin(self, connection: ConnectionT) -> None:
@@ -156,21 +156,21 @@ class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
 
     @abstractmethod
     def describe_table(self, connection: ConnectionT, table: TableId) -> TableDescription | None:
-        """A table, and its identity, which another set of triggers changes; None if it is not there.
+        """Return a table's description, with an identity that another set of triggers changes; None if the table does not exist.
 
         Raises:
-            TableError: It cannot be replicated.
+            TableError: The table cannot be replicated.
         """
 
     @abstractmethod
     def check_database(self, connection: ConnectionT) -> Sequence[Problem]:
-        """Problems of the database as a whole."""
+        """Return problems of the database as a whole."""
 
     @abstractmethod
     def begin_logging(self, connection: ConnectionT, schemas: Sequence[TableSchema], *, is_first: bool) -> None:
         """Create the table of changes and the triggers of these tables, as far as they are missing; drop those of other tables.
 
-        In one transaction. With `is_first` whatever is there is dropped first.
+        In one transaction. With `is_first` existing ones are dropped first.
         """
 
     @abstractmethod
@@ -179,15 +179,15 @@ class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
 
     @abstractmethod
     def is_logged(self, connection: ConnectionT, schema: TableSchema) -> bool:
-        """Whether triggers write all columns of the table."""
+        """Return whether triggers write all columns of the table."""
 
     @abstractmethod
     def last_change(self, connection: ConnectionT) -> int:
-        """The number of the last change; 0 if there is none."""
+        """Return the number of the last change; 0 if there is none."""
 
     @abstractmethod
     def changes(self, connection: ConnectionT, after: int, upto: int) -> Iterator[LoggedChange]:
-        """The changes behind `after`, up to and including `upto`, by number."""
+        """Yield the changes after `after`, up to and including `upto`, by number."""
 
     @abstractmethod
     def write_mark(self, connection: ConnectionT, text: str) -> None:
@@ -199,20 +199,20 @@ class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
 
     @abstractmethod
     def select(self, connection: ConnectionT, schema: TableSchema, request: ChunkRequest | None) -> Iterator[str]:
-        """The rows of a chunk in key order; None: all rows of the table. As texts that `row_of` reads."""
+        """Yield the rows of a chunk in key order; None: all rows of the table. As texts that `row_of` reads."""
 
     @abstractmethod
     def row_of(self, schema: TableSchema, text: str) -> Mapping[str, Any]:
-        """A row by field name. Any error fails the table, also one when a value does not become Arrow."""
+        """Return a row by field name. Any error fails the table, also one when a value does not become Arrow."""
 
     @abstractmethod
     def cursor_of(self, schema: TableSchema, text: str) -> Cursor:
-        """The key of a row."""
+        """Return the key of a row."""
 
     # -- what a source uses ------------------------------------------------------------------------------------------
 
     def is_unchanged(self, connection: ConnectionT, schema: TableSchema) -> bool:
-        """Whether the table still has these columns, and all of them are logged."""
+        """Return whether the table still has these columns, and all of them are logged."""
         try:
             found = self.describe_table(connection, schema.table)
         except TableError:
@@ -221,20 +221,20 @@ class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
 
     @contextmanager
     def asking(self) -> Iterator[ConnectionT]:
-        """A connection for a few statements."""
+        """Open a connection for a few statements."""
         with self.translated(), closing(self.connect()) as connection:
             yield connection
 
     # -- what the host asks for ---------------------------------------------------------------------------------------
 
     def describe(self, tables: Sequence[TableId]) -> Mapping[TableId, TableDescription]:
-        """Each table in turn."""
+        """Describe each table in turn."""
         with self.asking() as connection:
             found = {table: self.describe_table(connection, table) for table in tables}
         return {table: description for table, description in found.items() if description is not None}
 
     def check(self, tables: Sequence[TableId]) -> Sequence[Problem]:
-        """The database, and each table in turn."""
+        """Check the database, and each table in turn."""
         with self.asking() as connection:
             problems = list(self.check_database(connection))
             for table in tables:
@@ -246,7 +246,7 @@ class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
         return problems
 
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
-        """A mark shows that the log begins there."""
+        """Create the log, and write a mark: it begins there."""
         found = self.describe(tables)
         with self.asking() as connection:
             if is_first:
@@ -262,11 +262,11 @@ class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
         return Deletion(removed=("the objects that recorded changes",))
 
     def status(self, since: Visibility | None = None) -> LogStatus:  # noqa: ARG002 - nothing is waited for
-        """The clock is this machine's; another one is asked in a subclass."""
+        """Return the status. The clock is this machine's; a subclass may use another one."""
         return LogStatus(now=datetime.now(UTC))
 
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
-        """Open the log, if the change at the offset is there: it is kept until one behind it is acknowledged."""
+        """Open the log, if the change at the offset exists: it is kept until a later one is acknowledged."""
         position = after.value["number"]
         with self.asking() as connection:
             if not list(self.changes(connection, position - 1, position)):
@@ -274,19 +274,19 @@ class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
         return _PolledLog(self, position, schemas)
 
     def mark(self) -> str:
-        """A row among the changes."""
+        """Write a row among the changes."""
         text = uuid4().hex
         with self.asking() as connection:
             self.write_mark(connection, text)
         return text
 
     def visibility(self) -> Visibility:
-        """That of a read that reads nothing."""
+        """Return the visibility of a read that reads nothing."""
         with self.asking() as connection:
             return self.boundaries.begin_read(self, connection)
 
     def read_chunk(self, request: ChunkRequest) -> Chunk:
-        """Rows, visibility and identity of one moment."""
+        """Read rows, visibility and identity of one moment."""
         schema = request.schema
         with self._reading(schema) as (connection, visibility, identity):
             texts, is_cut = self._within_bounds(self.select(connection, schema, request))
@@ -302,14 +302,14 @@ class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
 
     @contextmanager
     def read_whole(self, schema: TableSchema) -> Iterator[WholeRead]:
-        """As `read_chunk`, in batches."""
+        """See `read_chunk`; in batches."""
         with self._reading(schema) as (connection, visibility, identity):
             texts = self.select(connection, schema, None)
             batches = (self._batch(schema, part) for part in iter(lambda: list(islice(texts, _BATCH_ROWS)), []))
             yield WholeRead(visibility=visibility, batches=batches, identity=lambda: identity)
 
     def close(self) -> None:
-        """Nothing is kept open but the log, which the host closes."""
+        """Do nothing: only the log is kept open, and the host closes it."""
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -325,7 +325,7 @@ class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
             yield connection, visibility, found.identity
 
     def _within_bounds(self, texts: Iterable[str]) -> tuple[list[str], bool]:
-        """The first rows, at least one, and whether there are more."""
+        """Return the first rows, at least one, and whether there are more."""
         size = 0
         rows: list[str] = []
         for text in texts:
@@ -353,7 +353,7 @@ class _PolledLog(LogReader):
         self._has_rows = False
 
     def pull(self, limits: PullLimits) -> LogBatch:
-        """Poll until there is something, or the time is over."""
+        """Poll until there are changes, or the time is over."""
         deadline = time.monotonic() + limits.wait_s
         with self._source.translated():
             errors = self._leave_out_changed()
@@ -364,13 +364,13 @@ class _PolledLog(LogReader):
                 time.sleep(min(_POLL_S, limits.wait_s))
 
     def acknowledge(self, offset: Offset) -> None:
-        """Delete what is before the offset."""
+        """Delete the changes before the offset."""
         self._source.boundaries.forget(offset.value["number"])
         with self._source.translated():
             self._source.delete_changes(self._connection, offset.value["number"])
 
     def keep_alive(self) -> None:
-        """Each poll is a query of its own: nothing waits for the server."""
+        """Do nothing: each poll is a query of its own."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -431,7 +431,7 @@ class _PolledLog(LogReader):
             return TableChanges(schema=schema, rows=pa.RecordBatch.from_pylist(records, schema=change_schema(schema)))
 
     def _leave_out_changed(self) -> Mapping[TableId, TableError]:
-        """Leave out tables that somebody dropped, recreated or altered: their changes are not in the log, or not with all columns."""
+        """Leave out tables that were dropped, recreated or altered: their changes are not in the log, or not with all columns."""
         found = {table: self._source.is_unchanged(self._connection, schema) for table, schema in self._schemas.items()}
         self._schemas = {table: schema for table, schema in self._schemas.items() if found[table]}
         return {

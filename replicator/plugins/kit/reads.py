@@ -1,4 +1,4 @@
-"""What reads of tables over a database connection have in common: they give way to waiting locks, and chunks stay small."""
+"""Reads of tables over a database connection: they give way to waiting locks, and chunks stay small."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PlanT = TypeVar("PlanT")
 
 @dataclass(slots=True, kw_only=True)
 class TableReads(ABC, Generic[ConnectionT, TableT, PlanT]):
-    """A base for reads of tables over one connection; used from one thread.
+    """Base for reads of tables over one connection; used from one thread.
 
-    A read gives way to another session that waits for its lock. What the catalogue says of a table is remembered until a read of it fails.
+    A read gives way to another session that waits for its lock. A table's entry in the catalogue is kept until a read of it fails.
 
     Attributes:
         session: The reading connection.
-        watch_session: Another one, on which waiting locks are looked for.
-        watch_every_s: How often a running read looks for them. A shorter read costs no query.
+        watch_session: Another connection, which looks for waiting locks.
+        watch_every_s: Interval at which it looks for them during a read. A shorter read costs no query.
     """
 
     session: Session[ConnectionT]
@@ -39,19 +39,19 @@ class TableReads(ABC, Generic[ConnectionT, TableT, PlanT]):
 
     @abstractmethod
     def find(self, connection: ConnectionT, table: TableId) -> TableT | None:
-        """What the catalogue says of a table; None if it does not exist. Raises TableError if it cannot be read."""
+        """Return the catalogue's entry of a table; None if it does not exist. Raises TableError if it cannot be read."""
 
     @abstractmethod
     def plan(self, table: TableT, schema: TableSchema) -> PlanT:
-        """How to read the table in the shape of `schema`. Raises SchemaConflictError if it has another (`verify_shape`)."""
+        """Plan how to read the table with the columns of `schema`. Raises SchemaConflictError if it has others (`verify_shape`)."""
 
     @abstractmethod
     def number(self, connection: ConnectionT) -> int:
-        """The server's number of a connection."""
+        """Return the server's number of a connection."""
 
     @abstractmethod
     def find_waiting(self, connection: ConnectionT, reader: int, table: TableId) -> int | None:
-        """The number of a session that waits for a lock of the connection `reader`, which reads `table`; None if there is none."""
+        """Return the number of a session that waits for a lock of the connection `reader`, which reads `table`; None if there is none."""
 
     @abstractmethod
     def end(self, connection: ConnectionT, reader: int, *, is_statement: bool) -> None:
@@ -59,7 +59,7 @@ class TableReads(ABC, Generic[ConnectionT, TableT, PlanT]):
 
     @contextmanager
     def reading(self, schema: TableSchema, doing: str) -> Iterator[tuple[ConnectionT, TableT, PlanT]]:
-        """Give the connection for one read, with what is known of the table.
+        """Yield the connection for one read, with the table's entry and plan.
 
         Raises:
             SourceUnavailableError: `gave_way`.
@@ -75,7 +75,7 @@ class TableReads(ABC, Generic[ConnectionT, TableT, PlanT]):
             self._tables.pop(schema.table, None)
             if isinstance(error, SourceUnavailableError) and watch is not None and watch.waiting is not None:
                 raise SourceUnavailableError(
-                    f"session {watch.waiting} waited for a lock that the read held, so the read stopped.",
+                    f"Session {watch.waiting} waited for a lock that the read held, so the read stopped.",
                     code="gave_way",
                     table=str(schema.table),
                 ) from error
@@ -84,7 +84,7 @@ class TableReads(ABC, Generic[ConnectionT, TableT, PlanT]):
             raise watch.error
 
     def forget(self, table: TableId) -> None:
-        """Ask the catalogue again at the next read."""
+        """Read the catalogue again at the next read."""
         self._tables.pop(table, None)
 
     def _planned(self, connection: ConnectionT, schema: TableSchema) -> tuple[TableT, PlanT]:
@@ -105,7 +105,7 @@ class _LockWatch:
     """Watches, while a read runs, whether another session waits for its lock, and then ends the read.
 
     The first time its statement is ended. If it still runs an interval later, because its client does not take its rows and so the server
-    does not look, its connection is.
+    does not look, its connection is ended.
     """
 
     def __init__(self, reads: TableReads[Any, Any, Any], reader: int, table: TableId) -> None:
@@ -141,14 +141,14 @@ class _LockWatch:
 
 @dataclass(slots=True)
 class ChunkBounds:
-    """Ends chunks where they grow larger than `bytes_max`, and has later chunks of the table ask for fewer rows."""
+    """Ends chunks where they grow larger than `bytes_max`, and lets later chunks of the table ask for fewer rows."""
 
     bytes_max: int
     _rows: dict[TableId, int] = field(default_factory=dict)
-    """How many rows of a table fit, where a chunk was too large once."""
+    """Number of rows of a table that fit, where a chunk was too large once."""
 
     def bounded(self, request: ChunkRequest) -> ChunkRequest:
-        """The request, for as many rows as fit."""
+        """Return the request, with a limit of as many rows as fit."""
         if request.keys is not None:
             return request
         return replace(request, limit=min(request.limit, self._rows.get(request.schema.table, request.limit)))
@@ -176,10 +176,10 @@ class ChunkBounds:
 def verify_shape(
     schema: TableSchema, columns: Mapping[str, tuple[pa.DataType | None, str]], key: Sequence[str]
 ) -> None:
-    """Compare a table as it is now with the shape that the host knows.
+    """Compare a table as it is now with the schema that the host knows.
 
     Args:
-        schema: What the host knows.
+        schema: The schema that the host knows.
         columns: The replicable columns as they are: Arrow type (None: not known) and the source's name of the type.
         key: The key as it is.
 
@@ -206,12 +206,12 @@ def verify_shape(
 
 
 def impossible_key(table: TableId) -> ImpossibleKeyError:
-    """The error of a key that no row can have."""
-    return ImpossibleKeyError("a key is no value of its type.", code="impossible_key", table=str(table))
+    """Return the error of a key that no row can have."""
+    return ImpossibleKeyError("A key is no value of its type.", code="impossible_key", table=str(table))
 
 
 def joined(batches: Sequence[pa.RecordBatch], schema: TableSchema) -> pa.RecordBatch:
-    """One batch of a table's rows."""
+    """Join batches to one batch of a table's rows."""
     if len(batches) == 1:
         return batches[0]
     table = pa.Table.from_batches(batches, schema=pa.schema(list(schema.row_type))).combine_chunks()

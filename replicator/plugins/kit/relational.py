@@ -1,4 +1,4 @@
-"""Settings that every source over a database connection has: where to, as whom, how protected, and for how long."""
+"""Settings of every source over a database connection: its address, account, protection and time-outs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TlsMode = Literal["disable", "prefer", "require", "verify-ca", "verify-full"]
 
 
 class RelationalConfig(ConfigModel):
-    """A base for the `source:` block of a relational database. A subclass gives `port` its default and names privileges."""
+    """Base for the `source:` block of a relational database. A subclass gives `port` its default and names privileges."""
 
     host: str = Field(min_length=1, description="Host name or address of the server.")
     port: int = Field(ge=1, le=65535, description="Port of the server.")
@@ -90,27 +90,27 @@ class RelationalConfig(ConfigModel):
 
     @property
     def tls_mode(self) -> TlsMode:
-        """The mode in force: `tls`, or the default that fits the host."""
+        """Return the mode in force: `tls`, or the default that fits the host."""
         if self.tls is not None:
             return self.tls
         return "prefer" if is_loopback(self.host) else "verify-full"
 
     @property
     def demands_tls(self) -> bool:
-        """Whether a connection without TLS must not be used. Sources look after connecting, whatever their driver made of the mode."""
+        """Return whether a connection without TLS must not be used. Sources check after connecting, as drivers may change the mode."""
         return self.tls_mode not in ("disable", "prefer")
 
     @property
     def server(self) -> str:
-        """`host:port`, for messages."""
+        """Return `host:port`, for messages."""
         return f"{self.host}:{self.port}"
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """What a driver that takes Python's TLS must wrap the connection in; None where TLS is off or only preferred."""
+        """Return the TLS context for a driver that takes Python's; None where TLS is off or only preferred."""
         if not self.demands_tls:
             return None
         context = ssl.create_default_context(cafile=str(self.tls_ca) if self.tls_ca else None)
-        # Authorities that servers make for themselves often lack what RFC 5280 asks for; the proof does not rest on it.
+        # Authorities that servers make for themselves often lack extensions that RFC 5280 asks for; the proof does not rest on it.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         context.check_hostname = self.tls_mode == "verify-full"
         context.verify_mode = ssl.CERT_NONE if self.tls_mode == "require" else ssl.CERT_REQUIRED

@@ -1,4 +1,4 @@
-"""Connections to a server: one per role, opened when first needed and again after it was lost."""
+"""Connections to a server: one per role, opened when first needed and again after a loss."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _CLOSE_WAIT_S: Final = 10.0
 class Session(ABC, Generic[ConnectionT]):
     """A connection that one thread uses at a time.
 
-    `use` gives it under a lock, and turns the driver's errors into ours. A connection that cannot be used any more is closed, and the
-    next use opens another. `close` may come from any thread; it ends what runs.
+    `use` yields it under a lock, and turns the driver's errors into ours. A connection that cannot be used any more is closed, and the
+    next use opens another. `close` may come from any thread; it ends a running statement.
     """
 
     driver_errors: ClassVar[tuple[type[Exception], ...]]
-    """What `translated` and `translated_connect` are asked about."""
+    """Exceptions of the driver for `translated` and `translated_connect`."""
 
     def __init__(self, server: str) -> None:
         """Describe the connection; nothing is opened yet. `server`: for messages."""
@@ -41,11 +41,11 @@ class Session(ABC, Generic[ConnectionT]):
 
     @abstractmethod
     def is_open(self, connection: ConnectionT) -> bool:
-        """Whether the connection is open, as far as the client knows. Thread-safe."""
+        """Return whether the connection is open, as far as the client knows. Thread-safe."""
 
     @abstractmethod
     def is_reusable(self, connection: ConnectionT, *, has_failed: bool) -> bool:
-        """Whether the next use may have the connection. `has_failed`: this one ended with an exception."""
+        """Return whether the next use may have the connection. `has_failed`: this one ended with an exception."""
 
     @abstractmethod
     def disconnect(self, connection: ConnectionT) -> None:
@@ -57,20 +57,20 @@ class Session(ABC, Generic[ConnectionT]):
 
     @abstractmethod
     def translated(self, error: Exception, doing: str, table: str | None) -> ReplicatorError:
-        """The error of ours for one of the driver's."""
+        """Translate an error of the driver into one of ours."""
 
     def translated_connect(self, error: Exception, doing: str) -> ReplicatorError:
-        """The same, while connecting: it concerns no table."""
+        """Translate an error while connecting: it concerns no table."""
         return self.translated(error, doing, None)
 
     # -- its use ---------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def use(self, doing: str, *, table: TableId | None = None) -> Iterator[ConnectionT]:
-        """Give the connection: autocommit, without a transaction.
+        """Yield the connection: autocommit, without a transaction.
 
         Args:
-            doing: What it is used for, for messages (`reading the catalogue`).
+            doing: Purpose of the use, for messages (`reading the catalogue`).
             table: The table that an error concerns.
 
         Raises:
@@ -94,7 +94,7 @@ class Session(ABC, Generic[ConnectionT]):
 
     @property
     def connection(self) -> ConnectionT | None:
-        """The connection that is open now, perhaps in use by another thread. Thread-safe."""
+        """Return the connection that is open now, perhaps in use by another thread. Thread-safe."""
         connection = self._connection
         return connection if connection is not None and self.is_open(connection) else None
 
@@ -104,7 +104,7 @@ class Session(ABC, Generic[ConnectionT]):
             self._drop()
 
     def close(self) -> None:
-        """End what runs, and close. May be called twice, and from any thread."""
+        """End a running statement, and close. May be called twice, and from any thread."""
         self._is_closed = True
         connection = self._connection
         if connection is None:
@@ -120,7 +120,7 @@ class Session(ABC, Generic[ConnectionT]):
 
     def _opened(self) -> ConnectionT:
         if self._is_closed:
-            raise SourceUnavailableError("the source has been closed.", code="source_closed")
+            raise SourceUnavailableError("The source has been closed.", code="source_closed")
         if self._connection is None or not self.is_open(self._connection):
             self._connection = self.connect()
         return self._connection

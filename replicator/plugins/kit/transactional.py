@@ -1,10 +1,10 @@
-"""A base for targets in databases: a change of a table and its ledger entry are one transaction.
+"""Base for targets in databases: a change of a table and its ledger entry are one transaction.
 
 The entry is one text per table, which the target keeps in a table of its own. Each transaction begins by reading the
 entry with a lock that lasts until its end, so:
 
 - A claim waits for a transaction that an older process is about to commit, and then writes its own epoch.
-- What an older process begins afterwards finds the newer epoch, and changes nothing.
+- A transaction that an older process begins afterwards finds the newer epoch, and changes nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 import pyarrow as pa
 from pydantic import Field
@@ -32,7 +32,7 @@ from replicator.plugins.target import EMPTY_LEDGER, Audit, Batch, Ledger, Target
 
 
 class TransactionalConfig(ConfigModel):
-    """What the settings of every such target have."""
+    """Settings that every such target has."""
 
     adopt: Literal["refuse", "replace"] = Field(
         default="refuse",
@@ -41,12 +41,12 @@ class TransactionalConfig(ConfigModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LedgerEntry:
     """A table's entry in the ledger.
 
     Attributes:
-        uuid: Whose the table is.
-        shape: What the table was created like; None: there is no table.
+        uuid: Identifier of the replicator that the table belongs to.
+        shape: Schema and options with which the table was created; None: there is no table.
         merged: Counts of the incarnation.
     """
 
@@ -59,16 +59,16 @@ class Entry:
 
     @property
     def ledger(self) -> Ledger:
-        """What the host asks for."""
+        """Return the entry as the host's ledger."""
         return Ledger(incarnation=self.incarnation, epoch=self.epoch, last_applied=self.last_applied)
 
     def to_text(self) -> str:
-        """A text that `of` reads back."""
+        """Return a text that `of` reads back."""
         return json.dumps(asdict(self))
 
     @classmethod
-    def of(cls, text: str) -> Entry:
-        """Read what `to_text` wrote."""
+    def of(cls, text: str) -> LedgerEntry:
+        """Read a text that `to_text` wrote."""
         found = json.loads(text)
         return cls(**{**found, "merged": Merged(**found["merged"])})
 
@@ -77,43 +77,45 @@ class Entry:
 class HeldEntry(Held):
     """A table that this process has claimed, and its entry."""
 
-    entry: Entry
+    entry: LedgerEntry
 
 
+_ANOTHERS: Final = "another replicator's"
+"""Shape of a table that was taken over, which is made again even if it was this replicator's before."""
 DatabaseConfigT = TypeVar("DatabaseConfigT", bound=TransactionalConfig)
 TransactionT = TypeVar("TransactionT")
 
 
 class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[DatabaseConfigT, TransactionT]):
-    """A target whose tables and ledger are in one database. A subclass has the statements."""
+    """Target whose tables and ledger are in one database. A subclass has the statements."""
 
     location_setting: ClassVar[str] = "target.database"
-    """The setting with which another location is chosen."""
+    """The setting that selects another location."""
 
     # -- what a target implements -------------------------------------------------------------------------------------
 
     @abstractmethod
     def transaction(self, table: TableId) -> AbstractContextManager[TransactionT]:
-        """A transaction that works on one table, committed at its end and rolled back by an exception. Errors of the driver become ours.
+        """Open a transaction on one table, committed at its end and rolled back by an exception. Errors of the driver become ours.
 
         Transactions of different tables run in different threads at the same time.
         """
 
     @abstractmethod
     def read_entry(self, transaction: TransactionT, table: TableId) -> str | None:
-        """The table's entry, and a lock on it until the transaction ends, also where there is no entry yet."""
+        """Return the table's entry, and lock it until the transaction ends, also where there is no entry yet."""
 
     @abstractmethod
     def write_entry(self, transaction: TransactionT, table: TableId, entry: str | None) -> None:
-        """Write the entry, new or in place of the one before; None: delete it."""
+        """Write the entry, replacing an older one; None: delete it."""
 
     @abstractmethod
     def has_table(self, transaction: TransactionT, table: TableId) -> bool:
-        """Whether there is a table of this name, no matter who created it."""
+        """Return whether there is a table of this name, no matter who created it."""
 
     @abstractmethod
     def check_schema(self, schema: TableSchema) -> None:
-        """Raise a TableError if names or types of the table cannot be held."""
+        """Raise a TableError if names or types of the table cannot be stored."""
 
     @abstractmethod
     def create(self, transaction: TransactionT, table: TargetTable, schema: TableSchema) -> None:
@@ -140,7 +142,7 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
         wanted: TableSchema,
         fill: Mapping[str, Any],
     ) -> None:
-        """Make one shape of the table the other, with the values of `fill` in all rows of added columns: `alter`, column by column."""
+        """Change the table from one schema to the other, column by column (`alter`), with the values of `fill` in rows of added columns."""
         for old, new, value in _in_order(steps(actual, wanted), wanted, fill):
             self.alter(transaction, table.table, old, new, value)
 
@@ -154,9 +156,9 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
 
     @abstractmethod
     def merge(self, transaction: TransactionT, table: TargetTable, batch: Batch) -> Merged:
-        """Fold the batch and merge it. `kit.folding` does what needs no statement.
+        """Fold the batch and merge it. `kit.folding` has the parts that need no statement.
 
-        Columns that are kept (`TableSchema.kept`) keep what stands at a key, are NULL in new rows, and do not tell rows apart.
+        Kept columns (`TableSchema.kept`) keep the key's value, are NULL in new rows, and do not distinguish rows.
         """
 
     # -- the steps of a ledger ----------------------------------------------------------------------------------------
@@ -167,12 +169,15 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
             found = self._checked_entry(transaction, table.table, table.uuid)
             last, shape, merged = EMPTY_LEDGER, None, Merged()
             if found is not None:
-                may_adopt = self.config.adopt == "replace"
+                # Of another replicator's table that was moved away only the entry is left.
+                may_adopt = self.config.adopt == "replace" or found.shape is not None
                 last = last_applied(table, found.uuid, found.ledger, may_adopt=may_adopt, setting=self.location_setting)
                 shape = found.shape
+                if found.uuid != table.uuid and shape is not None:
+                    shape = _ANOTHERS
                 if (found.uuid, found.incarnation) == (table.uuid, table.incarnation):
                     merged = found.merged
-            entry = Entry(
+            entry = LedgerEntry(
                 uuid=table.uuid,
                 incarnation=table.incarnation,
                 epoch=table.epoch,
@@ -184,7 +189,7 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
         return HeldEntry(table=table, last=last, entry=entry)
 
     def create_table(self, held: HeldEntry, schema: TableSchema, sequence_num: int) -> None:
-        """Drop what an older incarnation left, and create the table."""
+        """Drop the table of an older incarnation, and create the new one."""
         self._refuse(held.table, schema)
         with self._changing(held, sequence_num) as transaction:
             shape = _shape(held.table, schema)
@@ -196,7 +201,7 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
     def alter_table(
         self, held: HeldEntry, actual: TableSchema, wanted: TableSchema, fill: pa.RecordBatch, sequence_num: int
     ) -> None:
-        """Alter the table, the entry in the same transaction."""
+        """Alter the table, with the entry in the same transaction."""
         self._refuse(held.table, wanted)
         if held.entry.shape != _shape(held.table, actual):
             raise self._conflict(held.table)
@@ -218,12 +223,12 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
                 self.clear(transaction, held.table, below)
 
     def move_ledger(self, held: HeldEntry, sequence_num: int) -> None:
-        """A transaction that changes nothing else."""
+        """Commit a transaction that changes nothing else."""
         with self._changing(held, sequence_num):
             pass
 
     def merge_batch(self, held: HeldEntry, batch: Batch) -> Mapping[str, Any]:
-        """Merge the rows, and add what was found to the entry."""
+        """Merge the rows, and add the counts to the entry."""
         if held.entry.shape != _shape(held.table, batch.schema):
             raise self._conflict(held.table)
         with self._changing(held, batch.last) as transaction:
@@ -234,7 +239,7 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
     # -- what else the host asks for ----------------------------------------------------------------------------------
 
     def check(self, tables: Sequence[TableSchema]) -> Sequence[Problem]:
-        """Names, types, and tables that exist already."""
+        """Check names, types, and tables that exist already."""
         problems: list[Problem] = []
         for schema in tables:
             problems += [*check_columns(schema), *key_findings(schema)]
@@ -247,19 +252,19 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
         return problems
 
     def read_ledger(self, table: TargetTable) -> Ledger | None:
-        """The table's entry, if it is this replicator's."""
+        """Return the table's entry, if it is this replicator's."""
         with self.transaction(table.table) as transaction:
-            entry = self._entry(transaction, table.table)
+            entry = self.entry(transaction, table.table)
         return entry.ledger if entry is not None and entry.uuid == table.uuid else None
 
     def audit(self, table: TargetTable, since: str | None) -> Audit:  # noqa: ARG002 - the entry has sums
-        """The counts in the entry. What others changed a database does not tell."""
+        """Return the counts in the entry. A database does not tell what others changed."""
         with self.transaction(table.table) as transaction:
-            entry = self._entry(transaction, table.table)
+            entry = self.entry(transaction, table.table)
         return Audit(position=None, merged=Merged() if entry is None else entry.merged)
 
     def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:  # noqa: ARG002
-        """Nothing: a database looks after its tables."""
+        """Do nothing: a database does the upkeep of its tables."""
         return None
 
     def drop(self, table: TargetTable) -> None:
@@ -270,10 +275,35 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
         """Delete the entry, if it is ours; the table stays."""
         self._give_up(table, drops_table=False)
 
+    # -- what a target uses -------------------------------------------------------------------------------------------
+
+    def entry(self, transaction: TransactionT, table: TableId) -> LedgerEntry | None:
+        """Read the table's entry.
+
+        Raises:
+            TableError: `ledger_damaged`.
+        """
+        text = self.read_entry(transaction, table)
+        try:
+            return None if text is None else LedgerEntry.of(text)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self.damaged(
+                table, "cannot be read", "Drop the table and its row in the ledger, then recreate it"
+            ) from error
+
+    def damaged(self, table: TableId, what: str, action: str) -> TableError:
+        """The error for a ledger that somebody else changed; after the action the table is recreated."""
+        return TableError(
+            f"The table's entry in the ledger {what}: somebody else changed it.",
+            code="ledger_damaged",
+            table=str(table),
+            action=f"{action}: replicator snapshot {self.context.replicator} {shlex.quote(str(table))} --recreate.",
+        )
+
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _refuse(self, table: TargetTable, schema: TableSchema) -> None:
-        """Refuse a shape that the table cannot have."""
+        """Refuse a schema that the table cannot have."""
         refuse_columns(schema, [*check_columns(schema), *key_findings(schema)])
         refuse_soft_multiset(table, schema)
         self.check_schema(schema)
@@ -283,20 +313,16 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
 
     def _give_up(self, table: TargetTable, *, drops_table: bool) -> None:
         with self.transaction(table.table) as transaction:
-            entry = self._entry(transaction, table.table)
+            entry = self.entry(transaction, table.table)
             if entry is not None and entry.uuid == table.uuid:
                 if drops_table and entry.shape is not None:
                     self.remove(transaction, table.table)
                 self.write_entry(transaction, table.table, None)
         self.let_go(table.table)
 
-    def _entry(self, transaction: TransactionT, table: TableId) -> Entry | None:
-        text = self.read_entry(transaction, table)
-        return None if text is None else Entry.of(text)
-
-    def _checked_entry(self, transaction: TransactionT, table: TableId, uuid: str) -> Entry | None:
-        """The entry; refuse a table that this replicator did not create."""
-        entry = self._entry(transaction, table)
+    def _checked_entry(self, transaction: TransactionT, table: TableId, uuid: str) -> LedgerEntry | None:
+        """Return the entry; refuse a table that this replicator did not create."""
+        entry = self.entry(transaction, table)
         owner = entry.uuid if entry is not None and entry.shape is not None else None
         if owner != uuid and self.config.adopt != "replace" and self.has_table(transaction, table):
             raise not_ours(table, owner, self.location_setting)
@@ -304,12 +330,14 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
 
     @contextmanager
     def _changing(self, held: HeldEntry, sequence_num: int) -> Iterator[TransactionT]:
-        """A transaction on a table of ours, which ends with the ledger."""
+        """Open a transaction on a table of ours, which ends with the ledger."""
         table = held.table
         with self.transaction(table.table) as transaction:
-            found = self._entry(transaction, table.table)
-            if found is None or found.uuid != table.uuid:
-                raise fenced(table)
+            found = self.entry(transaction, table.table)
+            if found is None:
+                raise self.damaged(table.table, "is missing", "If the table is there, drop it. Then recreate it")
+            if found.uuid != table.uuid:
+                raise not_ours(table.table, found.uuid, self.location_setting)
             if found != held.entry:
                 raise fenced(table, found.epoch, found.incarnation)
             yield transaction
@@ -318,7 +346,7 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
 
 
 def _shape(table: TargetTable, schema: TableSchema) -> str:
-    """A text that changes whenever the table would have to look different."""
+    """Return a text that changes whenever the table would have to look different."""
     options = table.options
     return f"{table.uuid} {table.incarnation} {schema.fingerprint} {options.deletes} {options.source_timestamp}"
 
@@ -326,7 +354,7 @@ def _shape(table: TargetTable, schema: TableSchema) -> str:
 def _in_order(
     todo: Steps, wanted: TableSchema, fill: Mapping[str, Any]
 ) -> Iterator[tuple[str | None, Column | None, Any]]:
-    """What becomes of each column. Names may change hands, so columns that get another one have a temporary one in between."""
+    """Yield the change of each column. Columns may exchange names, so renamed ones have a temporary name in between."""
     columns = {column.name: column for column in wanted.held}
     between = {name: f"_replicator_tmp_{n}" for n, name in enumerate(todo.renamed)}
     yield from ((old, replace(columns[todo.renamed[old]], name=name), None) for old, name in between.items())

@@ -1,1 +1,1 @@
-"""Alerts: what is wrong, who is told of it, and how."""
+"""Alerts: detects what is wrong, and sends messages about it."""

@@ -1,7 +1,7 @@
-"""From what was known and what is seen to what is told. Pure.
+"""State machine of alerts: turns stored alerts and current conditions into messages. Pure.
 
-An alert that is told is one whose state differs from what the channels were last told of it. Quiet hours only keep it from being told:
-what was wrong and is right again at their end differs in nothing, and what is still wrong is told then.
+An alert is told when its state differs from what the channels were last told of it. Quiet hours only delay this: a condition that
+was wrong and is right again at their end is not told at all, and one that is still wrong is told then.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from replicator.config import AlertsConfig
 from replicator.model.alerts import AlertEvent, AlertMessage, AlertNotice
-from replicator.service.alerts.conditions import Condition, Seen
+from replicator.service.alerts.conditions import Condition, SeenConditions
 from replicator.service.alerts.quiet import is_quiet
 from replicator.state.alert_records import AlertKey, AlertRecord
 
@@ -23,7 +23,7 @@ NOTICES_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advanced:
-    """What became of alerts. `notices` are to be told; `is_digest`: quiet hours had kept some of them back."""
+    """Result of a look. `notices` are to be told; `is_digest`: quiet hours had held some of them back."""
 
     changed: tuple[AlertRecord, ...]
     ended: tuple[AlertKey, ...]
@@ -32,12 +32,12 @@ class Advanced:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to be stored."""
+        """Return whether nothing is to be stored."""
         return not self.changed and not self.ended
 
 
-def advance(known: Iterable[AlertRecord], seen: Seen, config: AlertsConfig, now: datetime) -> Advanced:
-    """What becomes of alerts, by what is seen now."""
+def advance(known: Iterable[AlertRecord], seen: SeenConditions, config: AlertsConfig, now: datetime) -> Advanced:
+    """Compute the new state of alerts from the conditions seen now."""
     before = {record.key: record for record in known}
     changed: list[AlertRecord] = []
     ended: list[AlertKey] = []
@@ -69,7 +69,7 @@ def advance(known: Iterable[AlertRecord], seen: Seen, config: AlertsConfig, now:
 def messages(
     notices: Sequence[AlertNotice], config: AlertsConfig, *, replicator: str, uuid: str, now: datetime, is_digest: bool
 ) -> Mapping[str, AlertMessage]:
-    """A message for each channel that gets some of the notices."""
+    """Return a message for each channel that gets some of the notices."""
     found = {}
     for name, channel in config.channels.items():
         wanted = tuple(notice for notice in notices if not channel.kinds or notice.kind in channel.kinds)
@@ -87,7 +87,7 @@ def messages(
 
 
 def summary(replicator: str, notices: Sequence[AlertNotice]) -> str:
-    """One line that says what happened."""
+    """Return one line that summarises the notices."""
     if len(notices) == 1:
         notice = notices[0]
         return f"{'Recovered: ' if notice.event is AlertEvent.RECOVERED else ''}{notice.message}"
@@ -109,7 +109,7 @@ def _begun(condition: Condition, now: datetime) -> AlertRecord:
 
 
 def _seen(was: AlertRecord, condition: Condition | None, now: datetime) -> AlertRecord:
-    """What was looked at again. While an alert is open its text stays that of when it began, unless it has another cause."""
+    """Update an alert after a look. While it is open it keeps its first text, unless it has another cause."""
     record = was
     if was.is_true is not (condition is not None):
         record = replace(record, is_true=condition is not None, since=now)
@@ -125,7 +125,7 @@ def _opened_or_ended(record: AlertRecord, config: AlertsConfig, now: datetime) -
 
 
 def _told(record: AlertRecord, config: AlertsConfig, now: datetime) -> tuple[AlertRecord, AlertEvent | None]:
-    """The record once it is told what is to be told of it, and as what."""
+    """Return the alert after it is told, if it is due, and the event to tell it as."""
     event: AlertEvent | None = None
     if record.is_open != record.is_told:
         event = AlertEvent.OPENED if record.is_open else AlertEvent.RECOVERED

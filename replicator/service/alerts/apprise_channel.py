@@ -1,6 +1,6 @@
 """Sends one message through apprise: `python -m replicator.service.alerts.apprise_channel` reads it from its standard input.
 
-A process of its own, as `webhook.py` has one. The address is a secret and comes with the message.
+It runs in a process of its own, as `webhook.py` does. The address is a secret and comes with the message.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _LINES_KEPT: Final = 3
 
 
 class _Last(logging.Handler):
-    """Keeps what apprise logs last: it tells only there why a server did not take a message.
+    """Keeps the last log lines of apprise, which reports only there why a server did not take a message.
 
-    The exceptions that it met are among what it logs for debugging, of which nothing else is kept: it may quote addresses.
+    Lines about exceptions are among its debug messages, of which no others are kept: they may quote addresses.
     """
 
     def __init__(self) -> None:
@@ -28,14 +28,14 @@ class _Last(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See logging."""
+        """Handle a record, as logging requires."""
         text = record.getMessage()
         if record.levelno >= logging.WARNING or "Exception" in text:
             self.lines = [*self.lines, text][-_LINES_KEPT:]
 
 
 def send(settings: Mapping[str, Any]) -> str | None:
-    """Send a message; why it was not taken, or None."""
+    """Send a message; return the reason why it was not taken, or None."""
     try:
         import apprise
     except ImportError:
@@ -65,20 +65,20 @@ def send(settings: Mapping[str, Any]) -> str | None:
 
 
 def refuse_redirects() -> None:
-    """Have no later request of this process follow a redirect, which would take headers, with tokens in them, to another host."""
+    """Make later requests of this process follow no redirect, which would take headers, with tokens in them, to another host."""
     from requests import sessions
 
     sessions.DEFAULT_REDIRECT_LIMIT = 0  # type: ignore[attr-defined]  # it is not among what requests exports
 
 
 def _refusal(url: str, said: str) -> str:
-    """Why a message was not taken, in words that have nothing of the address but what kind of service it is."""
+    """Return the reason why a message was not taken, without any part of the address except its scheme."""
     facts = known_facts(said)
     return f"{url.partition(':')[0]}: the server did not take the message{f' ({facts})' if facts else ''}"
 
 
 def main() -> int:
-    """Send what stands on the standard input, and print why it was not taken."""
+    """Send the message on the standard input, and print the reason why it was not taken."""
     settings = json.loads(sys.stdin.read())
     answers, sys.stdout = sys.stdout, sys.stderr  # nothing but the answer may go there
     signal.signal(signal.SIGALRM, _take_too_long)

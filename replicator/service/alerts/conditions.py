@@ -1,4 +1,4 @@
-"""What is wrong with a replicator: read from its status. Pure."""
+"""Conditions that are wrong with a replicator, read from its status. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from replicator.config import AlertsConfig, format_duration, format_size
 from replicator.model.alerts import AlertKind
 from replicator.model.status import DesiredState, ReplicatorState, ReplicatorStatus, TableState
-from replicator.service.objectives import Breach, BreachKind, breaches
+from replicator.service.status.objectives import Breach, BreachKind, breaches
 from replicator.state.alert_records import AlertKey
 
 _KINDS: Final[Mapping[BreachKind, AlertKind]] = {
@@ -23,7 +23,7 @@ _KINDS: Final[Mapping[BreachKind, AlertKind]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """Something that is wrong."""
+    """A condition that is wrong."""
 
     kind: AlertKind
     table: str | None = None
@@ -33,13 +33,13 @@ class Condition:
 
     @property
     def key(self) -> AlertKey:
-        """What it is about."""
+        """Kind and table that it concerns."""
         return self.kind, self.table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What is wrong now, and of which kinds nobody knows whether anything is: of these everything stays as it was."""
+class SeenConditions:
+    """Conditions that are wrong now, and the kinds that could not be checked: alerts of these stay as they were."""
 
     conditions: Mapping[AlertKey, Condition]
     unknown: frozenset[AlertKind] = field(default_factory=frozenset)
@@ -47,14 +47,14 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalRoom:
-    """Room of the journal. `disk`: free and all bytes of its disk; None where it is not here."""
+    """Room of the journal. `disk`: free and all bytes of its disk; None if the disk is not on this host."""
 
     bytes_max: int
     disk: tuple[int, int] | None
 
 
-def look(document: ReplicatorStatus, config: AlertsConfig, room: JournalRoom) -> Seen:
-    """What is wrong with a replicator."""
+def look(document: ReplicatorStatus, config: AlertsConfig, room: JournalRoom) -> SeenConditions:
+    """Return what is wrong with a replicator."""
     found = [
         *(_of_breach(document, breach) for breach in breaches(document) if _counts(document, breach)),
         *_of_alarms(document),
@@ -67,11 +67,11 @@ def look(document: ReplicatorStatus, config: AlertsConfig, room: JournalRoom) ->
         unknown.add(AlertKind.NO_HEARTBEAT)
     if not is_reporting and document.source.headroom is None:
         unknown.add(AlertKind.SOURCE_LOG_HEADROOM)
-    return Seen(conditions={condition.key: condition for condition in found}, unknown=frozenset(unknown))
+    return SeenConditions(conditions={condition.key: condition for condition in found}, unknown=frozenset(unknown))
 
 
 def _counts(document: ReplicatorStatus, breach: Breach) -> bool:
-    """A replicator that is paused needs no worker."""
+    """Return whether a breach counts: a paused replicator needs no worker."""
     return breach.kind is not BreachKind.NO_WORKER or document.state is ReplicatorState.NO_WORKER
 
 

@@ -20,23 +20,23 @@ from replicator.runtime.process import python
 from replicator.service.alerts import text
 
 _START_S: Final = 5.0
-"""For the start of Python, in addition to what the network may take."""
+"""Time for the start of Python, in addition to what the network may take."""
 _ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER")
-"""What a command gets of our environment, which also holds passwords."""
+"""Variables that a command gets from our environment, which also holds passwords."""
 _NETWORK: Final = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "ssl_cert_file", "ssl_cert_dir", "PYTHONPATH")
 _TYPES: Final = {AlertEvent.RECOVERED: "success", AlertEvent.TEST: "info"}
-"""What apprise calls a message that has nothing else; it chooses the colour."""
+"""Event of all alerts of a message → its type in apprise, which chooses the colour; other messages are failures."""
 _ERROR_CHARACTERS: Final = 300
 _READ_BYTES: Final = 1 << 16
 _LAST_WORDS_S: Final = 1.0
-"""How long to wait for what a command said before it ended; what it started may keep the pipe open."""
+"""Time to wait for the last output of a command that ended; a process that it started may keep the pipe open."""
 
 ATTEMPT_MAX_S: Final = 30.0 + _START_S
-"""The longest that an attempt takes: the longest timeout that the configuration takes, and the start."""
+"""Longest time of an attempt: the longest timeout that the configuration takes, and the start."""
 
 
 def deliver(channel: ChannelConfig, message: AlertMessage, message_id: str, now: datetime) -> str | None:
-    """Deliver a message; why it was not taken, or None. Never takes longer than the channel's timeout and the start of a process.
+    """Deliver a message; return the reason why it was not taken, or None. Takes at most the channel's timeout and a process's start.
 
     A message that is delivered twice, because the first answer was lost, has the same `message_id`.
     """
@@ -71,7 +71,7 @@ def deliver(channel: ChannelConfig, message: AlertMessage, message_id: str, now:
 
 
 def _in_process(module: str, settings: Mapping[str, Any]) -> str | None:
-    """What a module of ours answers that delivers by itself. It gets its secrets by its standard input."""
+    """Deliver by a module of ours in a process of its own, and return its answer. It gets its secrets by its standard input."""
     process = subprocess.Popen(
         python(module),
         stdin=subprocess.PIPE,
@@ -97,7 +97,7 @@ def _in_process(module: str, settings: Mapping[str, Any]) -> str | None:
 
 
 def _run(argv: Sequence[str], body: str, message_id: str, timeout_s: float) -> str | None:
-    """Start a command; why it did not take the message, or None. What it prints is read without end and kept in part."""
+    """Start a command; return the reason why it did not take the message, or None. Its output is read to the end and kept in part."""
     with tempfile.TemporaryFile() as message:
         message.write(body.encode())
         message.seek(0)
@@ -138,7 +138,7 @@ def _keep_last(pipe: IO[bytes], last: bytearray) -> None:
 
 
 def _kill(process: subprocess.Popen[Any]) -> None:
-    """End a process, and all that it started in its session."""
+    """End a process, and all processes that it started in its session."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

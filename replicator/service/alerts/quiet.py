@@ -1,4 +1,4 @@
-"""Whether it is quiet at a moment. Pure."""
+"""Quiet hours. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from replicator.model.alerts import AlertKind
 
 
 def is_quiet(config: AlertsConfig, kind: AlertKind, now: datetime) -> bool:
-    """Whether an alert of this kind waits now, by the clock on the wall of the configured zone."""
+    """Return whether an alert of this kind waits now, by the wall clock of the configured zone."""
     local = now.astimezone(ZoneInfo(config.time_zone))
     return any((not hours.kinds or kind in hours.kinds) and _holds(hours, local) for hours in config.quiet_hours)
 

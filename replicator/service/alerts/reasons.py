@@ -1,6 +1,6 @@
-"""Why a server was not reached or did not take a message: in words that never have a part of its address, which may be a token.
+"""Reasons why a server was not reached or did not take a message, without any part of its address, which may be a token.
 
-What libraries say quotes addresses in ways of their own. So nothing of it is passed on but what is listed here, and numbers of protocols.
+Libraries quote addresses in their messages in many ways. So only the phrases listed here, and numbers of protocols, are passed on.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ _NUMBER: Final = re.compile(
 
 
 def known_facts(text: str) -> str:
-    """What is known to hold no address of what a library said; empty if nothing is."""
+    """Return the parts of a library's message that are known to hold no address; empty if there are none."""
     found = [fact for fact in _KNOWN if fact.lower() in text.lower()]
     numbers = [next(filter(None, match.groups())) for match in _NUMBER.finditer(text)]
     return ", ".join(dict.fromkeys([*found, *(f"status {number}" for number in numbers)]))
 
 
 def reason(error: BaseException) -> str:
-    """Why something over a network has failed: the facts of the error and of those that it came from, or its class."""
+    """Return the reason why a network call failed: the facts of the error and of its causes, or its class."""
     facts = [fact for one in _family(error) if (fact := _fact(one))]
     return ", ".join(dict.fromkeys(facts)) or type(error).__name__
 
 
 def without_address(url: str, text: str) -> str:
-    """What a server answered, unless it repeats a part of the address it was asked at: then nothing."""
+    """Return a server's answer, unless it repeats a part of the address it was asked at: then an empty text."""
     split = urlsplit(url)
     parts = {split.hostname or "", split.username or "", split.password or "", split.query, split.fragment}
     parts |= {*split.path.split("/"), *re.split(r"[&=;]", split.query)}

@@ -8,18 +8,18 @@ from pydantic import ValidationError
 
 from replicator.config import AlertsConfig, Resolver, environment
 from replicator.model.errors import ConfigError, Severity
-from replicator.service.stored_settings import stored_document
+from replicator.service.configuring.stored_settings import stored_document
 from replicator.state.records import ReplicatorRecord
 
 
 def has_alerts(config: str) -> bool:
-    """Whether a stored configuration has such a block."""
-    # Most have none, and need not be parsed to see it.
+    """Return whether a stored configuration has such a block."""
+    # Most have none, and need not be parsed to find out.
     return "alerts" in config and bool(stored_document(config).values.get("alerts"))
 
 
 def alert_settings(record: ReplicatorRecord) -> AlertsConfig:
-    """Read it, with references as this process's environment has them.
+    """Read the block, with references as this process's environment has them.
 
     Raises:
         ConfigError: `alerts_not_readable`.

@@ -1,4 +1,4 @@
-"""A message as people read it. Pure."""
+"""Text of a message for people. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _TITLE_CHARACTERS: Final = 120
 
 
 def title(message: AlertMessage) -> str:
-    """One line."""
+    """Return the title, one line."""
     line = " ".join(f"[replicator] {message.summary}".split())
     return line if len(line) <= _TITLE_CHARACTERS else f"{line[: _TITLE_CHARACTERS - 1]}…"
 
 
 def body(message: AlertMessage) -> str:
-    """All alerts, each with its next step."""
+    """Return the text: all alerts, each with its next step."""
     lines = ["Held back during quiet hours:", ""] if message.is_digest else []
     for notice in message.alerts:
         lines += [*_lines(notice), ""]

@@ -1,4 +1,4 @@
-"""`alert test`: whether messages arrive."""
+"""`alert test`: sends test messages."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from replicator.model.alerts import AlertEvent, AlertMessage, AlertNotice
 from replicator.model.errors import ConfigError
 from replicator.service.alerts.delivery import deliver
 from replicator.service.alerts.settings import alert_settings
-from replicator.service.stored import find
+from replicator.service.configuring.stored import find
 from replicator.state.store import StateStore
 
 
 def try_channels(store: StateStore, name: str, channels: Sequence[str]) -> Mapping[str, str | None]:
-    """Send a test message to some channels of a replicator, or to all; per channel why it was not taken, or None.
+    """Send a test message to some channels of a replicator, or to all; return for each the reason why it was not taken, or None.
 
     Raises:
         ConfigError: `unknown_replicator`, `alerts_not_readable`, `unknown_channel`: there is none of that name, or none at all.

@@ -1,8 +1,8 @@
-"""Looks at replicators, and tells channels what becomes of their alerts.
+"""Checks replicators, and tells channels about their alerts.
 
-Steps: take the job of a replicator → see what is wrong → store what is to be told, with a message per channel → deliver → store that it was
+Steps: take the job of a replicator → see what is wrong → store the alerts, with a message per channel → deliver → store that it was
 delivered. A crash before the store's transaction has told nobody, and the next look sees the same. A crash after it leaves the
-messages, which the next process delivers. Between the answer of a channel and the last step a crash lets a message be delivered again,
+messages, which the next process delivers. A crash between the answer of a channel and the last step lets a message be delivered again,
 with the same id.
 """
 
@@ -26,16 +26,16 @@ from replicator.service.alerts import delivery
 from replicator.service.alerts.advance import advance, messages
 from replicator.service.alerts.conditions import JournalRoom, look
 from replicator.service.alerts.settings import alert_settings, has_alerts
+from replicator.service.configuring.stored_settings import stored_settings
 from replicator.service.metrics import journal_disk
-from replicator.service.status import status
-from replicator.service.stored_settings import stored_settings
+from replicator.service.status.assemble import status
 from replicator.state.alert_records import WaitingMessage
 from replicator.state.records import Desired, ReplicatorRecord
 from replicator.state.store import StateStore
-from replicator.state.watches import Job
+from replicator.state.watches import WatchJob
 
 TTL_S: Final = 60.0
-"""How long a process has the job without a sign of life: longer than a delivery takes, so that no other begins it meanwhile."""
+"""Time for which a process keeps the job without a sign of life: longer than a delivery takes, so that no other begins it meanwhile."""
 _DELIVERIES_PARALLEL: Final = 8
 _BACKOFF_FIRST_S: Final = 5.0
 _BACKOFF_MAX_S: Final = 300.0
@@ -47,7 +47,7 @@ Deliver = Callable[[ChannelConfig, AlertMessage, str, datetime], str | None]
 
 
 class AlertWatcher:
-    """Watches replicators of a state store, of which another process may watch others.
+    """Watches replicators of a state store. Another process may watch others.
 
     Args:
         holder: This process, as `holder_id` names it.
@@ -70,10 +70,10 @@ class AlertWatcher:
         self._unreadable: set[tuple[str, str]] = set()
 
     def look(self) -> None:
-        """See what is wrong with each replicator, and begin to deliver what is due. Waits for no delivery.
+        """See what is wrong with each replicator, and start the deliveries that are due. Waits for no delivery.
 
         Raises:
-            StateUnavailableError: The state store is away.
+            StateUnavailableError: The state store is unavailable.
         """
         for record in self._store.replicators():
             if (self._names is None or record.name in self._names) and record.desired is not Desired.DELETED:
@@ -84,10 +84,10 @@ class AlertWatcher:
         self._pool.shutdown()
         for record in self._store.replicators():
             with suppress(ConfigError):  # it was deleted meanwhile
-                self._store.watches.release(record.name, Job.ALERTS, self._holder)
+                self._store.watches.release(record.name, WatchJob.ALERTS, self._holder)
 
     def _look(self, record: ReplicatorRecord) -> None:
-        """Look at one replicator: what goes wrong with it keeps nobody from being told about the others."""
+        """Look at one replicator; an error with it does not affect the others."""
         try:
             self._watch(record)
         except StateUnavailableError:
@@ -102,7 +102,7 @@ class AlertWatcher:
             return
         config = alert_settings(record)
         self._unreadable.discard((record.name, record.config))
-        if not config.channels or not self._store.watches.hold(record.name, Job.ALERTS, self._holder, TTL_S):
+        if not config.channels or not self._store.watches.hold(record.name, WatchJob.ALERTS, self._holder, TTL_S):
             return
         self._advance(record, config)
         known = self._store.alerts.read(record.name)
@@ -147,7 +147,7 @@ class AlertWatcher:
             )
 
     def _begin_deliveries(self, name: str, config: AlertsConfig, waiting: Collection[WaitingMessage]) -> None:
-        """Begin the oldest message of each channel, if it is due and none is under way: a channel gets them in their order."""
+        """Start the oldest message of each channel, if it is due and none is under way: a channel gets them in their order."""
         now = self._store.now()
         begun: set[str] = set()
         for message in waiting:
@@ -167,9 +167,9 @@ class AlertWatcher:
         self, name: str, channel: ChannelConfig, message: WaitingMessage, give_up_after: timedelta
     ) -> None:
         try:
-            # Of what was decided a while ago, another process may have the job by now, and may have delivered this.
+            # After a while another process may have the job, and may have delivered this.
             known = self._store.alerts.read(name).messages
-            if message not in known or not self._store.watches.hold(name, Job.ALERTS, self._holder, TTL_S):
+            if message not in known or not self._store.watches.hold(name, WatchJob.ALERTS, self._holder, TTL_S):
                 return
             error = self._deliver(channel, message.message, f"{message.message.uuid}-{message.id}", self._store.now())
             crash_point("alerts.delivered")
@@ -199,7 +199,7 @@ class AlertWatcher:
         )
 
     def _not_watched(self, record: ReplicatorRecord, error: ConfigError) -> None:
-        """Say once per configuration that its alerts cannot be read here: another process may be able to."""
+        """Report once per configuration that its alerts cannot be read here: another process may be able to."""
         if (record.name, record.config) not in self._unreadable:
             self._unreadable.add((record.name, record.config))
             self._store.put_report(record.name, RefusedReport.made("alerts", record.config, error))

@@ -1,6 +1,6 @@
 """Posts one message to an HTTP server: `python -m replicator.service.alerts.webhook` reads it from its standard input.
 
-A process of its own, which is killed when it takes too long: no server can hold the sender up. It loads only what it needs.
+It runs in a process of its own, which is killed when it takes too long: no server can hold the sender up. It loads only what it needs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ANSWER_CHARACTERS: Final = 200
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A message goes to the address that is configured, and to no other."""
+    """Sends a message to the configured address only: follows no redirect."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -34,14 +34,14 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def signature(key: str, message_id: str, timestamp: int, body: bytes) -> str:
-    """What signs a message, as the specification Standard Webhooks says: HMAC-SHA256 of id, timestamp and body."""
+    """Return the signature of a message by the specification Standard Webhooks: HMAC-SHA256 of id, timestamp and body."""
     secret = base64.b64decode(key.removeprefix(_PREFIX)) if key.startswith(_PREFIX) else key.encode()
     signed = b".".join((message_id.encode(), str(timestamp).encode(), body))
     return "v1," + base64.b64encode(hmac.new(secret, signed, hashlib.sha256).digest()).decode("ascii")
 
 
 def headers(key: str | None, message_id: str, timestamp: int, body: bytes) -> Mapping[str, str]:
-    """The headers of a request."""
+    """Return the headers of a request."""
     found = {
         "Content-Type": "application/json",
         "User-Agent": "replicator",
@@ -52,7 +52,7 @@ def headers(key: str | None, message_id: str, timestamp: int, body: bytes) -> Ma
 
 
 def post(settings: Mapping[str, Any]) -> str | None:
-    """Post a message; why it was not taken, or None."""
+    """Post a message; return the reason why it was not taken, or None."""
     body = settings["body"].encode()
     try:
         context = ssl.create_default_context(cafile=settings["ca_file"])
@@ -89,9 +89,9 @@ def _no_answer(settings: Mapping[str, Any]) -> str:
 
 
 def main() -> int:
-    """Post what stands on the standard input, and print why it was not taken."""
+    """Post the message on the standard input, and print the reason why it was not taken."""
     settings = json.loads(sys.stdin.read())
-    # The limit of the connection is that of each read and write; this is the one of all of them.
+    # The timeout of the connection limits each read and write; this one limits all of them.
     signal.signal(signal.SIGALRM, _take_too_long)
     signal.setitimer(signal.ITIMER_REAL, settings["timeout_s"])
     json.dump({"error": post(settings)}, sys.stdout)

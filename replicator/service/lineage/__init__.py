@@ -1,1 +1,1 @@
-"""Lineage: events that say which table is made from which, column by column."""
+"""Lineage: events that tell the source of each table, column by column."""

@@ -1,6 +1,6 @@
-"""Which events are due. Pure.
+"""State machine of lineage events. Pure.
 
-A job is a table of a replicator, and its run is that of a supervisor: it begins with START, says RUNNING again and again and at each
+A job is a table of a replicator, and its run is that of a supervisor: it begins with START, repeats RUNNING periodically and at each
 change of the table's definition, and ends with COMPLETE, FAIL or ABORT.
 """
 
@@ -19,7 +19,7 @@ from replicator.state.records import Run
 
 
 class LineageEvent(StrEnum):
-    """What an event says of a run; as OpenLineage calls it."""
+    """State of a run in an event, as OpenLineage calls it."""
 
     START = "START"
     RUNNING = "RUNNING"
@@ -33,7 +33,7 @@ class _Model(BaseModel):
 
 
 class TableCursor(_Model):
-    """What was said of a table. `attempt`: how often its run began in this life of a supervisor."""
+    """Events sent for a table so far. `attempt`: number of starts of its run within one run of a supervisor."""
 
     fingerprint: str
     attempt: int = 1
@@ -41,7 +41,7 @@ class TableCursor(_Model):
 
 
 class LineageCursor(_Model):
-    """What was said of a replicator: of which life of a supervisor, and when the periodic events were last due."""
+    """Events sent for a replicator so far: the run of its supervisor, and the last time of the periodic events."""
 
     run: int | None = None
     at: AwareDatetime | None = None
@@ -50,7 +50,7 @@ class LineageCursor(_Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenTable:
-    """A table as it is now. `error`: why it failed."""
+    """Current state of a table. `error`: why it failed."""
 
     fingerprint: str
     error: str | None = None
@@ -70,7 +70,7 @@ class Due:
 def advance(
     cursor: LineageCursor, uuid: UUID, run: Run | None, tables: Mapping[str, SeenTable], now: datetime, every: timedelta
 ) -> tuple[LineageCursor, tuple[Due, ...]]:
-    """The events that are due, and what was said once they are sent."""
+    """Return the cursor after the due events are sent, and these events."""
     if run is None:
         return cursor, ()
     saying = _Saying(uuid=uuid, run=cursor.run, said=dict(cursor.tables))
@@ -93,7 +93,7 @@ def advance(
 
 @dataclass(kw_only=True)
 class _Saying:
-    """What is said, and what is due by it."""
+    """Cursor under change, and the events that are due by it."""
 
     uuid: UUID
     run: int | None
@@ -106,7 +106,7 @@ class _Saying:
         return [name for name, table in self.said.items() if table.is_open]
 
     def look(self, name: str, table: SeenTable, *, is_time: bool) -> None:
-        """Say what is new of a table, or that it is still replicated when it is time."""
+        """Add the event for a change of a table, or the periodic one when it is time."""
         was = self.said.get(name)
         is_open = was is not None and was.is_open
         if table.error is not None:
@@ -123,12 +123,12 @@ class _Saying:
             self._say(name, LineageEvent.RUNNING)
 
     def end(self, name: str, event: LineageEvent, error: str | None = None) -> None:
-        """Say that the run of a table has ended."""
+        """Add the event for the end of a table's run."""
         self._say(name, event, error=error)
         self.said[name] = self.said[name].model_copy(update={"is_open": False})
 
     def end_all(self, event: LineageEvent, error: str | None = None) -> None:
-        """Say it of all whose run has not."""
+        """Add it for all tables whose run has not ended."""
         for name in self.open:
             self.end(name, event, error)
 

@@ -1,4 +1,4 @@
-"""Makes events as OpenLineage wants them, with its client's own classes. Loaded only where there is lineage. Pure."""
+"""Builds OpenLineage events, with its client's own classes. Loaded only if there is lineage. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TARGET_COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table on both sides. `source_table`: its name in the source. `ignored`: columns that the target has in another way."""
+    """A table of source and target. `source_table`: its name in the source. `ignored`: columns that the target has in another way."""
 
     table: TableId
     source_table: TableId
@@ -47,7 +47,7 @@ class Table:
 def make(
     due: Due, table: Table, source: SupportsLineage, target: SupportsLineage, *, job: tuple[str, str], now: datetime
 ) -> RunEvent:
-    """The event of a table. `job`: its namespace and the replicator's name."""
+    """Return the event of a table. `job`: its namespace and the replicator's name."""
     read, written = source.dataset_name(table.source_table), target.dataset_name(table.table)
     facets: dict[str, Any] = {}
     if due.error is not None:
@@ -72,7 +72,7 @@ def make(
 
 
 def as_json(event: RunEvent) -> str:
-    """One line."""
+    """Return an event as one line."""
     return Serde.to_json(event)
 
 
@@ -124,7 +124,7 @@ def _of_target(name: DatasetName, read: DatasetName, table: Table, target: Suppo
 
 
 def held_columns(table: Table, target: SupportsLineage) -> list[tuple[str | None, str, str]]:
-    """Per column of the target: the column of the source that its values come from (None: no more), its name and its type."""
+    """Return for each column of the target: its source column (None: dropped there), its name and its type."""
     assert table.schema is not None, "asked of tables that have a shape"
     found: list[tuple[str | None, str, str]] = [
         (column.name, target.column_name(held.name), type_to_text(held.type))

@@ -1,4 +1,4 @@
-"""Sends events, from a thread of its own behind a bounded queue."""
+"""Sends events, from a thread of its own with a bounded queue."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _CLOSE_S: Final = 2.0
 _log = get_logger(__name__)
 
 Sink = Callable[[Any, str], None]
-"""Sends an event, given as it is and as JSON. Raises whatever prevents it."""
+"""Sends an event, given as it is and as JSON. Raises any error."""
 
 
 class LineageQueue:
-    """Events of one replicator on their way. Nobody waits for it: when it is full, an event is dropped and counted."""
+    """Events of one replicator that wait to be sent. Nobody waits for it: when it is full, an event is dropped and counted."""
 
     def __init__(self, config: LineageConfig, replicator: str) -> None:
         self.config = config
@@ -34,14 +34,14 @@ class LineageQueue:
         self._thread.start()
 
     def put(self, event: Any, line: str) -> None:
-        """Have an event sent; dropped if too many wait."""
+        """Queue an event; drop it if too many wait."""
         try:
             self._waiting.put_nowait((event, line))
         except queue.Full:
             self._count("dropped")
 
     def take_counts(self) -> Counter[str]:
-        """How many were `sent` and `dropped` since the last time."""
+        """Return the numbers of events `sent` and `dropped` since the last call."""
         with self._lock:
             taken, self._counts = self._counts, Counter()
         return taken
@@ -67,7 +67,7 @@ class LineageQueue:
 
 
 def sinks(config: LineageConfig) -> Sequence[Sink]:
-    """Where the events of a configuration go."""
+    """Return the sinks of a configuration."""
     found: list[Sink] = []
     if config.file is not None:
         found.append(_file(Path(config.file)))
@@ -92,7 +92,7 @@ def _http(config: LineageConfig) -> Sink:
 
     assert config.url is not None, "asked with an address only"
     session = Session()
-    # Events and key go to the address that is configured, and to no other: the first redirect is an error.
+    # Events and key go to the configured address only: the first redirect is an error.
     session.max_redirects = 0
     settings: dict[str, Any] = {"url": config.url, "timeout": config.timeout.total_seconds(), "session": session}
     if config.api_key is not None:
@@ -106,7 +106,7 @@ def _http(config: LineageConfig) -> Sink:
 
 
 def _sent(sink: Sink, event: Any, line: str) -> str | None:
-    """Why an event was not sent, or None."""
+    """Send an event; return the reason why it was not sent, or None."""
     try:
         sink(event, line)
     except Exception as error:  # noqa: BLE001 - whatever a server or a disk does, the next event is tried

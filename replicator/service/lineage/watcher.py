@@ -1,4 +1,4 @@
-"""Looks at replicators, and sends the events for OpenLineage that are due."""
+"""Checks replicators, and sends the OpenLineage events that are due."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from replicator.observability import get_logger
 from replicator.plugins.lineage import SupportsLineage
 from replicator.plugins.registry import Registry
 from replicator.runtime import assembly
+from replicator.service.configuring.stored_settings import stored_document
 from replicator.service.lineage.advance import Due, LineageCursor, SeenTable, advance
 from replicator.service.lineage.sinks import LineageQueue
-from replicator.service.stored_settings import stored_document
 from replicator.state import table_life
 from replicator.state.records import AppliedRecord, ReplicatorRecord, TableRecord
 from replicator.state.store import StateStore
-from replicator.state.watches import Job
+from replicator.state.watches import WatchJob
 
 TTL_S = 60.0
 _log = get_logger(__name__)
 
 
 def has_lineage(config: str) -> bool:
-    """Whether a stored configuration has a block `lineage:`."""
+    """Return whether a stored configuration has a block `lineage:`."""
     return "lineage" in config and bool(stored_document(config).values.get("lineage"))
 
 
 class LineageWatcher:
-    """Watches replicators of a state store, of which another process may watch others.
+    """Watches replicators of a state store. Another process may watch others.
 
-    What was said is stored when events are queued. A crash loses those that wait; the next periodic ones say the same again.
+    The cursor is stored when events are queued. A crash loses those that wait; the next periodic ones say the same again.
 
     Args:
         holder: This process, as `holder_id` names it.
@@ -58,7 +58,7 @@ class LineageWatcher:
         """Queue the events that are due. Waits for nobody.
 
         Raises:
-            StateUnavailableError: The state store is away.
+            StateUnavailableError: The state store is unavailable.
         """
         for record in self._store.replicators():
             if (self._names is not None and record.name not in self._names) or not has_lineage(record.config):
@@ -69,15 +69,15 @@ class LineageWatcher:
                 raise
             except ConfigError as error:
                 self._not_watched(record, error)
-            except Exception:  # noqa: BLE001 - what goes wrong with one keeps nobody from looking at the others
+            except Exception:  # noqa: BLE001 - an error with one does not affect the others
                 _log.exception("lineage_crashed", replicator=record.name)
 
     def close(self) -> None:
-        """Let what waits be sent, for a moment, then let others take the jobs."""
+        """Send waiting events for a moment, then let others take the jobs."""
         for name, queue in self._queues.items():
             queue.close()
             with suppress(ConfigError):  # it was deleted meanwhile
-                self._store.watches.release(name, Job.LINEAGE, self._holder)
+                self._store.watches.release(name, WatchJob.LINEAGE, self._holder)
 
     def _watch(self, record: ReplicatorRecord) -> None:
         loaded = assembly.load(record, self._registry, without=("alerts",))
@@ -96,7 +96,7 @@ class LineageWatcher:
                 code="lineage_not_supported",
                 action="Remove `lineage:`, or use plugins that do.",
             )
-        if not self._store.watches.hold(record.name, Job.LINEAGE, self._holder, TTL_S):
+        if not self._store.watches.hold(record.name, WatchJob.LINEAGE, self._holder, TTL_S):
             return
         queue = self._queue(record.name, loaded)
         tables = {str(one.table): one for one in self._store.tables(record.name) if table_life.is_replicated(one)}
@@ -104,7 +104,7 @@ class LineageWatcher:
         after, due = advance(
             cursor,
             UUID(record.uuid),
-            next(iter(self._store.runs(record.name)), None),
+            next(iter(self._store.runs.latest(record.name)), None),
             _seen(tables, {str(one): record for one, record in self._store.applied(record.name).items()}),
             now,
             loaded.config.lineage.every,
@@ -115,12 +115,12 @@ class LineageWatcher:
                 {(CounterName.LINEAGE_EVENTS, (what,)): number for what, number in counts.items()}
             )
             said = after.model_dump(mode="json")
-            if not self._store.watches.remember(record.name, Job.LINEAGE, self._holder, said, counted):
+            if not self._store.watches.remember(record.name, WatchJob.LINEAGE, self._holder, said, counted):
                 return
         _put(queue, due, tables, loaded, source, target, now)
 
     def _queue(self, name: str, loaded: LoadedConfig) -> LineageQueue:
-        """The queue of a replicator; another one once its settings have changed."""
+        """Return the queue of a replicator; another one once its settings have changed."""
         queue = self._queues.get(name)
         if queue is None or queue.config != loaded.config.lineage:
             if queue is not None:
@@ -130,13 +130,13 @@ class LineageWatcher:
 
     def _cursor(self, name: str) -> LineageCursor:
         try:
-            return LineageCursor.model_validate(self._store.watches.record(name, Job.LINEAGE))
+            return LineageCursor.model_validate(self._store.watches.record(name, WatchJob.LINEAGE))
         except ValidationError as error:
             _log.warning("lineage_begun_again", replicator=name, faults=error.error_count())
             return LineageCursor()
 
     def _not_watched(self, record: ReplicatorRecord, error: ConfigError) -> None:
-        """Say once per configuration that it cannot be used here: another process may be able to."""
+        """Report once per configuration that it cannot be used here: another process may be able to."""
         if (record.name, record.config) not in self._refused:
             self._refused.add((record.name, record.config))
             self._store.put_report(record.name, RefusedReport.made("lineage", record.config, error))
@@ -144,7 +144,7 @@ class LineageWatcher:
 
 
 def _seen(tables: Mapping[str, TableRecord], applied: Mapping[str, AppliedRecord]) -> Mapping[str, SeenTable]:
-    """Tables whose shape is known."""
+    """Return the tables whose shape is known."""
     found = {}
     for name, table in tables.items():
         record = applied.get(name)

@@ -1,4 +1,4 @@
-"""The chart of a replicator's freshness: points of the state store into lines, and what they say in words. Pure."""
+"""Chart of a replicator's freshness: turns points of the state store into lines, and into words. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DECADES_S: Final = (0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 36_000.0, 86_400.0, 86
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A mark of an axis. `at`: where it is, in units of the drawing."""
+    """A mark of an axis. `at`: its position, in units of the drawing."""
 
     at: float
     label: str
@@ -32,13 +32,13 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """What is drawn, in units of the drawing, from its upper left corner.
+    """Elements of the drawing, in its units, from its upper left corner.
 
     Attributes:
         lines: Each as the points of a polyline.
-        late: Where a minute begins in which a table missed its objective.
-        minute: How wide a minute is.
-        objective: How high the strictest objective is; None if no table has one.
+        late: Start of each minute in which a table missed its objective.
+        minute: Width of a minute.
+        objective: Height of the strictest objective; None if no table has one.
         said: The same in words.
     """
 
@@ -56,7 +56,7 @@ class Chart:
 
 
 def chart(points: Sequence[Point], objective_s: float | None, now: datetime) -> Chart | None:
-    """The chart of the last hours; None if nothing was recorded in them.
+    """Return the chart of the last hours; None if nothing was recorded in them.
 
     Args:
         points: The oldest first.
@@ -89,7 +89,7 @@ class _Scale:
         return round(_LEFT + (at - self.begin) / SHOWN * (WIDTH - _LEFT), 1)
 
     def y(self, seconds: float) -> float:
-        """Logarithmic: seconds and hours are both to be seen."""
+        """Return the height on a logarithmic scale, on which seconds and hours are both visible."""
         part = math.log(max(seconds, _LEAST_S) / _LEAST_S) / math.log(self.top / _LEAST_S)
         return round((HEIGHT - _BOTTOM) * (1 - part), 1)
 
@@ -103,7 +103,7 @@ def _top(points: Sequence[Point], objective_s: float | None) -> float:
 
 
 def _lines(points: Sequence[Point]) -> Iterator[list[tuple[datetime, float]]]:
-    """Runs of points that have a figure and follow each other."""
+    """Yield runs of points that have a figure and follow each other."""
     line: list[tuple[datetime, float]] = []
     for point in points:
         worst = point.freshness.worst_s

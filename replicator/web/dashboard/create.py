@@ -1,4 +1,4 @@
-"""The page on which a new replicator is made: as a form, or as text; checked as often as somebody likes, then started."""
+"""Page that creates a replicator: as a form, or as text; checked any number of times, then started."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import RequestError
 from replicator.observability import MASK
 from replicator.plugins.registry import Registry
-from replicator.service.configuring_document import ORIGIN, Refusal, ValidationDocument
-from replicator.service.configuring_process import Asked, Deed
+from replicator.service.configuring.document import ORIGIN, Refusal, ValidationDocument
+from replicator.service.configuring.process import Asked, Deed
 from replicator.web.access import Access
 from replicator.web.configuring import Configurations
 from replicator.web.dashboard import pages, wizard
@@ -27,13 +27,13 @@ from replicator.web.paths import NEW
 
 _FIELDS_MAX: Final = 500
 _TEXT: Final = "text"
-"""The field that has the whole configuration, where it is edited as text."""
+"""Field that holds the whole configuration when it is edited as text."""
 _Plugin = Annotated[str, Query(max_length=100)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What somebody has written: fields, or the configuration as text. `models` are those of the plugins; None: none are chosen."""
+    """A user's input: fields, or the configuration as text. `models` are those of the plugins; None: none are chosen."""
 
     source: str = ""
     target: str = ""
@@ -50,7 +50,7 @@ class Draft:
 
 
 def router(access: Access, configurations: Configurations) -> APIRouter:
-    """The routes of the page."""
+    """Return the routes of the page."""
     routes = demanding()
 
     @routes.get(NEW)
@@ -81,7 +81,7 @@ def router(access: Access, configurations: Configurations) -> APIRouter:
 
 
 def _empty(registry: Registry, source: str, target: str) -> Draft:
-    """The draft of somebody who has written nothing yet.
+    """Return the draft of a user who has written nothing yet.
 
     Raises:
         ConfigError: `unknown_plugin`.
@@ -92,7 +92,7 @@ def _empty(registry: Registry, source: str, target: str) -> Draft:
 
 
 def _draft(registry: Registry, form: Form) -> Draft:
-    """What a form has. Secrets that were written out instead of referred to are neither shown again nor given to anybody.
+    """Return the draft of a form. Secrets that were written out instead of referred to are neither shown again nor passed on.
 
     Raises:
         ConfigError: `unknown_plugin`.

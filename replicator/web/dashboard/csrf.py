@@ -1,4 +1,4 @@
-"""The text that a form must repeat: its page has it in a field and the browser in a cookie. Another site's page can read neither."""
+"""Protection of forms: a page has a text in a field and the browser in a cookie. Another site's page can read neither."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BYTES: Final = 32
 
 
 def new_text() -> str:
-    """A text that nobody can guess."""
+    """Return a text that nobody can guess."""
     return secrets.token_urlsafe(_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""What the dashboard's forms do: the same as the API's routes that change what is wanted. And who uses the dashboard."""
+"""Actions of the dashboard's forms: the same as the API's routes that change the desired state. Also login and logout."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from starlette.responses import RedirectResponse, Response
 
 from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import RequestError
-from replicator.service import lifecycle, tokens
-from replicator.service import status as use_cases
-from replicator.service.listening import Listening
-from replicator.service.stored import find
+from replicator.service import lifecycle
+from replicator.service.access import tokens
+from replicator.service.access.listening import Listening
+from replicator.service.configuring.stored import find
+from replicator.service.status import assemble as use_cases
 from replicator.web.access import Access
 from replicator.web.dashboard import csrf, pages
 from replicator.web.demands import demanding, page
@@ -35,20 +36,20 @@ class Form:
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """The text of every field."""
+        """Text of every field."""
         return self._fields
 
     def text(self, field: str) -> str:
-        """A field's text; empty if it is missing."""
+        """Return a field's text; empty if it is missing."""
         return self._fields.get(field, "")
 
     def is_set(self, field: str) -> bool:
-        """Whether a box was ticked."""
+        """Return whether a box was ticked."""
         return field in self._fields
 
 
 def router(access: Access, listening: Listening) -> APIRouter:
-    """The routes that take forms, and the pages that ask before something is done."""
+    """Return the routes that take forms, and the pages that ask for confirmation."""
     routes = demanding()
 
     @routes.get("/replicators/{name}/{action}")
@@ -127,7 +128,7 @@ def _action(access: Access, name: str, action: str, form: Form) -> Callable[[], 
 
 
 async def read_form(request: Request, fields_max: int = _FIELDS_MAX) -> Form:
-    """A form of a page of ours.
+    """Read a form of a page of ours.
 
     Raises:
         RequestError: `invalid_request`, `form_expired`.

@@ -1,4 +1,4 @@
-"""The pages that only show. They read what the API reads: the status, the history and the log, as documents."""
+"""Pages that only show. They read what the API reads: the status, the history and the log, as documents."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from replicator.model import ordering
 from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import ReplicatorError, RequestError
 from replicator.model.status import DesiredState, ReplicatorStatus
-from replicator.service import history
-from replicator.service import status as use_cases
-from replicator.service.history_document import HistoryDocument
+from replicator.service.configuring.stored import find
+from replicator.service.history import changes as history
+from replicator.service.history.document import HistoryDocument
 from replicator.service.logs import LogsDocument, log_page
-from replicator.service.snapshots import Meter, Pace, pace_in_words
-from replicator.service.snapshots import text as snapshot_in_words
-from replicator.service.stored import find
+from replicator.service.status import assemble as use_cases
+from replicator.service.status.snapshots import Meter, SnapshotPace, pace_in_words
+from replicator.service.status.snapshots import text as snapshot_in_words
 from replicator.web.access import Access
 from replicator.web.dashboard import words
 from replicator.web.dashboard.chart import SHOWN, Chart, chart
@@ -91,12 +91,12 @@ _TEMPLATES: Final = _environment()
 
 
 def render(request: Request, template: str, status: int = HTTPStatus.OK, **values: Any) -> Response:
-    """A page. Its forms have a text that the browser's cookie repeats."""
+    """Return a page. Its forms have a text that the browser's cookie repeats."""
     return _page(request.scope, request.cookies.get(COOKIE), template, status, values)
 
 
 def refuse(scope: Scope, error: ReplicatorError) -> Response:
-    """The answer to a request that was not done: a page where pages are asked for, elsewhere a problem."""
+    """Return the answer to a request that was not done: a page for pages, otherwise a problem."""
     found = problem(error)
     if not is_page(scope["path"]):
         return answer(error)
@@ -124,7 +124,7 @@ def _page(scope: Scope, csrf: str | None, template: str, status: int, values: Ma
 
 
 def router(access: Access) -> APIRouter:
-    """The pages."""
+    """Return the routes of the pages."""
     routes = demanding()
     seen = _Seen(access)
 
@@ -196,7 +196,7 @@ def router(access: Access) -> APIRouter:
 
 
 class _Seen:
-    """What the pages read, and the pace of snapshots from one look to the next."""
+    """Data of the pages, and the pace of snapshots from one look to the next."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -204,15 +204,15 @@ class _Seen:
         self._meters: OrderedDict[str, Meter] = OrderedDict()
 
     def fleet(self) -> list[ReplicatorStatus]:
-        """Every replicator, at most a second old."""
+        """Return every replicator, at most a second old."""
 
         def make() -> bytes:
             return _STATUSES.dump_json(list(use_cases.statuses(self._access.store)))
 
         return _STATUSES.validate_json(self._access.recent.get("pages", make).body)
 
-    def replicator(self, name: str) -> tuple[ReplicatorStatus, Mapping[str, Pace]]:
-        """A replicator, and the pace of the snapshots that run."""
+    def replicator(self, name: str) -> tuple[ReplicatorStatus, Mapping[str, SnapshotPace]]:
+        """Return a replicator, and the pace of its running snapshots."""
         one = use_cases.status(self._access.store, find(self._access.store, name))
         with self._lock:
             meter = self._meters.setdefault(one.uuid, Meter())
@@ -222,26 +222,26 @@ class _Seen:
             return one, meter.observe(one, time.monotonic())
 
     def chart(self, one: ReplicatorStatus) -> Chart | None:
-        """How fresh it was in the last hours, as far as a server has recorded it."""
+        """Return the chart of its freshness in the last hours, as far as a server has recorded it."""
         now = self._access.store.now()
         objectives = [row.freshness_objective_s for row in one.tables if row.freshness_objective_s is not None]
         points = self._access.store.points.of(one.name, now - SHOWN)
         return chart(points, min(objectives, default=None), now)
 
     def history(self, name: str, table: str) -> HistoryDocument:
-        """The changes of a table's definition."""
+        """Return the changes of a table's definition."""
         record = find(self._access.store, name)
         return history.document(record, history.history(self._access.store, record, table=table, limit=50))
 
     def log(self, name: str, table: str | None, limit: int) -> LogsDocument | None:
-        """The newest events of the log; None: this host has none."""
+        """Return the newest events of the log; None: this host has none."""
         find(self._access.store, name)
         file = self._access.home.log_file(name)
         return log_page(file, name, table=table, since=None, limit=limit) if file.exists() else None
 
 
 def _events(log: LogsDocument | None) -> Sequence[Mapping[str, Any]]:
-    """The events as they are shown, newest first."""
+    """Return the events as they are shown, newest first."""
     found = reversed(log.events if log else ())
     return [
         {
@@ -257,7 +257,7 @@ def _events(log: LogsDocument | None) -> Sequence[Mapping[str, Any]]:
 
 
 def _plain(fields: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """Names and values as text."""
+    """Return names and values as text."""
     return [
         (key.replace("_", " "), value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
         for key, value in fields.items()

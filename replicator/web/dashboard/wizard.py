@@ -1,4 +1,4 @@
-"""The form of a new replicator, made from the settings models of host and plugins; and the configuration that its fields make. Pure."""
+"""Form of a new replicator, built from the settings models of host and plugins; and the configuration that its fields make. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pydantic import BaseModel
 from replicator.config import ReplicatorConfig
 from replicator.config.secrets import is_literal
 from replicator.config.shape import Field, fields_of
-from replicator.service.configuring_document import Finding
+from replicator.service.configuring.document import Finding
 
 KINDS: Final = ("source", "target")
 _INDEX: Final = re.compile(r"(\[\d+\])+$")
 _FIRST: Final = "name"
 _OPEN: Final = ("tables",)
-"""Blocks of which every setting is shown."""
+"""Blocks with every setting shown."""
 _BOOLEANS: Final = {"true": True, "false": False}
 
 
-class Kind(StrEnum):
-    """How a setting is asked for."""
+class PluginKind(StrEnum):
+    """Form element of a setting."""
 
     TEXT = "text"
     CHOICE = "choice"
@@ -38,7 +38,7 @@ class Input:
     """A setting. `path` is its name in the configuration and in the form. `default` as YAML would have it; empty: not set."""
 
     path: str
-    kind: Kind
+    kind: PluginKind
     label: str
     description: str
     is_required: bool
@@ -51,7 +51,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The settings of a block: those that are shown, and those that are folded away."""
+    """Settings of a block: those that are shown, and those that are folded away."""
 
     path: str
     title: str
@@ -63,31 +63,31 @@ class Group:
 
     @property
     def needs_look(self) -> bool:
-        """Whether a setting of it, or below it, has a value or a finding: then nothing of it is folded away."""
+        """Return whether a setting in it, or below it, has a value or a finding: then nothing of it is folded away."""
         own = any(one.value or one.findings for one in (*self.shown, *self.folded))
         return own or any(group.needs_look for group in self.groups)
 
     @property
     def needs_folded(self) -> bool:
-        """The same of those that are folded away."""
+        """Return the same for the settings that are folded away."""
         hidden = [group for group in self.groups if not group.is_shown]
         return any(one.value or one.findings for one in self.folded) or any(group.needs_look for group in hidden)
 
     @property
     def is_shown(self) -> bool:
-        """Whether something of it is shown without being unfolded."""
+        """Return whether any part of it is shown without being unfolded."""
         return bool(self.shown) or any(group.is_shown for group in self.groups)
 
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """The models of the chosen plugins, next to the host's own blocks."""
+    """Models of the chosen plugins, next to the host's own blocks."""
 
     source: type[BaseModel]
     target: type[BaseModel]
 
     def blocks(self) -> Iterator[tuple[str, str, type[BaseModel]]]:
-        """Every block in the order of a file, with what it is for."""
+        """Yield every block in the order of a file, with its purpose."""
         yield from (("source", "", self.source), ("target", "", self.target))
         for key, one in fields_of(ReplicatorConfig).items():
             if one.shape.block is not None:
@@ -95,7 +95,7 @@ class Models:
 
 
 def form(models: Models, values: Mapping[str, str], findings: Sequence[Finding]) -> Sequence[Group]:
-    """The groups of the form, in the order of a file, with what somebody has written and what was found about it."""
+    """Return the groups of the form, in the order of a file, with the user's input and the findings about it."""
     by_path: dict[str, list[Finding]] = {}
     for finding in findings:
         by_path.setdefault(input_path(finding), []).append(finding)
@@ -107,19 +107,19 @@ def form(models: Models, values: Mapping[str, str], findings: Sequence[Finding])
 
 
 def input_path(finding: Finding) -> str:
-    """The field that a finding is about: `tables.include[0]` is about `tables.include`."""
+    """Return the field that a finding concerns: `tables.include[0]` concerns `tables.include`."""
     return _INDEX.sub("", finding.location or "")
 
 
 def inputs(groups: Iterable[Group]) -> Iterator[Input]:
-    """Every field of a form."""
+    """Yield every field of a form."""
     for group in groups:
         yield from (*group.shown, *group.folded)
         yield from inputs(group.groups)
 
 
 def document(models: Models, kinds: Mapping[str, str], values: Mapping[str, str]) -> dict[str, Any]:
-    """The configuration that the fields make. What is left empty is left out."""
+    """Return the configuration that the fields make. Empty fields are left out."""
     settings = {key: _value(one, text) for key, one in _settings().items() if (text := values.get(key, "").strip())}
     made: dict[str, Any] = {_FIRST: settings.pop(_FIRST)} if _FIRST in settings else {}
     for key, _, model in models.blocks():
@@ -132,7 +132,7 @@ def document(models: Models, kinds: Mapping[str, str], values: Mapping[str, str]
 
 
 def without_secrets(models: Models, values: Mapping[str, str], mask: str) -> Mapping[str, str]:
-    """The fields with `mask` for secrets that were written out instead of referred to: nothing shows or keeps those."""
+    """Return the fields with `mask` for secrets that were written out instead of referred to: nothing shows or keeps those."""
     secrets = {path for key, _, model in models.blocks() for path, one in _fields_in(key, model) if one.shape.is_secret}
     return {
         path: mask if path in secrets and value.strip() and is_literal(value) else value
@@ -141,12 +141,12 @@ def without_secrets(models: Models, values: Mapping[str, str], mask: str) -> Map
 
 
 def text_of(made: Mapping[str, Any]) -> str:
-    """A configuration as YAML."""
+    """Return a configuration as YAML."""
     return yaml.safe_dump(dict(made), sort_keys=False, allow_unicode=True)
 
 
 def _settings() -> Mapping[str, Field]:
-    """The host's keys that are no blocks."""
+    """Return the host's keys that are no blocks."""
     return {key: one for key, one in fields_of(ReplicatorConfig).items() if one.shape.block is None}
 
 
@@ -181,20 +181,20 @@ def _group(
 
 
 def _has_field(one: Field) -> bool:
-    """Whether a field of a form can have it: a mapping and a list of blocks cannot be written in one."""
+    """Return whether a field of a form can hold it: a mapping and a list of blocks cannot be written in one."""
     items = one.shape.items
     return not one.shape.is_mapping and (items is None or items.block is None)
 
 
 def _input(path: str, one: Field, values: Mapping[str, str], findings: Mapping[str, Sequence[Finding]]) -> Input:
     shape = one.shape
-    kind, choices = Kind.TEXT, tuple(map(str, shape.choices))
+    kind, choices = PluginKind.TEXT, tuple(map(str, shape.choices))
     if shape.is_secret:
-        kind = Kind.SECRET
+        kind = PluginKind.SECRET
     elif shape.items is not None:
-        kind = Kind.LINES
+        kind = PluginKind.LINES
     elif choices or shape.scalar is bool:
-        kind, choices = Kind.CHOICE, choices or tuple(_BOOLEANS)
+        kind, choices = PluginKind.CHOICE, choices or tuple(_BOOLEANS)
     return Input(
         path=path,
         kind=kind,
@@ -215,7 +215,7 @@ def _bounds(one: Field) -> str:
 
 
 def _spelled(value: Any) -> str:
-    """A default or an example as somebody would write it into the field."""
+    """Return a default or an example as a user would write it into the field."""
     match value:
         case None:
             return ""
@@ -241,7 +241,7 @@ def _filled(prefix: str, model: type[BaseModel], values: Mapping[str, str]) -> d
 
 
 def _value(one: Field, text: str) -> Any:
-    """What was written, as YAML has it. What is none of the kind that the setting needs stays text, and is refused as such."""
+    """Return the input as YAML has it. Input of another kind than the setting needs stays text, and is refused as such."""
     if one.shape.items is not None:
         return [line.strip() for line in text.splitlines() if line.strip()]
     if one.shape.scalar is bool:
@@ -261,8 +261,8 @@ __all__ = [
     "KINDS",
     "Group",
     "Input",
-    "Kind",
     "Models",
+    "PluginKind",
     "document",
     "form",
     "input_path",

@@ -1,4 +1,4 @@
-"""What pages say of a status: the tone of a state, numbers and times for people, and what needs attention. Pure."""
+"""Words of the pages for a status: the tone of a state, numbers and times for people, and what needs attention. Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Final
 from replicator.model.errors import with_names
 from replicator.model.status import ReplicatorState, ReplicatorStatus, TableState, TableStatus
 from replicator.model.verdict import Result
-from replicator.service import refused_status
-from replicator.service.snapshots import counted, duration, share
+from replicator.service.status import refused as refused_status
+from replicator.service.status.snapshots import counted, duration, share
 
 UNKNOWN: Final = "\N{EN DASH}"
 _STEP: Final = 1024
 _HOUR_S: Final = 3600.0
 _DAY_S: Final = 86_400.0
 _LOW_SHARE: Final = 0.25
-"""Of the source's log: less than this is left, as the alert of `examples/monitoring/` says."""
+"""Share of the source's log: a warning appears below it, as the alert of `examples/monitoring/` does."""
 
 
 class Tone(StrEnum):
-    """How a state is shown. Each tone has a colour and a shape of its own, and its text stands next to it."""
+    """Appearance of a state. Each tone has a colour and a shape of its own, and its text stands next to it."""
 
     GOOD = "good"
     BUSY = "busy"
@@ -34,7 +34,7 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """What the operator should know, and the next step."""
+    """A fact for the operator, and the next step."""
 
     tone: Tone
     subject: str
@@ -64,14 +64,14 @@ _OF_TABLE: Final[Mapping[TableState, Tone]] = {
 
 
 def tone_of(one: ReplicatorStatus) -> Tone:
-    """The tone of a replicator: that of its state, or worse if a table or the source is in trouble."""
+    """Return the tone of a replicator: that of its state, or worse if a table or the source is in trouble."""
     tone = _OF_REPLICATOR[one.state]
     is_calm = tone in (Tone.GOOD, Tone.BUSY)
     return Tone.WARNING if is_calm and any(remark.tone is not Tone.BUSY for remark in remarks(one)) else tone
 
 
 def tone_of_table(row: TableStatus) -> Tone:
-    """The tone of a table."""
+    """Return the tone of a table."""
     tone = _OF_TABLE[row.state]
     is_late = row.is_objective_met is False
     waits = row.waiting is not None and row.waiting.code is not None
@@ -79,13 +79,13 @@ def tone_of_table(row: TableStatus) -> Tone:
 
 
 def worst_objective(one: ReplicatorStatus) -> tuple[int, int]:
-    """How many tables meet their objective, and how many have one that counts now."""
+    """Return the number of tables that meet their objective, and of those that have one that counts now."""
     known = [row.is_objective_met for row in one.tables if row.is_objective_met is not None]
     return sum(known), len(known)
 
 
 def remarks(one: ReplicatorStatus) -> Sequence[Remark]:
-    """What needs attention, the worst first, each with its next step where there is one."""
+    """Return what needs attention, the worst first, each with its next step if there is one."""
     found = [*_of_all(one), *(remark for row in one.tables for remark in of_table(one.name, row))]
     order = list(reversed(Tone))
     return sorted(found, key=lambda remark: (remark.tone is not Tone.BAD, order.index(remark.tone)))
@@ -151,7 +151,7 @@ def _of_all(one: ReplicatorStatus) -> Iterator[Remark]:
 
 
 def of_table(name: str, row: TableStatus) -> Iterator[Remark]:
-    """What needs attention of a table."""
+    """Yield what needs attention of a table."""
     table = row.table
     if row.error is not None:
         yield Remark(
@@ -213,7 +213,7 @@ def _named(action: str | None, name: str, table: str | None = None) -> str | Non
 
 
 def age(seconds: float | None) -> str:
-    """A freshness, or another time span."""
+    """Return a freshness, or another time span, for people."""
     if seconds is None:
         return UNKNOWN
     if seconds < 10:  # noqa: PLR2004 - below, a tenth of a second says something
@@ -222,12 +222,12 @@ def age(seconds: float | None) -> str:
 
 
 def moment(at: datetime | None) -> str:
-    """A moment, in UTC."""
+    """Return a moment, in UTC."""
     return UNKNOWN if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def size(count: int | None) -> str:
-    """A number of bytes."""
+    """Return a number of bytes for people."""
     if count is None:
         return UNKNOWN
     value = float(count)
@@ -239,22 +239,22 @@ def size(count: int | None) -> str:
 
 
 def number(count: int | None) -> str:
-    """A number with its thousands apart."""
+    """Return a number with its thousands apart."""
     return UNKNOWN if count is None else f"{count:,}"
 
 
 def percent(part: float | None) -> str:
-    """A share of 1."""
+    """Return a share of 1 in percent."""
     return UNKNOWN if part is None else f"{round(part * 100)} %"
 
 
 def state(text: str) -> str:
-    """A state, as people write it."""
+    """Return a state as people write it."""
     return text.replace("_", " ")
 
 
 def tables_in_words(one: ReplicatorStatus) -> str:
-    """`12 tables: 1 failed, 2 snapshot, 9 streaming`, the worst first."""
+    """Return a phrase such as `12 tables: 1 failed, 2 snapshot, 9 streaming`, the worst first."""
     order = (TableState.FAILED, TableState.DROPPED, TableState.SNAPSHOT, TableState.PENDING, TableState.STREAMING)
     counts = {found: sum(1 for row in one.tables if row.state is found) for found in order}
     parts = ", ".join(f"{count:,} {found.value}" for found, count in counts.items() if count)
@@ -262,5 +262,5 @@ def tables_in_words(one: ReplicatorStatus) -> str:
 
 
 def done_share(row: TableStatus) -> float | None:
-    """The share of a table's snapshot that the target has, while it runs."""
+    """Return the share of a table's snapshot that the target has, while it runs."""
     return share(row.snapshot) if row.snapshot is not None and row.state is TableState.SNAPSHOT else None

@@ -20,7 +20,7 @@ from rich.table import Table
 from replicator.model.schema import TableId
 from replicator.model.status import ReplicatorStatus
 from replicator.runtime.caught_up import CatchUp
-from replicator.service import status
+from replicator.service.status import assemble as status
 from replicator.state.store import StateStore
 from replicator_testbed.compare import Sum
 from replicator_testbed.databases import source_block
@@ -133,10 +133,10 @@ class _Demo:
                 lambda s: is_fresh(s) and _applied(s) > applied,
             )
             self._show("all tables are streaming")
-            target = writer.transactions + 200
+            target = writer.transactions + 60
             self._wait_for(
                 process,
-                "200 more transactions at the source",
+                "60 more transactions at the source",
                 lambda _: writer.transactions >= target,
                 lambda: writer.transactions,
                 self._note_freshness,

@@ -13,19 +13,20 @@ from replicator.config import Secret
 from replicator.model.errors import TableError
 from replicator.model.schema import TableId
 from replicator.plugins.source import LogReader, PullLimits
-from replicator.testing.source_harness import Change, Delivered
-from replicator_source_sqlserver import capturelog, discovery
-from replicator_source_sqlserver.capturedtables import CapturedTables
+from replicator_source_sqlserver.catalogue import discovery
+from replicator_source_sqlserver.cdc import queries as capturelog
+from replicator_source_sqlserver.cdc.job import CaptureHealth
+from replicator_source_sqlserver.cdc.log import ChangeReader
+from replicator_source_sqlserver.cdc.marks import AwaitedMarks
+from replicator_source_sqlserver.cdc.position import Position
+from replicator_source_sqlserver.cdc.tables import CapturedTables
 from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.connection import Connector, Session
-from replicator_source_sqlserver.health import CaptureHealth
-from replicator_source_sqlserver.log import ChangeReader
-from replicator_source_sqlserver.marks import AwaitedMarks
-from replicator_source_sqlserver.position import Position
+from replicator_source_sqlserver.connecting.connection import Connector, Session
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Address, Driver, connect, library
 from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import SqlServerModel
+from replicator_testing.source_harness import Change, Delivered
 
 WIDE: Final = PullLimits(rows=10_000, bytes=64 << 20, wait_s=0.0)
 """Whatever there is."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from replicator.capture.requests import Requests
-from replicator.capture.snapshots import SnapshotRunner
+from replicator.capture.requests import OperatorRequests
+from replicator.capture.snapshots.driver import SnapshotRunner
 from replicator.config import DDLConfig
 from replicator.state import table_life
 from replicator.state.records import RequestKind, Stage
@@ -19,8 +19,8 @@ from replicator_testbed.servers import ScratchDatabase
 
 T = table("t")
 MOMENTS: dict[str, tuple[type, str, bool]] = {
-    "before it is taken": (Requests, "_accept", True),
-    "once it is taken": (Requests, "_accept", False),
+    "before it is taken": (OperatorRequests, "_accept", True),
+    "once it is taken": (OperatorRequests, "_accept", False),
     "as the snapshot begins": (SnapshotRunner, "begin", True),
 }
 

@@ -166,7 +166,7 @@ def test_table_dropped_and_made_again_with_the_same_name_gets_a_new_snapshot(
         database.execute("UPDATE t SET v = 10 WHERE id = 99")
         captured.catch_up(running)
     assert_equal(captured, database, "t")
-    last = captured.store.history(captured.name, 10)[-1]
+    last = captured.store.histories.latest(captured.name, 10)[-1]
     assert (last.operation, last.decision) == (DDLOperation.CREATE_TABLE, Decision.SNAPSHOT)
     assert "the table was replaced by another one" in str(last.reason)
 

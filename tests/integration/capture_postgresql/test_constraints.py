@@ -37,7 +37,7 @@ def captured(database: ScratchDatabase, make: Make) -> Captured:
 
 
 def history(captured: Captured) -> Sequence[HistoryEntry]:
-    return [e for e in captured.store.history(captured.name, 100, table=T) if "create_table" not in e.changes]
+    return [e for e in captured.store.histories.latest(captured.name, 100, table=T) if "create_table" not in e.changes]
 
 
 def snapshots(captured: Captured) -> int:
@@ -293,7 +293,7 @@ def test_what_an_older_version_did_not_know_is_learned(database: ScratchDatabase
     record = captured.record(T)
     assert record.identity is not None
     older = replace(record, identity=replace(record.identity, constraints={}))
-    lease = captured.store.lease(captured.name)
+    lease = captured.store.leases.current(captured.name)
     assert lease is not None
     captured.store.put_tables(captured.name, lease.epoch, [older])
     database.execute("ALTER TABLE t ALTER note SET NOT NULL, ALTER d SET DEFAULT 2")

@@ -9,7 +9,6 @@ import pytest
 
 from replicator.model.errors import LogGapError, TransientError
 from replicator.model.reports import CaptureStage
-from replicator.testing.waiting import wait_until
 from replicator_testbed.captured import Captured, RunningCapture
 from replicator_testbed.postgresql_captures import (
     Make,
@@ -22,6 +21,7 @@ from replicator_testbed.postgresql_captures import (
 )
 from replicator_testbed.present import present
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testing.waiting import wait_until
 
 
 def let_it_continue(captured: Captured, until: Callable[[RunningCapture], Any]) -> None:
@@ -86,7 +86,7 @@ def test_restart_after_the_slot_was_lost_makes_both_sides_equal(database: Scratc
         assert captured.record(table("t")).incarnation == 1
         # The same while it runs.
         captured.request("restart")
-        running.wait_until(lambda: not captured.store.requests(captured.name), "the new position is taken")
+        running.wait_until(lambda: not captured.store.requests.open(captured.name), "the new position is taken")
         captured.wait_for_streaming(running)
         database.execute("DELETE FROM t WHERE id = 6")
         captured.catch_up(running)
@@ -104,7 +104,7 @@ def confirmed(database: ScratchDatabase) -> int:
 def sealed(captured: Captured) -> int:
     """Up to where the journal goes."""
     record = captured.store.replicator(captured.name)
-    segment = captured.store.last_segment(captured.name)
+    segment = captured.store.journal.last_segment(captured.name)
     assert record is not None
     offset = (segment.offset if segment is not None else None) or record.start_offset
     assert offset is not None

@@ -63,7 +63,7 @@ def test_two_readings_are_not_guessed_between(
     # What was dropped is kept, under another name.
     assert "n__dropped_1" in [column.name for column in record.schema.kept]
     assert_equal(captured, database, "t")
-    *_, altered, found = captured.store.history(captured.name, 100, table=table("t"))
+    *_, altered, found = captured.store.histories.latest(captured.name, 100, table=table("t"))
     assert (altered.decision, altered.reason) == (
         Decision.SNAPSHOT,
         "Only a new snapshot in place tells what the rows have.",
@@ -150,7 +150,7 @@ def test_the_history_tells_of_the_snapshot_that_a_change_needs(
     assert decisions(captured) == [Decision.APPLY, decision]
     is_read_again = decision is Decision.SNAPSHOT
     assert snapshots(captured) == [SnapshotKind.FIRST, *[SnapshotKind.IN_PLACE] * is_read_again]
-    reason = captured.store.history(captured.name, 1)[0].reason
+    reason = captured.store.histories.latest(captured.name, 1)[0].reason
     assert reason == ("Only a new snapshot in place tells what the rows have." if is_read_again else None)
 
 
@@ -164,13 +164,13 @@ def test_the_history_tells_of_a_snapshot_that_a_change_needs_later(
         database.execute("ALTER TABLE t DROP n", "VACUUM FULL t", "UPDATE t SET a = 'z' WHERE id = 1")
         running.wait_until(lambda: snapshots(captured)[1:] == [SnapshotKind.IN_PLACE], "it is read again, in place")
     assert decisions(captured) == [Decision.APPLY, Decision.KEEP, Decision.SNAPSHOT]
-    reason = captured.store.history(captured.name, 1)[0].reason
+    reason = captured.store.histories.latest(captured.name, 1)[0].reason
     assert reason is not None
     assert "the table's rows were rewritten or removed" in reason
 
 
 def decisions(captured: Captured) -> list[Decision]:
-    return [entry.decision for entry in captured.store.history(captured.name, 10)]
+    return [entry.decision for entry in captured.store.histories.latest(captured.name, 10)]
 
 
 @pytest.mark.matrix

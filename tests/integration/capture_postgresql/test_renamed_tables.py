@@ -79,7 +79,7 @@ def test_it_continues_without_a_snapshot(
         assert is_equal(captured, database, new)
     assert captured.record(table("t")).source_table == (None if new == table("t") else new)
     assert snapshots(captured) == 1
-    history = captured.store.history(captured.name, 20)
+    history = captured.store.histories.latest(captured.name, 20)
     names = [entry.new_table for entry in history if entry.operation is DDLOperation.RENAME_TABLE]
     assert new == table("t") or names[-1] == new
 

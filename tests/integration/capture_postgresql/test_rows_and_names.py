@@ -95,7 +95,7 @@ def test_table_without_a_key_has_each_row_as_often_as_the_source_through_restart
                     captured.catch_up(running)
     with captured.running() as running:
         captured.wait_for_streaming(running)
-        running.wait_until(lambda: not captured.store.requests(captured.name), "no request is open")
+        running.wait_until(lambda: not captured.store.requests.open(captured.name), "no request is open")
         captured.wait_for_streaming(running)
         captured.catch_up(running)
     assert_equal(captured, database, "bag", "other")

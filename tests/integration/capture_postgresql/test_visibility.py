@@ -14,7 +14,6 @@ import pytest
 from replicator.model.reports import CaptureStage
 from replicator.plugins.source import ChunkRequest
 from replicator.state.records import Stage
-from replicator.testing.waiting import PATIENCE, wait_until
 from replicator_testbed.captured import PublishedWindow, RunningCapture
 from replicator_testbed.postgresql_captures import (
     Make,
@@ -32,6 +31,7 @@ from replicator_testbed.postgresql_captures import (
 )
 from replicator_testbed.servers import ScratchDatabase
 from replicator_testbed.standby import LateStandby
+from replicator_testing.waiting import PATIENCE, wait_until
 
 
 @pytest.mark.sampled(1)
@@ -235,7 +235,7 @@ def test_everything_at_once_under_a_late_standby(late: tuple[ScratchDatabase, La
                 running.wait_until(lambda goal=goal: writers.done >= goal, "something is written")  # type: ignore[misc]
     with captured.running() as running:
         captured.wait_for_streaming(running)
-        running.wait_until(lambda: not captured.store.requests(captured.name), "no request is open")
+        running.wait_until(lambda: not captured.store.requests.open(captured.name), "no request is open")
         captured.wait_for_streaming(running)
         captured.catch_up(running)
     assert_equal(captured, database, "hot", "bag")

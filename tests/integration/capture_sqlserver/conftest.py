@@ -12,9 +12,9 @@ import pytest
 from replicator.config import Secret
 from replicator.model.schema import TableId
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource
-from replicator_source_sqlserver import snapshot
-from replicator_source_sqlserver.chunksql import ReadPlan, chunk_query
 from replicator_source_sqlserver.config import SqlServerConfig
+from replicator_source_sqlserver.snapshot import reader as snapshot
+from replicator_source_sqlserver.snapshot.chunk_statements import ReadPlan, chunk_query
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.captured import Captured
 from replicator_testbed.servers import PostgresServer
@@ -54,7 +54,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 
     A commit is taken for visible two seconds after it was captured, in place of a minute: on a busy machine it takes some of them.
     """
-    for module in ("visibility", "datacapture"):
+    for module in ("cdc.visibility", "cdc.capture"):
         monkeypatch.setattr(f"replicator_source_sqlserver.{module}.UNSETTLED_S", 2.0)
     made: list[Captured] = []
 

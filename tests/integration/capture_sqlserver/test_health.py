@@ -10,10 +10,10 @@ import pytest
 from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import TableId
 from replicator.runtime.policy import Consequence, RetryBudget, RetryLimits, consequence
-from replicator.testing.waiting import wait_until
 from replicator_testbed.captured import Captured
 from replicator_testbed.sqlserver.capture.job import Failure
 from replicator_testbed.sqlserver.databases import SqlServerDatabase
+from replicator_testing.waiting import wait_until
 from tests.integration.capture_sqlserver.conftest import Make, assert_equal
 
 T = TableId("dbo", "t")
@@ -30,7 +30,7 @@ def captured(captured_database: SqlServerDatabase, make: Make, monkeypatch: pyte
         "MARKED_S": 5.0,
         "_POLLS": 0.0,
     }.items():
-        monkeypatch.setattr(f"replicator_source_sqlserver.health.{name}", seconds)
+        monkeypatch.setattr(f"replicator_source_sqlserver.cdc.job.{name}", seconds)
     captured_database.execute("CREATE TABLE t (id int NOT NULL PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
     captured_database.capture("t")
     captured = make(captured_database, "t")
@@ -43,7 +43,7 @@ def captured(captured_database: SqlServerDatabase, make: Make, monkeypatch: pyte
 
 def freshness(captured: Captured) -> timedelta:
     """How old what was made durable is, as the status has it."""
-    segment = captured.store.last_segment(captured.name)
+    segment = captured.store.journal.last_segment(captured.name)
     assert segment is not None
     assert segment.source_time is not None
     return datetime.now(UTC) - segment.source_time

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from replicator_source_sqlserver.position import Position
-from replicator_source_sqlserver.versions import VersionPosition
+from replicator_source_sqlserver.cdc.position import Position
+from replicator_source_sqlserver.tracking.versions import VersionPosition
 from replicator_testbed import sqlserver_load
 from replicator_testbed.captured import Captured
 from replicator_testbed.sqlserver.databases import SqlServerDatabase
@@ -20,7 +20,7 @@ KEYS = 60
 
 def clean_up(captured: Captured, load: Load) -> None:
     """Delete what no restart needs any more."""
-    last = captured.store.last_segment(captured.name)
+    last = captured.store.journal.last_segment(captured.name)
     assert last is not None
     assert last.offset is not None
     if load.database.is_tracked:

@@ -9,11 +9,11 @@ from typing import Literal
 import pytest
 
 from replicator.model.schema import TableId
-from replicator.testing.waiting import wait_until
 from replicator_testbed.captured import PublishedWindow, RunningCapture
 from replicator_testbed.sqlserver.databases import SqlServerDatabase
 from replicator_testbed.sqlserver.late import late_database, late_writer
 from replicator_testbed.standby import LateStandby
+from replicator_testing.waiting import wait_until
 from tests.integration.capture_sqlserver.conftest import Around, Make, assert_equal
 
 T = TableId("dbo", "t")
@@ -46,7 +46,7 @@ def test_a_commit_that_is_captured_before_a_chunk_can_see_it_survives(
     database.execute("DELETE FROM t", "INSERT INTO t VALUES " + ", ".join(f"({i}, 0)" for i in range(1, 41)))
     captured = make(database, "t", chunk_isolation=isolation)
     # Longer than a test lets a commit wait.
-    for module in ("visibility", "datacapture"):
+    for module in ("cdc.visibility", "cdc.capture"):
         monkeypatch.setattr(f"replicator_source_sqlserver.{module}.UNSETTLED_S", 6.0)
     if not has_rule:
         captured.make_window = PublishedWindow

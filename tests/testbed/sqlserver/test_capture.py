@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from replicator.testing.waiting import wait_until
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.capture.job import Failure
 from replicator_testbed.sqlserver.drivers import Driver, connect
 from replicator_testbed.sqlserver.model import SqlServerModel
+from replicator_testing.waiting import wait_until
 from tests.testbed.sqlserver.conftest import Client
 
 pytestmark = pytest.mark.matrix

@@ -19,7 +19,6 @@ from typing import Any
 import pyodbc
 import pytest
 
-from replicator.testing.waiting import wait_until
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.certificates import Authority
 from replicator_testbed.sqlserver.drivers import Driver, connect
@@ -27,6 +26,7 @@ from replicator_testbed.sqlserver.engine.session import Session
 from replicator_testbed.sqlserver.model import SqlServerModel
 from replicator_testbed.sqlserver.server import TdsServer
 from replicator_testbed.sqlserver.tds.handshake import Login
+from replicator_testing.waiting import wait_until
 from tests.testbed.sqlserver.conftest import Client
 
 pytestmark = pytest.mark.matrix

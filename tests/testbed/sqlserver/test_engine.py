@@ -9,11 +9,11 @@ from decimal import Decimal
 import pyodbc
 import pytest
 
-from replicator.testing.waiting import wait_until
 from replicator_testbed.background import in_background
 from replicator_testbed.sqlserver.drivers import Driver, connect
 from replicator_testbed.sqlserver.engine.settings import UserOption
 from replicator_testbed.sqlserver.model import SqlServerModel
+from replicator_testing.waiting import wait_until
 from tests.testbed.sqlserver.conftest import Client
 
 pytestmark = pytest.mark.matrix

@@ -22,12 +22,12 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import SourceContext
 from replicator.state.records import ErrorRecord, EventEntry, Lease, Stage, TableRecord
 from replicator.state.store import StateStore
-from replicator.testing.defaults import capture_settings, writer_limits
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig
-from replicator.testing.memory.log import altered_row
-from replicator.testing.waiting import PATIENCE
 from replicator_testbed.present import present
 from replicator_testbed.sealed import SealedReader
+from replicator_testing.defaults import capture_settings, writer_limits
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig
+from replicator_testing.memory.log import altered_row
+from replicator_testing.waiting import PATIENCE
 
 NAME = "test"
 PATIENCE_S = 20.0 * PATIENCE
@@ -138,7 +138,7 @@ class Bench:
         return schema.table
 
     def make(self) -> tuple[Capture, MemorySource]:
-        lease = self.store.acquire_lease(NAME, "test:1:1", 3600)
+        lease = self.store.leases.acquire(NAME, "test:1:1", 3600)
         assert lease is not None
         return self.make_with(lease)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -10,18 +9,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from replicator.capture.alterations import Effect, decide, effect_of
-from replicator.capture.altering import Altering
-from replicator.capture.settings import never_widens
-from replicator.capture.tables import TrackedTables
+from replicator.capture.definitions.altering import altered_by_log
+from replicator.capture.definitions.policies import Effect, decide, effect_of
 from replicator.config import DDLConfig
-from replicator.journal import JournalWriter
 from replicator.model.errors import SchemaConflictError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, no_fill
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import table_life
 from replicator.state.records import Decision, ErrorRecord, RequestKind, Stage
-from replicator.testing.defaults import writer_limits
 from replicator_testbed.present import present
 
 if TYPE_CHECKING:
@@ -388,12 +383,12 @@ def test_a_table_stops_at_a_change_until_somebody_accepts_it(bench: Bench, kind:
         capture.until(lambda: bench.known(table).stage is Stage.FAILED and bench.holds(other)())
         assert (bench.error_of(table).code, bench.known(table).incarnation) == ("ddl_stop", 1)
         if not is_down:
-            bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
-            capture.until(lambda: bench.is_at(*STREAMING)() and not bench.store.requests("test"))
+            bench.store.requests.add("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+            capture.until(lambda: bench.is_at(*STREAMING)() and not bench.store.requests.open("test"))
     if is_down:
-        bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+        bench.store.requests.add("test", RequestKind.ACCEPT, {"tables": [str(table)]})
         with bench.running() as capture:
-            capture.until(lambda: bench.is_at(*STREAMING)() and not bench.store.requests("test"))
+            capture.until(lambda: bench.is_at(*STREAMING)() and not bench.store.requests.open("test"))
     assert (bench.known(table).incarnation, bench.known(table).is_accepted) == (2, False)
 
 
@@ -408,7 +403,7 @@ def test_an_added_column_that_is_accepted_comes_in_place(bench: Bench) -> None:
             changes.alter(numbered(wider), fill={"c": "filled"})
             changes.insert(table, {"id": 9, "a": "x", "b": "y", "c": "z"})
         capture.until(lambda: bench.known(table).stage is Stage.FAILED)
-        bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+        bench.store.requests.add("test", RequestKind.ACCEPT, {"tables": [str(table)]})
         capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
         with bench.database.begin() as changes:
             changes.alter(numbered(bench.schema("t", extra=["c", "d"])))
@@ -427,7 +422,7 @@ def test_a_truncate_that_is_accepted_is_read_again_in_place(bench: Bench) -> Non
             changes.truncate(table)
         bench.fill(table, 2, first=20)
         capture.until(lambda: bench.known(table).stage is Stage.FAILED)
-        bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+        bench.store.requests.add("test", RequestKind.ACCEPT, {"tables": [str(table)]})
         capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
     assert bench.known(table).incarnation == 1
 
@@ -441,7 +436,7 @@ def test_a_drop_that_stops_removes_nothing_until_it_is_accepted(bench: Bench) ->
         bench.database.drop_table(table)
         capture.until(lambda: bench.known(table).stage is Stage.FAILED)
         assert (bench.error_of(table).code, decisions(bench, table)) == ("ddl_stop", ["CREATE_TABLE"])
-        bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+        bench.store.requests.add("test", RequestKind.ACCEPT, {"tables": [str(table)]})
         capture.until(lambda: bench.error_of(table).code == "table_missing")
         bench.fill(other, 2)
         capture.until(bench.holds(other))
@@ -452,8 +447,8 @@ def test_nothing_is_accepted_of_a_table_that_waits_for_nothing(bench: Bench) -> 
     table = bench.create(bench.schema("t"))
     with bench.running() as capture:
         capture.until(bench.is_at(*STREAMING))
-        bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
-        capture.until(lambda: not bench.store.requests("test"))
+        bench.store.requests.add("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+        capture.until(lambda: not bench.store.requests.open("test"))
     assert bench.known(table).incarnation == 1
     assert len(events(bench, table)) == 3
 
@@ -509,7 +504,7 @@ def test_the_target_keeps_what_policies_ignore_across_restarts_and_snapshots(ben
             changes.alter(more, fill={"d": "left out"})
             changes.insert(table, {"id": 2, "a": 2, "c": "x", "d": "y"})
         capture.until(lambda: len(rows_of(bench, table)) == 2)
-    bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
+    bench.store.requests.add("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
     with bench.running() as capture:
         capture.until(lambda: bench.is_at(*STREAMING)() and len(rows_of(bench, table)) == 4)
     assert rows_of(bench, table)[1:] == [
@@ -542,7 +537,7 @@ def test_a_value_that_does_not_fit_fails_the_table_until_somebody_accepts_the_ty
         bench.fill(other, 2)
         capture.until(lambda: bench.known(table).stage is Stage.FAILED and bench.holds(other)())
         assert (bench.error_of(table).code, bench.known(table).incarnation) == ("value_does_not_fit", 1)
-        bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+        bench.store.requests.add("test", RequestKind.ACCEPT, {"tables": [str(table)]})
         capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
     assert (bench.known(table).incarnation, bench.known(table).ignored) == (2, ())
 
@@ -577,27 +572,14 @@ def test_what_may_be_null_is_recorded_or_stops_the_table(bench: Bench, policy: s
 def test_a_default_is_recorded_or_stops_the_table(
     bench: Bench, statement: str, policy: str, decision: Decision
 ) -> None:
-    chosen = DDLConfig.model_validate({"change_default": policy})
-    writer = JournalWriter(
-        bench.store, name="test", epoch=0, uri=(bench.folder / "journal").as_uri(), limits=writer_limits()
-    )
+    settings = replace(bench.settings, ddl=lambda _: DDLConfig.model_validate({"change_default": policy}))
     schema = numbered(bench.schema("t"))
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    tables = TrackedTables(
-        writer, [replace(table_life.added(schema.table), schema=schema, stage=Stage.STREAMING)], lambda: now
-    )
-    altering = Altering(
-        source=None,  # type: ignore[arg-type]
-        tables=tables,
-        snapshots=None,  # type: ignore[arg-type]
-        policies=lambda _: chosen,
-        widens=never_widens,
-    )
+    record = replace(table_life.added(schema.table), schema=schema, stage=Stage.STREAMING)
     event = replace(altered(schema, schema, no_fill()), statement=statement)
-    with nullcontext() if decision is Decision.RECORD else pytest.raises(SchemaConflictError, match="change_default"):
-        altering.note_rows(present(tables.get(schema.table)), event, 0, are_others=False)
-    writer.close()
-    assert [entry.decision for entry in tables.take_history()] == [decision]
+    outcome = altered_by_log(record, event, 0, settings)
+    assert [note.decision for note in outcome.notes] == [decision]
+    assert (outcome.failure is None) is (decision is Decision.RECORD)
+    assert outcome.failure is None or "change_default" in outcome.failure.error.message
 
 
 @pytest.mark.parametrize("is_altered", [False, True], ids=["as it was", "altered"])
@@ -612,14 +594,16 @@ def test_a_statement_that_nobody_understood_is_accepted_with_a_snapshot_in_place
     error = ErrorRecord(
         code="ddl_not_understood", message="What is it?", action=None, at=datetime(2026, 1, 1, tzinfo=UTC)
     )
-    epoch = present(bench.store.lease("test")).epoch
+    epoch = present(bench.store.leases.current("test")).epoch
     bench.store.put_tables("test", epoch, [table_life.failed(bench.known(table), error)])
     if is_altered:
         with bench.database.begin() as changes:
             changes.alter(replace(schema, columns=(*schema.columns[:2], replace(schema.columns[2], name="c"))))
-    bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+    bench.store.requests.add("test", RequestKind.ACCEPT, {"tables": [str(table)]})
     with bench.running() as capture:
-        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)() and not bench.store.requests("test"))
+        capture.until(
+            lambda: bench.is_at(*STREAMING)() and bench.holds(table)() and not bench.store.requests.open("test")
+        )
     assert (bench.known(table).incarnation, bench.known(table).is_accepted) == (1, False)
     assert events(bench, table)[-2:] == ["SNAPSHOT_STARTED", "SNAPSHOT_COMPLETED"]
 

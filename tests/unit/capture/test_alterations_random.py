@@ -18,7 +18,7 @@ from replicator.config import DDLConfig
 from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state.records import RequestKind, Stage
-from replicator.testing.memory import LockedError, MemorySource, MemoryTransaction
+from replicator_testing.memory import LockedError, MemorySource, MemoryTransaction
 
 if TYPE_CHECKING:
     from tests.unit.capture.conftest import Bench
@@ -151,7 +151,7 @@ def test_what_is_sealed_folds_to_the_altered_source(bench: Bench, seed: int) -> 
     work = Work(bench, rng)
     for round_ in range(6):
         if round_ == 3:
-            bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": []})
+            bench.store.requests.add("test", RequestKind.SNAPSHOT, {"tables": []})
         call, after = rng.choice(CALLS), rng.randint(0, 12)
         actions = [work.transaction if rng.random() < 0.7 else None for _ in range(after)]
         try:
@@ -165,7 +165,7 @@ def test_what_is_sealed_folds_to_the_altered_source(bench: Bench, seed: int) -> 
             lambda: (
                 bench.is_at(Stage.STREAMING)()
                 and all(bench.holds(table)() for table in work.tables)
-                and not bench.store.requests("test")
+                and not bench.store.requests.open("test")
             )
         )
     assert [bench.known(table).incarnation for table in work.tables] == [1, 1]

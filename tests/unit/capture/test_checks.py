@@ -13,8 +13,8 @@ from replicator.capture import Capture
 from replicator.model.errors import ConfigError, FatalError, Problem, Severity, SourceUnavailableError
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.records import Lease, RequestKind, Stage
-from replicator.testing.memory import MemorySource
 from replicator_testbed.present import present
+from replicator_testing.memory import MemorySource
 
 if TYPE_CHECKING:
     from tests.unit.capture.conftest import Bench
@@ -71,11 +71,11 @@ def test_a_finding_that_comes_while_running_fails_its_table_with_the_cure(bench:
         capture.until(lambda: is_refused(bench, bad))
         bench.write(good, {"id": 70, "a": "new", "b": None})
         capture.until(bench.holds(good))
-        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(bad)]})
-        capture.until(lambda: not bench.store.requests("test"))
+        bench.store.requests.add("test", RequestKind.SNAPSHOT, {"tables": [str(bad)]})
+        capture.until(lambda: not bench.store.requests.open("test"))
         assert is_refused(bench, bad), "what is not fixed is not copied"
         bench.database.problems.clear()
-        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(bad)]})
+        bench.store.requests.add("test", RequestKind.SNAPSHOT, {"tables": [str(bad)]})
         capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(bad)())
     assert bench.known(bad).error is None
 
@@ -118,7 +118,7 @@ def test_a_table_that_cannot_be_prepared_for_a_new_position_fails_alone(
     bad, good = two(bench)
     with bench.running() as capture:
         capture.until(bench.is_at(*STREAMING))
-    bench.store.add_request("test", RequestKind.RESTART, {"changed_only": changed_only})
+    bench.store.requests.add("test", RequestKind.RESTART, {"changed_only": changed_only})
 
     def refused() -> Exception:
         if not is_named:
@@ -127,7 +127,7 @@ def test_a_table_that_cannot_be_prepared_for_a_new_position_fails_alone(
 
     begun = Stage.COMPARING if changed_only else Stage.STREAMING
     with bench.running(lambda source: source.faults.fail("prepare", bad, refused)) as capture:
-        capture.until(lambda: bench.known(good).stage is begun and not bench.store.requests("test"))
+        capture.until(lambda: bench.known(good).stage is begun and not bench.store.requests.open("test"))
         bench.write(good, {"id": 70, "a": "new", "b": None})
         capture.until(bench.holds(good))
     assert bench.known(bad).stage is Stage.FAILED
@@ -163,7 +163,7 @@ def test_a_new_table_that_is_refused_is_recorded_as_failed(bench: Bench) -> None
         capture.until(lambda: bench.record(good) is not None and bench.known(good).stage is Stage.STREAMING)
         assert is_refused(bench, bad)
         bench.database.problems.clear()
-        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(bad)]})
+        bench.store.requests.add("test", RequestKind.SNAPSHOT, {"tables": [str(bad)]})
         capture.until(lambda: bench.known(bad).stage is Stage.STREAMING and bench.holds(bad)())
     assert bench.holds(good)()
 

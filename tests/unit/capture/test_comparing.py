@@ -32,14 +32,14 @@ def lost(bench: Bench, *wishes: bool) -> TableId:
         changes.delete(table, (1,))
     bench.database.forget_log()
     for changed_only in wishes:
-        bench.store.add_request("test", RequestKind.RESTART, {"tables": [str(table)], "changed_only": changed_only})
+        bench.store.requests.add("test", RequestKind.RESTART, {"tables": [str(table)], "changed_only": changed_only})
     return table
 
 
 def prove(bench: Bench, table: TableId, started_at: datetime) -> None:
     """As the process that compares says it."""
     proven = {"table": str(table), "started_at": started_at.isoformat()}
-    bench.store.add_request("test", RequestKind.PROVEN, proven)
+    bench.store.requests.add("test", RequestKind.PROVEN, proven)
 
 
 def test_a_table_that_is_compared_is_complete_when_that_comparison_finds_it_equal(bench: Bench) -> None:
@@ -50,11 +50,11 @@ def test_a_table_that_is_compared_is_complete_when_that_comparison_finds_it_equa
         # What is written meanwhile is captured; what was lost is read only if somebody asks for it.
         bench.fill(table, 1, first=9)
         prove(bench, table, started_at - timedelta(seconds=1))
-        capture.until(lambda: not bench.store.requests("test"))
+        capture.until(lambda: not bench.store.requests.open("test"))
         assert bench.known(table).stage is Stage.COMPARING
-        bench.store.add_request("test", RequestKind.REREAD, {"table": str(table), "keys": [["1"]]})
+        bench.store.requests.add("test", RequestKind.REREAD, {"table": str(table), "keys": [["1"]]})
         capture.until(bench.holds(table))
-        capture.until(lambda: bench.known(table).reread is None and not bench.store.requests("test"))
+        capture.until(lambda: bench.known(table).reread is None and not bench.store.requests.open("test"))
         prove(bench, table, started_at)
         capture.until(bench.is_at(*STREAMING))
     record = bench.known(table)
@@ -73,11 +73,11 @@ def test_a_comparison_that_began_is_continued_by_the_next_process_and_begun_agai
         bench.fill(table, 1, first=9)
         capture.until(lambda: any(isinstance(item, dict) and item["row"]["id"] == 9 for _, item in bench.items(table)))
     assert (bench.known(table).stage, bench.known(table).snapshot) == (Stage.COMPARING, first.snapshot)
-    bench.store.add_request("test", RequestKind.RESTART, {"tables": [str(table)], "changed_only": True})
+    bench.store.requests.add("test", RequestKind.RESTART, {"tables": [str(table)], "changed_only": True})
     with bench.running() as capture:
-        capture.until(lambda: not bench.store.requests("test") and bench.is_at(Stage.COMPARING)())
+        capture.until(lambda: not bench.store.requests.open("test") and bench.is_at(Stage.COMPARING)())
         prove(bench, table, present(present(first.snapshot).started_at))
-        capture.until(lambda: not bench.store.requests("test"))
+        capture.until(lambda: not bench.store.requests.open("test"))
         assert bench.known(table).stage is Stage.COMPARING
 
 
@@ -93,7 +93,7 @@ def test_a_snapshot_that_is_asked_for_ends_the_comparison(bench: Bench) -> None:
     table = lost(bench, True)
     with bench.running() as capture:
         capture.until(bench.is_at(Stage.COMPARING))
-        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
+        bench.store.requests.add("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
         capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
     assert present(bench.known(table).snapshot).start_number is not None
 
@@ -114,7 +114,7 @@ def test_what_was_asked_for_survives_a_crash_at_the_new_position(
             capture.until(bench.is_at(Stage.COMPARING))
     # Between the commit of the new position and the note that it is prepared, too.
     if point == "capture.start_recorded":
-        lease = present(bench.store.acquire_lease("test", "test:1:1", 3600))
+        lease = present(bench.store.leases.acquire("test", "test:1:1", 3600))
         bench.store.set_preparation(lease, Preparation.INTENT)
     with bench.running() as capture:
         capture.until(bench.is_at(Stage.COMPARING))

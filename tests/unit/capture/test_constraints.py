@@ -8,14 +8,14 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from replicator.capture.alterations import decide
-from replicator.capture.constraints import compare_constraints, with_known_nullability
+from replicator.capture.definitions.constraints import compare_constraints, with_known_nullability
+from replicator.capture.definitions.policies import decide
 from replicator.config import DDLConfig
 from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.identity import ColumnConstraints, TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TableDescription
-from replicator.service.rehearsal import rehearse
+from replicator.service.plan.rehearsal import rehearse
 from replicator.state.records import Decision
 from replicator_testbed.present import present
 

@@ -91,7 +91,7 @@ def test_a_failed_table_continues_in_place_once_the_check_finds_nothing(bench: B
     record = bench.known(bad)
     assert (record.incarnation, len(record.resumed_at), record.error) == (1, 1, None)
     assert present(record.snapshot).start_number is not None, "in place"
-    entry = bench.store.history(NAME, 10)[-1]
+    entry = bench.store.histories.latest(NAME, 10)[-1]
     assert (entry.table, entry.operation, entry.decision) == (bad, None, Decision.SNAPSHOT)
     assert "column_not_captured" in present(entry.reason)
     (line,) = [line for line in lines if line["event"] == "table_resumed"]
@@ -122,7 +122,7 @@ def test_what_the_check_finds_is_the_reason_of_a_failure_that_another_part_met_f
         error = kind("another reason", code="other", table=str(bad), action="Run `replicator snapshot NAME TABLE`.")
         capture.source.faults.script(point, error)
         if point == "prepare":
-            bench.store.add_request(NAME, RequestKind.SNAPSHOT, {"tables": [str(bad)]})
+            bench.store.requests.add(NAME, RequestKind.SNAPSHOT, {"tables": [str(bad)]})
         capture.until(lambda: bench.known(bad).stage is Stage.FAILED and bench.error_of(bad).is_curable)
         found = bench.error_of(bad)
         assert (found.code, found.message) == ("column_not_captured", "it lacks a column.")

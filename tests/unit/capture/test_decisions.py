@@ -14,16 +14,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replicator.capture.catalogue import CatalogChange, judge, truncated
+from replicator.capture.definitions.catalogue import CatalogChange, judge, truncated
 from replicator.capture.marks import MarkBoard
-from replicator.capture.progress import Reading, after_chunk, is_complete, next_reading, start_over, with_moves
-from replicator.capture.spool import Spool
+from replicator.capture.snapshots.progress import (
+    Reading,
+    after_chunk,
+    is_complete,
+    next_reading,
+    start_over,
+    with_moves,
+)
+from replicator.capture.snapshots.spool import Spool
 from replicator.capture.window import Move
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.cursors import cursors
 from replicator.plugins.source import TableDescription
-from replicator.state.records import KeyRange, SnapshotProgress
+from replicator.state.records import SnapshotProgress, SnapshotRange
 from replicator_testbed.present import present
 
 SCHEMA = TableSchema(
@@ -60,7 +67,7 @@ def moved(before: str, after: str) -> Move:
 @pytest.mark.parametrize(("length", "most"), [(6, 7_000), (500, 500), (300_000, 1)])
 def test_one_statement_names_only_so_many_keys_that_a_server_takes_it(length: int, most: int) -> None:
     keys = tuple((f"{number:0{length}}",) for number in range(most + 1_000 if length < 10_000 else 2))
-    done = SnapshotProgress(ranges=(KeyRange(is_done=True),), keys=keys)
+    done = SnapshotProgress(ranges=(SnapshotRange(is_done=True),), keys=keys)
     first = present(next_reading(done, SCHEMA, 50_000)).keys
     assert 0 < len(first) <= most
     assert first == keys[: len(first)]
@@ -69,7 +76,7 @@ def test_one_statement_names_only_so_many_keys_that_a_server_takes_it(length: in
 
 def test_keys_are_read_last_and_stay_until_settled() -> None:
     progress = with_moves(SnapshotProgress(), [moved("7", "1"), moved("8", "2"), moved("9", "1")])
-    progress = replace(progress, ranges=(KeyRange(is_done=True),))
+    progress = replace(progress, ranges=(SnapshotRange(is_done=True),))
     reading = next_reading(progress, SCHEMA, 10)
     assert reading is not None
     assert reading.request().keys == (("1",), ("2",))
@@ -87,7 +94,7 @@ def test_a_range_that_did_not_see_a_move_brings_its_key_to_the_list() -> None:
 
 
 def test_keys_that_stay_are_read_behind_the_others() -> None:
-    progress = SnapshotProgress(ranges=(KeyRange(is_done=True),), keys=(("1",), ("2",), ("3",)))
+    progress = SnapshotProgress(ranges=(SnapshotRange(is_done=True),), keys=(("1",), ("2",), ("3",)))
     reading = next_reading(progress, SCHEMA, 2)
     assert reading is not None
     assert reading.keys == (("1",), ("2",))
@@ -96,21 +103,24 @@ def test_keys_that_stay_are_read_behind_the_others() -> None:
 
 
 def test_once_ranges_are_read_only_what_comes_from_a_key_of_the_list_joins_it() -> None:
-    progress = SnapshotProgress(ranges=(KeyRange(is_done=True),), keys=(("1",),))
+    progress = SnapshotProgress(ranges=(SnapshotRange(is_done=True),), keys=(("1",),))
     assert with_moves(progress, [moved("7", "8"), moved("8", "9")]) is progress
     assert with_moves(progress, [moved("1", "8"), moved("7", "6"), moved("8", "9")]).keys == (("1",), ("8",), ("9",))
-    half = replace(progress, ranges=(KeyRange(is_done=True), KeyRange()))
+    half = replace(progress, ranges=(SnapshotRange(is_done=True), SnapshotRange()))
     assert with_moves(half, [moved("7", "8")]).keys == (("1",), ("8",))
 
 
 def test_too_many_keys_begin_the_table_again() -> None:
-    progress = SnapshotProgress(ranges=(KeyRange(after=("9",), is_done=True),), keys=(("1",),))
+    progress = SnapshotProgress(ranges=(SnapshotRange(after=("9",), is_done=True),), keys=(("1",),))
     assert with_moves(progress, [moved("1", "2")], keys_max=1) == SnapshotProgress()
 
 
 def test_starting_over_keeps_the_bounds_of_ranges() -> None:
-    ranges = (KeyRange(after=("3",), upto=("5",), is_done=True), KeyRange(after=("7",)))
-    assert start_over(SnapshotProgress(ranges=ranges)).ranges == (KeyRange(upto=("5",)), KeyRange(after=("5",)))
+    ranges = (SnapshotRange(after=("3",), upto=("5",), is_done=True), SnapshotRange(after=("7",)))
+    assert start_over(SnapshotProgress(ranges=ranges)).ranges == (
+        SnapshotRange(upto=("5",)),
+        SnapshotRange(after=("5",)),
+    )
 
 
 @pytest.mark.parametrize(

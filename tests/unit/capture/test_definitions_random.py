@@ -22,10 +22,10 @@ from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import table_life
 from replicator.state.records import RequestKind, Stage
-from replicator.testing.defaults import AT_ONCE, apply_settings, target_context
-from replicator.testing.memory import LockedError, MemorySource, MemoryTarget, MemoryTransaction, MemoryWarehouse
-from replicator.testing.memory.target import MemoryTargetConfig
 from replicator_testbed.applied import Control as ApplyControl
+from replicator_testing.defaults import AT_ONCE, apply_settings, target_context
+from replicator_testing.memory import LockedError, MemorySource, MemoryTarget, MemoryTransaction, MemoryWarehouse
+from replicator_testing.memory.target import MemoryTargetConfig
 
 if TYPE_CHECKING:
     from tests.unit.capture.conftest import Bench
@@ -84,10 +84,10 @@ class Work:
 
     def accept(self) -> None:
         stopped = [r.table for r in self.bench.store.tables("test") if table_life.waits_for_acceptance(r)]
-        asked = {name for request in self.bench.store.requests("test") for name in request.payload["tables"]}
+        asked = {name for request in self.bench.store.requests.open("test") for name in request.payload["tables"]}
         for table in stopped:
             if str(table) not in asked:
-                self.bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+                self.bench.store.requests.add("test", RequestKind.ACCEPT, {"tables": [str(table)]})
 
     def alter(self, transaction: MemoryTransaction, schema: TableSchema) -> TableSchema:
         """One statement of one to two actions."""
@@ -181,14 +181,14 @@ def _has_come(counts: Any, call: str, after: int) -> bool:
 def _is_equal(bench: Bench, work: Work) -> bool:
     """Everything is followed; what stopped last is accepted."""
     work.accept()
-    if bench.store.requests("test") or not bench.is_at(Stage.STREAMING)():
+    if bench.store.requests.open("test") or not bench.is_at(Stage.STREAMING)():
         return False
     return all(bench.holds(table)() for table in work.tables)
 
 
 def applied(bench: Bench) -> MemoryWarehouse:
     """What a target makes of what was sealed."""
-    lease, record = bench.store.lease("test"), bench.store.replicator("test")
+    lease, record = bench.store.leases.current("test"), bench.store.replicator("test")
     assert lease is not None
     assert record is not None
     context = target_context(replicator="test", uuid=record.uuid, epoch=lease.epoch)
@@ -199,7 +199,7 @@ def applied(bench: Bench) -> MemoryWarehouse:
 
     def is_done() -> bool:
         done = bench.store.applied("test")
-        numbers = bench.store.feed_tables("test").items()
+        numbers = bench.store.journal.feed_tables("test").items()
         return all(t in done and (done[t].has_failed or done[t].last_applied >= n) for t, n in numbers)
 
     apply.run(ApplyControl(is_done))
@@ -237,7 +237,7 @@ def test_what_is_sealed_and_applied_is_the_source_as_it_was_redefined(bench: Ben
     work = Work(bench, rng)
     for round_ in range(5):
         if round_ == 3:
-            bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": []})
+            bench.store.requests.add("test", RequestKind.SNAPSHOT, {"tables": []})
         call, after = rng.choice(CALLS), rng.randint(0, 12)
         actions = [work.transaction if rng.random() < 0.7 else None for _ in range(after)]
         try:

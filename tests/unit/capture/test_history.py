@@ -23,7 +23,7 @@ EMAIL = Column(name="email", type=pa.string(), source_type="varchar(20)", id=4)
 
 def altered(bench: Bench) -> Sequence[HistoryEntry]:
     """What the history has of alterations."""
-    return [entry for entry in bench.store.history(NAME, 10) if entry.operation is DDLOperation.ALTER_TABLE]
+    return [entry for entry in bench.store.histories.latest(NAME, 10) if entry.operation is DDLOperation.ALTER_TABLE]
 
 
 def test_an_added_column_is_in_the_history_at_its_number(bench: Bench) -> None:
@@ -49,7 +49,7 @@ def test_an_added_column_is_in_the_history_at_its_number(bench: Bench) -> None:
     assert numbers == [entry.sequence_num]
     events = {
         event.sequence_num: segment
-        for segment in bench.store.segments(NAME, 0, 100)
+        for segment in bench.store.journal.segments(NAME, 0, 100)
         for event in segment.events
         if isinstance(event, EventEntry)
     }

@@ -46,7 +46,7 @@ def has_failed(bench: Bench, table: TableId, code: str) -> bool:
 
 
 def snapshot(bench: Bench, table: TableId) -> None:
-    bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
+    bench.store.requests.add("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
 
 
 @pytest.mark.sampled(6)
@@ -79,9 +79,11 @@ def test_an_error_of_one_table_fails_it_and_the_others_continue(
         bench.write(bag, {"id": 71, "a": "later", "b": None})
         capture.until(lambda: bench.holds(good)() and bench.holds(bag)())
         capture.source.faults.heal()
-        capture.until(lambda: not bench.store.requests("test"))
+        capture.until(lambda: not bench.store.requests.open("test"))
         snapshot(bench, bad)
-        capture.until(lambda: not bench.store.requests("test") and bench.is_at(*STREAMING)() and bench.holds(bad)())
+        capture.until(
+            lambda: not bench.store.requests.open("test") and bench.is_at(*STREAMING)() and bench.holds(bad)()
+        )
     assert all(bench.holds(t)() for t in (good, bag))
 
 

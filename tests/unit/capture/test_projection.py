@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replicator.capture.alterations import decide
-from replicator.capture.projection import project
+from replicator.capture.definitions.policies import decide
+from replicator.capture.definitions.projection import project
 from replicator.config import DDLConfig
 from replicator.model.errors import SchemaConflictError
 from replicator.model.events import ABSENT, BEFORE, ROW, change_schema, no_fill

@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
-from replicator.capture import tracker
-from replicator.capture.starting import Inquiry
+from replicator.capture.snapshots import beginning
+from replicator.capture.snapshots.starting import Inquiry
 from replicator.config import DDLConfig
 from replicator.model.errors import FatalError, FencedError, SourceUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
 from replicator.model.reports import SnapshotStep
 from replicator.model.schema import TableId
 from replicator.state.records import Preparation, RequestKind, Stage
-from replicator.testing.memory import MemorySource
 from replicator_testbed.captured import PublishedWindow
 from replicator_testbed.present import present
+from replicator_testing.memory import MemorySource
 
 if TYPE_CHECKING:
     from tests.unit.capture.conftest import Bench
@@ -98,7 +98,7 @@ def test_without_the_visibility_rule_the_copy_overwrites_it(bench: Bench) -> Non
         hidden.update(table, (1,), {"a": "new"})
         hidden.commit(visible=False)
         capture.until(lambda: ("1", "new") in {(str(r[0]), r[1]) for r in bench.folded(table)})
-        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
+        bench.store.requests.add("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
         capture.until(
             lambda: present(bench.known(table).snapshot).start_number is not None and bench.is_at(*STREAMING)()
         )
@@ -225,7 +225,7 @@ def test_an_answer_that_comes_between_two_looks_is_not_lost(bench: Bench, monkey
         inquiries.append(JustNow(call))
         return Inquiry(cast("Future[Any]", inquiries[-1]), ids)
 
-    monkeypatch.setattr(tracker, "Inquiry", inquiry)
+    monkeypatch.setattr(beginning, "Inquiry", inquiry)
     table = bench.create(bench.schema("t"))
     bench.fill(table, 3)
     with bench.running() as capture:
@@ -329,8 +329,10 @@ def test_changed_columns_fail_the_table_and_a_request_takes_a_snapshot(bench: Be
         capture.until(lambda: bench.known(table).stage is Stage.FAILED and bench.holds(other)())
         assert bench.error_of(table).code == "ddl_stop"
         assert "added c" in bench.error_of(table).message
-        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
-        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)() and not bench.store.requests("test"))
+        bench.store.requests.add("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
+        capture.until(
+            lambda: bench.is_at(*STREAMING)() and bench.holds(table)() and not bench.store.requests.open("test")
+        )
     assert bench.known(table).incarnation == 2
 
 
@@ -340,8 +342,8 @@ def test_requested_snapshot_runs_in_place_and_closes_its_request(bench: Bench) -
     bench.fill(bag, 5)
     with bench.running() as capture:
         capture.until(bench.is_at(*STREAMING))
-        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": []})
-        capture.until(lambda: not bench.store.requests("test"))
+        bench.store.requests.add("test", RequestKind.SNAPSHOT, {"tables": []})
+        capture.until(lambda: not bench.store.requests.open("test"))
         bench.write(table, {"id": 77, "a": "during", "b": None})
         capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)() and bench.holds(bag)())
     phases = [i.phase for _, i in bench.items(table) if isinstance(i, SnapshotEvent)]
@@ -355,8 +357,8 @@ def test_snapshots_and_failures_are_told_in_the_log(bench: Bench) -> None:
     bench.fill(table, 7)
     with capture_logs() as lines, bench.running() as capture:
         capture.until(bench.is_at(*STREAMING))
-        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": []})
-        capture.until(lambda: not bench.store.requests("test"))
+        bench.store.requests.add("test", RequestKind.SNAPSHOT, {"tables": []})
+        capture.until(lambda: not bench.store.requests.open("test"))
         capture.until(bench.is_at(*STREAMING))
         with bench.database.begin() as changes:
             changes.alter(replace(schema, columns=(schema.columns[0], *retyped)))
@@ -390,8 +392,10 @@ def test_dropped_table_that_came_back_begins_a_new_incarnation(bench: Bench, is_
     def come_back(capture: Any) -> None:
         bench.create(bench.schema("t"))
         bench.fill(table, 2, first=50)
-        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
-        capture.until(lambda: not bench.store.requests("test") and bench.is_at(*STREAMING)() and bench.holds(table)())
+        bench.store.requests.add("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
+        capture.until(
+            lambda: not bench.store.requests.open("test") and bench.is_at(*STREAMING)() and bench.holds(table)()
+        )
 
     with bench.running() as capture:
         capture.until(bench.is_at(*STREAMING))
@@ -418,11 +422,13 @@ def test_recreation_survives_that_the_log_is_opened_again_for_it(bench: Bench) -
         pytest.raises(SourceUnavailableError),
         bench.running(lambda s: s.faults.script("open_log", None, UNAVAILABLE)) as capture,
     ):
-        bench.store.add_request("test", RequestKind.RECREATE, {"tables": [str(table)]})
+        bench.store.requests.add("test", RequestKind.RECREATE, {"tables": [str(table)]})
         capture.join()
     assert bench.known(table).stage is Stage.PENDING
     with bench.running() as capture:
-        capture.until(lambda: not bench.store.requests("test") and bench.is_at(*STREAMING)() and bench.holds(table)())
+        capture.until(
+            lambda: not bench.store.requests.open("test") and bench.is_at(*STREAMING)() and bench.holds(table)()
+        )
     assert bench.known(table).incarnation == creates(bench, table) == 2
 
 
@@ -432,14 +438,16 @@ def test_recreation_of_a_table_that_waits_for_its_copy_is_that_copy(bench: Bench
         capture.until(bench.is_at(*STREAMING))
         hidden = bench.write(other, {"id": 1, "a": None, "b": None}, visible=False)
         capture.until(
-            lambda: any(text.startswith(f"{hidden}@") for text in present(bench.store.last_segment("test")).ring)
+            lambda: any(
+                text.startswith(f"{hidden}@") for text in present(bench.store.journal.last_segment("test")).ring
+            )
         )
     bench.database.drop_table(table)
     bench.create(bench.schema("t"))
     with bench.running() as capture:
         capture.until(lambda: bench.known(table).stage is Stage.PENDING)
-        bench.store.add_request("test", RequestKind.RECREATE, {"tables": [str(table)]})
-        capture.until(lambda: not bench.store.requests("test"))
+        bench.store.requests.add("test", RequestKind.RECREATE, {"tables": [str(table)]})
+        capture.until(lambda: not bench.store.requests.open("test"))
     bench.database.make_visible(hidden)
     with bench.running() as capture:
         capture.until(bench.is_at(*STREAMING))
@@ -451,11 +459,11 @@ def test_copy_that_waits_for_a_transaction_to_become_visible_says_so(bench: Benc
     with bench.running() as capture:
         capture.until(bench.is_at(*STREAMING))
         hidden = bench.write(table, {"id": 1, "a": None, "b": None}, visible=False)
-        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
+        bench.store.requests.add("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
         capture.until(lambda: capture.control.status.waiting_for == (f"transaction {hidden}",))
         assert capture.control.status.tables[str(table)].step is SnapshotStep.SETTLING
         bench.database.make_visible(hidden)
-        capture.until(lambda: not bench.store.requests("test") and not capture.control.status.waiting_for)
+        capture.until(lambda: not bench.store.requests.open("test") and not capture.control.status.waiting_for)
 
 
 def test_a_position_request_is_done_once_everything_before_it_is_sealed(bench: Bench) -> None:
@@ -463,10 +471,10 @@ def test_a_position_request_is_done_once_everything_before_it_is_sealed(bench: B
     with bench.running() as capture:
         capture.until(bench.is_at(*STREAMING))
         bench.fill(table, 3)
-        bench.store.add_request("test", RequestKind.POSITION, {})
-        capture.until(lambda: not bench.store.requests("test"))
+        bench.store.requests.add("test", RequestKind.POSITION, {})
+        capture.until(lambda: not bench.store.requests.open("test"))
         assert bench.holds(table)()
-        assert present(bench.store.last_segment("test")).last >= max(number for number, _ in bench.items(table))
+        assert present(bench.store.journal.last_segment("test")).last >= max(number for number, _ in bench.items(table))
 
 
 def test_restart_request_begins_at_a_new_position_with_snapshots_in_place(bench: Bench) -> None:
@@ -477,11 +485,11 @@ def test_restart_request_begins_at_a_new_position_with_snapshots_in_place(bench:
     with bench.database.begin() as changes:
         changes.delete(table, (1,))
     bench.database.forget_log()
-    bench.store.add_request("test", RequestKind.RESTART, {})
+    bench.store.requests.add("test", RequestKind.RESTART, {})
     with bench.running() as capture:
         capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
     assert present(bench.known(table).snapshot).start_number is not None
-    assert not bench.store.requests("test")
+    assert not bench.store.requests.open("test")
 
 
 def test_restart_request_is_heard_while_running(bench: Bench) -> None:
@@ -489,8 +497,10 @@ def test_restart_request_is_heard_while_running(bench: Bench) -> None:
     bench.fill(table, 4)
     with bench.running() as capture:
         capture.until(bench.is_at(*STREAMING))
-        bench.store.add_request("test", RequestKind.RESTART, {})
-        capture.until(lambda: not bench.store.requests("test") and bench.is_at(*STREAMING)() and bench.holds(table)())
+        bench.store.requests.add("test", RequestKind.RESTART, {})
+        capture.until(
+            lambda: not bench.store.requests.open("test") and bench.is_at(*STREAMING)() and bench.holds(table)()
+        )
     assert present(bench.known(table).snapshot).start_number is not None
 
 
@@ -537,7 +547,7 @@ def test_transaction_larger_than_a_pull_is_sealed_whole(bench: Bench) -> None:
         capture.until(bench.is_at(*STREAMING))
         bench.fill(table, 20)
         capture.until(bench.holds(table))
-    segments = [s for s in bench.store.segments("test", 0, 1000) if any(f.rows for f in s.files)]
+    segments = [s for s in bench.store.journal.segments("test", 0, 1000) if any(f.rows for f in s.files)]
     assert len(segments) == 1
 
 
@@ -545,8 +555,8 @@ def test_fenced_writer_ends(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     with pytest.raises(FencedError), bench.running() as capture:  # noqa: PT012 (it is raised when the capture is joined)
         capture.until(bench.is_at(*STREAMING))
-        bench.store.release_lease(present(bench.store.lease("test")))
-        bench.store.acquire_lease("test", "other:1:1", 3600)
+        bench.store.leases.release(present(bench.store.leases.current("test")))
+        bench.store.leases.acquire("test", "other:1:1", 3600)
         bench.fill(table, 1)
         capture.join()
 
@@ -574,11 +584,16 @@ def test_invisible_transaction_survives_a_restart_in_the_ring(bench: Bench) -> N
         hidden.update(table, (1,), {"a": "hidden"})
         id_ = hidden.commit(visible=False)
         capture.until(
-            lambda: any(text.startswith(f"{id_}@") for text in present(bench.store.last_segment("test")).ring)
+            lambda: any(text.startswith(f"{id_}@") for text in present(bench.store.journal.last_segment("test")).ring)
         )
-    bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
+    bench.store.requests.add("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
     with bench.running() as capture:
         capture.until(lambda: capture.source.faults.counts["visibility"] > 2)
         bench.database.make_visible(hidden)
-        capture.until(lambda: not bench.store.requests("test") and bench.is_at(*STREAMING)() and bench.holds(table)())
-    assert present(bench.store.last_segment("test")).ring == () or not present(bench.store.last_segment("test")).ring
+        capture.until(
+            lambda: not bench.store.requests.open("test") and bench.is_at(*STREAMING)() and bench.holds(table)()
+        )
+    assert (
+        present(bench.store.journal.last_segment("test")).ring == ()
+        or not present(bench.store.journal.last_segment("test")).ring
+    )

@@ -15,7 +15,7 @@ import pytest
 
 from replicator.model.errors import SourceUnavailableError
 from replicator.state.records import RequestKind, Stage
-from replicator.testing.memory import LockedError, MemorySource, MemoryTransaction
+from replicator_testing.memory import LockedError, MemorySource, MemoryTransaction
 
 if TYPE_CHECKING:
     from tests.unit.capture.conftest import Bench
@@ -101,7 +101,7 @@ def test_what_is_sealed_folds_to_the_source(bench: Bench, seed: int) -> None:
     work = Work(bench, rng)
     for round_ in range(6):
         if round_ == 3:
-            bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": []})
+            bench.store.requests.add("test", RequestKind.SNAPSHOT, {"tables": []})
         call, after = rng.choice(CALLS), rng.randint(0, 12)
         actions = [work.transaction if rng.random() < 0.7 else None for _ in range(after)]
         try:
@@ -116,6 +116,6 @@ def test_what_is_sealed_folds_to_the_source(bench: Bench, seed: int) -> None:
                 bench.is_at(Stage.STREAMING)()
                 and bench.holds(work.keyed)()
                 and bench.holds(work.bag)()
-                and not bench.store.requests("test")
+                and not bench.store.requests.open("test")
             )
         )

@@ -15,8 +15,8 @@ from replicator.model.errors import SourceUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.state.records import Stage
-from replicator.testing.memory import MemorySource
 from replicator_testbed.present import present
+from replicator_testing.memory import MemorySource
 
 if TYPE_CHECKING:
     from tests.unit.capture.conftest import Bench
@@ -130,7 +130,7 @@ def test_a_table_that_is_renamed_out_of_the_patterns_fails_and_returns_with_its_
         rename(renaming, {A: OUTSIDE})
         running.until(is_failed(renaming, A, "table_renamed"))
         assert "`tables.include`" in present(renaming.known(A).error).message
-        (noted,) = [e for e in renaming.store.history("test", 10) if e.operation is DDLOperation.RENAME_TABLE]
+        (noted,) = [e for e in renaming.store.histories.latest("test", 10) if e.operation is DDLOperation.RENAME_TABLE]
         assert noted.reason == "No pattern of `tables.include` matches that name."
         renaming.fill(OUTSIDE, 2, first=10)
         renaming.fill(B, 2)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from replicator.capture.chunks import ChunkRead, Job
-from replicator.capture.progress import Reading
-from replicator.capture.running import (
+from replicator.capture.snapshots.chunks import ChunkJob, ChunkRead
+from replicator.capture.snapshots.progress import Reading
+from replicator.capture.snapshots.running import (
     ChunkAtMark,
     ChunkTaken,
     Emitted,
@@ -54,7 +54,7 @@ def chunk() -> ChunkAtMark:
     visibility = SeesAll()
     rows = pa.RecordBatch.from_pydict({"id": [1]})
     read = Chunk(rows=rows, cursor=("1",), visibility=visibility, identity=None)
-    result = ChunkRead(job=Job(reading), reading=reading, chunk=read, mark=Future(), is_last=False)
+    result = ChunkRead(job=ChunkJob(reading), reading=reading, chunk=read, mark=Future(), is_last=False)
     return ChunkAtMark(result, Read(schema=SCHEMA, visibility=visibility))
 
 

@@ -16,8 +16,8 @@ from replicator.model.errors import PluginError
 from replicator.model.offset import Offset
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch
 from replicator.state.records import Stage
-from replicator.testing.memory.source import MemoryLogReader
 from replicator_testbed.present import present
+from replicator_testing.memory.source import MemoryLogReader
 
 if TYPE_CHECKING:
     from tests.unit.capture.conftest import Bench, Running
@@ -88,7 +88,7 @@ def test_transactions_are_sealed_together_until_the_time_for_it_is_over(bench: B
     table = bench.create(bench.schema("t"))
     with bench.running() as capture:
         capture.until(bench.is_at(Stage.STREAMING))
-    before = present(bench.store.last_segment("test")).id
+    before = present(bench.store.journal.last_segment("test")).id
     bench.settings = replace(bench.settings, seal_every_s=3600, seal_gap_s=3600, seal_rows=3)
     with bench.running() as capture:
         for n in range(1, 4):
@@ -96,7 +96,7 @@ def test_transactions_are_sealed_together_until_the_time_for_it_is_over(bench: B
             bench.fill(table, 1, first=n)
             capture.until(functools.partial(has_read_beyond, capture, position))
         capture.until(bench.holds(table))
-    sealed = bench.store.segments("test", before, 10)
+    sealed = bench.store.journal.segments("test", before, 10)
     assert [sum(file.rows for file in segment.files) for segment in sealed if segment.files] == [3]
 
 
@@ -137,8 +137,10 @@ def test_an_answer_that_comes_right_behind_the_wait_for_it_ends_nothing(
         capture.until(bench.is_at(Stage.STREAMING))
         hidden = bench.write(table, {"id": 1, "a": "late", "b": None}, visible=False)
         capture.until(
-            lambda: any(text.startswith(f"{hidden}@") for text in present(bench.store.last_segment("test")).ring)
+            lambda: any(
+                text.startswith(f"{hidden}@") for text in present(bench.store.journal.last_segment("test")).ring
+            )
         )
         bench.database.make_visible(hidden)
         bench.fill(table, 2, first=2)
-        capture.until(lambda: bench.holds(table)() and not present(bench.store.last_segment("test")).ring)
+        capture.until(lambda: bench.holds(table)() and not present(bench.store.journal.last_segment("test")).ring)

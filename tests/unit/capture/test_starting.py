@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from replicator.capture.starting import (
+from replicator.capture.snapshots.starting import (
     Answer,
     Delivered,
     Described,

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replicator.capture.window import Move, Verdict, Window
+from replicator.capture.window import Move, RowVerdict, Window
 from replicator.model.events import DDLEvent, DDLOperation, change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, Seen, TableChanges, Visibility
@@ -188,14 +188,14 @@ def test_truncate_that_a_read_did_not_see_starts_the_table_over(window: Window) 
     waiting = window.add_chunk(SCHEMA, chunk(1), Saw())
     seeing = window.add_chunk(SCHEMA, chunk(1), Saw(frozenset({"7"})))
     window.deliver(batch(ddl=[truncate], ddl_in="7"), 0)
-    assert (waiting.verdict, seeing.verdict) == (Verdict.START_OVER, Verdict.GOOD)
-    assert window.add_chunk(SCHEMA, chunk(1), Saw()).verdict is Verdict.START_OVER
+    assert (waiting.verdict, seeing.verdict) == (RowVerdict.START_OVER, RowVerdict.GOOD)
+    assert window.add_chunk(SCHEMA, chunk(1), Saw()).verdict is RowVerdict.START_OVER
 
 
 def test_other_ddl_makes_the_read_repeat(window: Window) -> None:
     read = window.add_chunk(SCHEMA, chunk(1), Saw(frozenset({"7"})))
     window.deliver(batch(ddl=[DDLEvent(operation=DDLOperation.ALTER_TABLE, table=TABLE)], ddl_in="7"), 0)
-    assert read.verdict is Verdict.READ_AGAIN
+    assert read.verdict is RowVerdict.READ_AGAIN
 
 
 def test_ring_survives_a_restart_without_its_keys(window: Window) -> None:
@@ -204,9 +204,9 @@ def test_ring_survives_a_restart_without_its_keys(window: Window) -> None:
     again = Window(window.ring_texts())
     again.watch(SCHEMA)
     assert again.start_number(100) == 40
-    assert again.add_chunk(SCHEMA, chunk(3), Saw(frozenset({"7"}))).verdict is Verdict.READ_AGAIN
+    assert again.add_chunk(SCHEMA, chunk(3), Saw(frozenset({"7"}))).verdict is RowVerdict.READ_AGAIN
     assert again.ring_texts() == ["8@x@41"]
-    assert again.add_chunk(SCHEMA, chunk(3), Saw(frozenset({"7", "8@x"}))).verdict is Verdict.GOOD
+    assert again.add_chunk(SCHEMA, chunk(3), Saw(frozenset({"7", "8@x"}))).verdict is RowVerdict.GOOD
     assert again.start_number(100) == 100
 
 
@@ -214,7 +214,7 @@ def test_transactions_from_before_the_table_was_watched_are_of_unknown_keys() ->
     window = Window()
     window.deliver(batch(change("INSERT", "7", row(1))), 0)
     window.watch(SCHEMA)
-    assert window.add_chunk(SCHEMA, chunk(), Saw()).verdict is Verdict.READ_AGAIN
+    assert window.add_chunk(SCHEMA, chunk(), Saw()).verdict is RowVerdict.READ_AGAIN
 
 
 def test_transaction_over_several_pulls_counts_as_one(window: Window) -> None:
@@ -230,8 +230,8 @@ def test_too_many_touches_count_as_unknown_keys() -> None:
     window = Window(touches_max=2)
     window.watch(SCHEMA)
     window.deliver(batch(*[change("INSERT", "7", row(i)) for i in range(3)]), 0)
-    assert window.add_chunk(SCHEMA, chunk(1), Saw()).verdict is Verdict.READ_AGAIN
-    assert window.add_chunk(SCHEMA, chunk(1), Saw(frozenset({"7"}))).verdict is Verdict.GOOD
+    assert window.add_chunk(SCHEMA, chunk(1), Saw()).verdict is RowVerdict.READ_AGAIN
+    assert window.add_chunk(SCHEMA, chunk(1), Saw(frozenset({"7"}))).verdict is RowVerdict.GOOD
 
 
 def test_too_many_touches_of_a_transaction_that_is_still_open_count_as_unknown_keys() -> None:
@@ -239,7 +239,7 @@ def test_too_many_touches_of_a_transaction_that_is_still_open_count_as_unknown_k
     window.watch(SCHEMA)
     window.deliver(batch(*[change("UPDATE", "7", row(i)) for i in range(3)], open_transaction="7"), 0)
     window.deliver(batch(change("UPDATE", "7", row(8))), 3)
-    assert window.add_chunk(SCHEMA, chunk(1, 8), Saw()).verdict is Verdict.READ_AGAIN
+    assert window.add_chunk(SCHEMA, chunk(1, 8), Saw()).verdict is RowVerdict.READ_AGAIN
 
 
 def test_a_table_that_is_watched_from_amid_a_transaction_knows_nothing_of_its_keys() -> None:
@@ -247,8 +247,8 @@ def test_a_table_that_is_watched_from_amid_a_transaction_knows_nothing_of_its_ke
     window.deliver(batch(change("UPDATE", "7", row(1)), open_transaction="7"), 0)
     window.watch(SCHEMA)
     window.deliver(batch(change("UPDATE", "7", row(2))), 1)
-    assert window.add_chunk(SCHEMA, chunk(1, 2), Saw()).verdict is Verdict.READ_AGAIN
-    assert window.add_chunk(SCHEMA, chunk(1, 2), Saw(frozenset({"7"}))).verdict is Verdict.GOOD
+    assert window.add_chunk(SCHEMA, chunk(1, 2), Saw()).verdict is RowVerdict.READ_AGAIN
+    assert window.add_chunk(SCHEMA, chunk(1, 2), Saw(frozenset({"7"}))).verdict is RowVerdict.GOOD
 
 
 def test_outstanding_reads_keep_the_ring(window: Window) -> None:

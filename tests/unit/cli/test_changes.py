@@ -14,8 +14,8 @@ from replicator.cli import changes
 from replicator.model.events import DDLOperation
 from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.service.history import Happened, document
-from replicator.service.history_document import Outcome, TargetDocument
+from replicator.service.history.changes import Happened, document
+from replicator.service.history.document import Outcome, TargetDocument
 from replicator.state.records import Decision, Desired, HistoryEntry, Preparation, ReplicatorRecord
 
 NOW: Final = datetime(2026, 1, 31, 12, tzinfo=UTC)

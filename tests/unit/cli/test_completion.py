@@ -31,7 +31,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("shop", "crm"):
         store.create_replicator(name, f"name: {name}\n", "/j")
     store.set_desired("crm", Desired.PAUSED)
-    lease = present(store.acquire_lease("shop", holder_id(), 60))
+    lease = present(store.leases.acquire("shop", holder_id(), 60))
     names = ("t10", "t2", "orders")
     tables = [table_life.added(TableId("public", name)) for name in names]
     gone = table_life.removed(table_life.added(TableId("public", "t3")))
@@ -91,7 +91,7 @@ def test_a_store_that_is_damaged_is_no_error_for_the_shell(home: Path) -> None:
 )
 def test_a_name_that_the_shell_would_act_on_is_not_offered(home: Path, name: str) -> None:
     store = StateStore(f"sqlite:///{home / 'state.db'}")
-    lease = present(store.acquire_lease("crm", holder_id(), 60))
+    lease = present(store.leases.acquire("crm", holder_id(), 60))
     store.put_tables("crm", lease.epoch, [table_life.added(TableId("public", one)) for one in (name, "café_1")])
     store.close()
     assert offered("snapshot", "crm", "") == ["public.café_1"]

@@ -49,7 +49,7 @@ def home(tmp_path: Path) -> Path:
     """With a replicator that has a table with a shape, and a schedule of nothing."""
     store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
     store.create_replicator("shop", "name: shop\n", "/j")
-    lease = present(store.acquire_lease("shop", holder_id(), 60))
+    lease = present(store.leases.acquire("shop", holder_id(), 60))
     column = Column(name="id", type=pa.int64(), source_type="bigint")
     shape = TableSchema(table=TableId("public", "a"), columns=(column,), key=("id",))
     added = table_life.added(shape.table)

@@ -11,8 +11,8 @@ import pytest
 from replicator.cli import findings
 from replicator.model.errors import Problem, Severity
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.service import fixing
-from replicator.service.assess import Assessment
+from replicator.service.configuring import fixing
+from replicator.service.configuring.assess import Assessment
 
 
 def unreadable(table: str) -> Problem:

@@ -11,16 +11,25 @@ import sys
 from pathlib import Path
 
 import click
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from rich.table import Table
 from rich.text import Text
 
-from replicator.cli import show
+from replicator.cli import findings, show, verified
 from replicator.cli.entry import Commands, main
 from replicator.cli.output import CleanStream, clean_output
-from replicator.model.errors import ConfigError
+from replicator.model.deletion import Deletion
+from replicator.model.errors import ConfigError, Problem
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator.model.status import ErrorStatus
 from replicator.observability import configure_logging, get_logger, register_secret
+from replicator.service.configuring.assess import Assessment
+from replicator.service.status.objectives import Breach, BreachKind
+from replicator.service.verify.check import document
+from replicator.verify import Counts, Difference, Kind, Result, Verdict
+from replicator_testbed.statuses import NOW, replicator_status, table_status
 
 EVIL = "t\x1b]0;title\x07\x1b[31m\x9b2J\u202e\r\x08x"
 SHOWN = "t?]0;title??[31m?2J???x"
@@ -111,3 +120,42 @@ def test_metrics_are_printed() -> None:
     done = CliRunner().invoke(main, ["metrics"])
     assert done.exit_code == 0, done.output
     assert "# TYPE replicator_retries_total counter" in done.output
+
+
+FORGED = "error [forged] all is well"
+"""A line that nothing of ours prints: the second one of a table's name."""
+
+
+def test_a_name_with_a_line_break_makes_no_line_of_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever tables are listed, and in findings, errors, logs and reports."""
+    monkeypatch.setenv("COLUMNS", "300")
+    name = f"t\n{FORGED}\tx"
+    table = TableId("public", name)
+    schema = TableSchema(table=table, columns=(Column(name=name, type=pa.int64(), source_type="int"),), key=(name,))
+    odd = f"{table} is odd"
+    problem = Problem(code="x", message=odd, table=str(table), location=f"{table}.{name}", action=f"DROP {name};\nGO")
+    told = ErrorStatus(code="x", message=odd, action=f"replicator snapshot x {name}", at=NOW)
+    failed = table_status(str(table), alarmed=True, error=told, kept_columns=(name,))
+    status = replicator_status("r", tables=(failed,), error=told)
+    verdict = Verdict(
+        table=table, result=Result.DIFFERENT, position=5, rows_source=3, rows_target=2, counts=Counts(different=1),
+        differences=(Difference(key={name: name}, kind=Kind.DIFFERENT, columns=(name,), source={name: name}, target={name: name}),),
+        reason=odd, action=f"replicator snapshot x {name}", not_compared=(name,),
+    )  # fmt: skip
+    with clean_output():
+        show.status(status)
+        show.replicators([status], as_json=False)
+        show.error(ConfigError(odd, code="x", table=str(table), action=f"replicator snapshot x {name}"))
+        show.breaches([Breach(replicator="r", kind=BreachKind.STALE, message=f"{table} is late", table=str(table))])
+        show.deletion("r", Deletion(removed=(f"table {table}",), kept=(str(table),), notes=(str(table),)))
+        findings.assessment(Assessment(tables=[schema], left_out=[], problems=[problem], identity=None), "x.yaml")
+        verified.table(verdict, document("r", [verdict], with_values=True).tables[0])
+        click.echo(verified.markdown(document("r", [verdict], with_values=True)))
+        configure_logging("console")
+        get_logger("x").warning("event", table=str(table))
+    said = capsys.readouterr()
+    lines = (said.out + said.err).splitlines()
+    assert len([line for line in lines if "forged" in line]) > 15
+    assert [line for line in lines if line.startswith(FORGED)] == []

@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 from replicator.cli.entry import main
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.registry import Registry
-from replicator.service.plan_document import PLAN_VERSION
-from replicator.service.start_plan_document import START_PLAN_VERSION
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget
+from replicator.service.plan.ddl_document import PLAN_VERSION
+from replicator.service.plan.start_document import START_PLAN_VERSION
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemoryTarget
 
 SHAPE = TableSchema(
     table=TableId("public", "t"),

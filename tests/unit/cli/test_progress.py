@@ -13,8 +13,8 @@ from replicator.cli import progress
 from replicator.model.errors import StateUnavailableError
 from replicator.model.status import ReplicatorStatus, TableState
 from replicator.state.store import StateStore
-from replicator.testing.waiting import PATIENCE
 from replicator_testbed.statuses import replicator_status, snapshot_status, table_status
+from replicator_testing.waiting import PATIENCE
 
 
 def test_the_picture_stands_while_the_store_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

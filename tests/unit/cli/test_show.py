@@ -25,11 +25,11 @@ from replicator.model.status import (
 )
 from replicator.model.verdict import Result
 from replicator.plugins.registry import PluginInfo
-from replicator.service import status
+from replicator.service.status import assemble as status
 from replicator.state.records import ErrorRecord
 from replicator.state.store import StateStore
-from replicator.testing.defaults import NEVER_VERIFIED
 from replicator_testbed.statuses import snapshot_status
+from replicator_testing.defaults import NEVER_VERIFIED
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ODD = "public.[x]y[/z] :smile: [red]"

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from replicator.cli import verified
 from replicator.cli.entry import main
 from replicator.model.schema import TableId
-from replicator.service.verify import document, exit_code
+from replicator.service.verify.check import document, exit_code
 from replicator.verify import Counts, Difference, Extent, Kind, Result, Verdict
 
 EQUAL = Verdict(

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from replicator.model.status import ErrorStatus, MergedStatus, ReplicatorStatus, RetryStatus, TableState, TableStatus
-from replicator.service import status
+from replicator.service.status import assemble as status
 from replicator.state.store import StateStore
-from replicator.testing.defaults import NEVER_VERIFIED
 from replicator_testbed.demo.waiting import STILL_S, reasons, wait_while_it_moves
+from replicator_testing.defaults import NEVER_VERIFIED
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ERROR = ErrorStatus(code="schema_changed", message="Its columns changed.", action="Run this.", at=NOW)

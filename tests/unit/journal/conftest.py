@@ -25,8 +25,8 @@ from replicator.model.events import (
 from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import SegmentFile, StateStore, holder_id
-from replicator.testing.defaults import writer_limits
 from replicator_testbed.sealed import SealedReader
+from replicator_testing.defaults import writer_limits
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -95,7 +95,7 @@ class Journal:
         self.writer = self.new_epoch()
 
     def new_epoch(self, **limits: int) -> JournalWriter:
-        lease = self.store.acquire_lease(self.NAME, holder_id(), 60)
+        lease = self.store.leases.acquire(self.NAME, holder_id(), 60)
         assert lease is not None
         self.epoch = lease.epoch
         return self.new_writer(**limits)

@@ -19,8 +19,8 @@ from replicator.journal.location import MARKER
 from replicator.model.errors import ConfigError, CorruptStreamError, FencedError, ReplicatorError
 from replicator.state.records import Lease
 from replicator.state.store import StateStore
-from replicator.testing.waiting import wait_until
 from replicator_testbed.present import present
+from replicator_testing.waiting import wait_until
 
 HOLDERS = "original:1:boot", "standby:2:boot", "copy:3:boot"
 
@@ -55,7 +55,7 @@ def copy(tmp_path: Path, store: StateStore, uri: str) -> Iterator[StateStore]:
 
 
 def leased(store: StateStore, holder: str = HOLDERS[0]) -> Lease:
-    lease = store.acquire_lease("shop", holder, 0.0)
+    lease = store.leases.acquire("shop", holder, 0.0)
     assert lease is not None
     return lease
 
@@ -120,7 +120,7 @@ def test_a_backup_may_be_used_once_the_claim_is_deleted(store: StateStore, uri: 
 def test_a_crash_before_the_claim_is_in_the_folder_changes_nothing(store: StateStore, uri: str) -> None:
     claimed(store, uri)
     for _ in range(3):
-        store.claim_journal("shop", leased(store).epoch, "never written", 1)
+        store.leases.claim_journal("shop", leased(store).epoch, "never written", 1)
         check_claim(store, "shop", uri)
 
 
@@ -129,7 +129,7 @@ def test_what_a_worker_of_an_older_epoch_writes_late_is_known(store: StateStore,
     content = present(JournalFolder(uri).get(CLAIM))
     newer = claimed(store, uri, HOLDERS[1])
     for _ in range(100):
-        store.claim_journal("shop", newer.lease.epoch, "newer", 1)
+        store.leases.claim_journal("shop", newer.lease.epoch, "newer", 1)
     JournalFolder(uri).put(CLAIM, content)
     newer.renew()
     with pytest.raises(FencedError):
@@ -139,9 +139,9 @@ def test_what_a_worker_of_an_older_epoch_writes_late_is_known(store: StateStore,
 def test_only_the_latest_tokens_are_kept(store: StateStore) -> None:
     epoch = leased(store).epoch
     for number in range(40):
-        store.claim_journal("shop", epoch, f"t{number}", number)
-    store.claim_journal("shop", epoch, "t30", 99)
-    kept = store.journal_claims("shop")
+        store.leases.claim_journal("shop", epoch, f"t{number}", number)
+    store.leases.claim_journal("shop", epoch, "t30", 99)
+    kept = store.leases.journal_claims("shop")
     assert len(kept) == 16
     assert list(kept.items())[-2:] == [("t39", 39), ("t30", 99)]
 

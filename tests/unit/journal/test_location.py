@@ -15,9 +15,9 @@ from replicator.journal.location import MARKER, epoch_of, segment_name
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, JournalUnavailableError
 from replicator.model.events import SEQUENCE_NUM
 from replicator.state import holder_id
-from replicator.testing.defaults import writer_limits
 from replicator_testbed.present import present
 from replicator_testbed.sealed import SealedReader
+from replicator_testing.defaults import writer_limits
 
 if TYPE_CHECKING:
     from tests.unit.journal.conftest import Journal
@@ -133,7 +133,7 @@ def test_names_tell_their_epoch() -> None:
 def test_any_fsspec_file_system_holds_a_journal(journal: Journal) -> None:
     """`memory://` stands for an object store: no fsync, no permissions, upload on close."""
     record = journal.store.create_replicator("cloud", "", "memory://bucket/journal")
-    epoch = present(journal.store.acquire_lease("cloud", holder_id(), 60)).epoch
+    epoch = present(journal.store.leases.acquire("cloud", holder_id(), 60)).epoch
     limits = writer_limits(row_group_rows=2)
     writer = JournalWriter(journal.store, name="cloud", epoch=epoch, uri=record.journal_uri, limits=limits)
     a = journal.schema_of("a")

@@ -78,7 +78,7 @@ def damage(path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["truncated", "flipped", "empty", "missing"])
 def test_damage_is_named_with_file_and_remedy(filled: Journal, how: str) -> None:
-    file = filled.store.segments("shop", 0, 1)[0].files[0]
+    file = filled.store.journal.segments("shop", 0, 1)[0].files[0]
     filled.reader.check(file)
     damage(Path(file.uri.removeprefix("file://")), how)
     for read in (
@@ -94,14 +94,14 @@ def test_damage_is_named_with_file_and_remedy(filled: Journal, how: str) -> None
 
 
 def test_a_file_of_another_table_is_refused_even_if_whole(filled: Journal) -> None:
-    files = filled.store.segments("shop", 0, 1)[0].files
+    files = filled.store.journal.segments("shop", 0, 1)[0].files
     wrong = replace(files[1], uri=files[0].uri, bytes=files[0].bytes, sha256=files[0].sha256)
     with pytest.raises(CorruptStreamError, match="columns are not those"):
         list(filled.reader.rows(wrong))
 
 
 def test_a_location_that_cannot_be_read_is_unavailable_not_corrupt(filled: Journal) -> None:
-    file = filled.store.segments("shop", 0, 1)[0].files[0]
+    file = filled.store.journal.segments("shop", 0, 1)[0].files[0]
     path = Path(file.uri.removeprefix("file://"))
     path.unlink()
     path.mkdir()
@@ -110,7 +110,7 @@ def test_a_location_that_cannot_be_read_is_unavailable_not_corrupt(filled: Journ
 
 
 def test_other_readers_of_parquet_see_the_same(filled: Journal) -> None:
-    file = filled.store.segments("shop", 0, 1)[0].files[0]
+    file = filled.store.journal.segments("shop", 0, 1)[0].files[0]
     table = pq.read_table(file.uri.removeprefix("file://"))
     assert table.num_rows == file.rows
     assert table.schema.field(SEQUENCE_NUM).type == pa.int64()

@@ -69,7 +69,7 @@ def sweep(journal: Journal, *, keep_s: float = 0.0, bytes_max: int = HUGE) -> Sw
 
 
 def kept(journal: Journal) -> list[int]:
-    return [s.id for s in journal.store.segments("shop", 0, 100)]
+    return [s.id for s in journal.store.journal.segments("shop", 0, 100)]
 
 
 def test_nothing_goes_before_every_table_has_applied_it(journal: Journal, tables: tuple[TableId, TableId]) -> None:
@@ -109,7 +109,7 @@ def test_applied_segments_are_kept_for_their_time(
 def test_a_full_journal_keeps_less_than_its_time(journal: Journal, tables: tuple[TableId, TableId]) -> None:
     for table in tables:
         apply(journal, table, 99)
-    total = journal.store.journal_bytes("shop")
+    total = journal.store.journal.total_bytes("shop")
     assert sweep(journal, keep_s=DAY_S, bytes_max=int(total / FULL_SHARE) + 10).segments == 0
     assert sweep(journal, keep_s=DAY_S, bytes_max=int(total / FULL_SHARE) - 10).segments == 1
     assert kept(journal) == [2, 3, 4]

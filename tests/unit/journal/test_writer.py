@@ -33,8 +33,8 @@ from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import SegmentFile, Stage, StateStore, TableRecord
 from replicator.state.records import RequestKind
-from replicator.testing.defaults import writer_limits
 from replicator_testbed.present import present
+from replicator_testing.defaults import writer_limits
 
 if TYPE_CHECKING:
     from tests.unit.journal.conftest import Journal
@@ -55,7 +55,7 @@ def test_what_is_committed_comes_back(journal: Journal) -> None:
     assert journal.writer.pending_bytes > 0
     (segment,) = journal.commit(lsn=9, ring=["741"])
     assert (journal.writer.pending_rows, journal.writer.pending_bytes) == (0, 0)
-    assert journal.store.last_segment("shop") == segment
+    assert journal.store.journal.last_segment("shop") == segment
     assert (segment.id, segment.first, segment.last, segment.epoch, segment.ring) == (1, 0, 2, 1, ("741",))
     assert segment.offset == Offset.of({"lsn": 9})
     (file,) = segment.files
@@ -151,7 +151,7 @@ def test_limits_cut_between_takes_and_the_commit_seals_all_parts(journal: Journa
         base = journal.writer.take(6)
         journal.writer.append(a, 1, journal.inserts(a, [base, base + 2, base + 4]))
         journal.writer.append(b, 1, journal.inserts(b, [base + 1, base + 3, base + 5]))
-    assert present(journal.store.last_segment("shop")).id == 1
+    assert present(journal.store.journal.last_segment("shop")).id == 1
     segments = journal.commit(lsn=2, ring=["2"])
     assert [(s.id, s.first, s.last) for s in segments] == [(2, 1, 12), (3, 13, 24), (4, 25, 30)]
     assert [s.offset.value["lsn"] for s in segments] == [1, 1, 2]
@@ -256,11 +256,11 @@ def test_memory_is_bounded_over_many_tables(journal: Journal) -> None:
 
 
 def test_records_and_requests_go_with_the_segment(journal: Journal) -> None:
-    request = journal.store.add_request("shop", RequestKind.SNAPSHOT, {})
+    request = journal.store.requests.add("shop", RequestKind.SNAPSHOT, {})
     record = TableRecord(table=journal.schema_of("a").table, incarnation=1, stage=Stage.SNAPSHOT)
     journal.commit(tables=[record], done_requests=[request])
     assert journal.store.tables("shop") == [record]
-    assert journal.store.requests("shop") == []
+    assert journal.store.requests.open("shop") == []
 
 
 def test_discarded_work_leaves_nothing_and_its_numbers_come_again(journal: Journal) -> None:
@@ -296,7 +296,7 @@ def test_a_writer_of_an_older_epoch_seals_nothing(journal: Journal) -> None:
     with pytest.raises(FencedError):
         old.commit(offset=None, source_time=None)
     assert journal.files() == []
-    assert journal.store.last_segment("shop") is None
+    assert journal.store.journal.last_segment("shop") is None
     journal.writer = new
     journal.insert(a, 2)
     journal.commit()
@@ -340,7 +340,7 @@ def test_a_full_journal_stops_before_the_seal_and_continues_when_there_is_room(j
         journal.commit()
     assert caught.value.code == "journal_full"
     assert str(journal.folder) in str(caught.value)
-    assert journal.store.last_segment("shop") == segment
+    assert journal.store.journal.last_segment("shop") == segment
     assert len(journal.files()) == 1
 
     writer = journal.new_writer(bytes_max=size + 10)
@@ -456,7 +456,7 @@ def test_a_crash_leaves_all_or_nothing(journal: Journal, point: str, is_sealed: 
     assert writer.next_sequence_num == (23 if is_sealed else 3)
     assert writer.sweep() == (0 if is_sealed else len(files) - len(sealed))
     assert journal.numbers(journal.schema_of("a").table) == list(range(23 if is_sealed else 3))
-    assert {Path(uri).name for uri in journal.store.segment_uris("shop")} == set(journal.files())
+    assert {Path(uri).name for uri in journal.store.journal.uris("shop")} == set(journal.files())
 
 
 steps = st.lists(
@@ -500,7 +500,7 @@ def test_any_schedule_gives_contiguous_segments_and_feeds_in_order(
             journal.new_epoch(segment_rows=5, row_group_rows=3).sweep()
         if kind in {"commit", "discard", "restart"}:
             pending = {"a": [], "b": []}
-    segments = journal.store.segments("shop", 0, 10_000)
+    segments = journal.store.journal.segments("shop", 0, 10_000)
     assert all(later.id > earlier.id and later.first > earlier.last for earlier, later in pairwise(segments))
     for segment in segments:
         for entry in segment.events:

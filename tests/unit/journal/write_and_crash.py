@@ -10,7 +10,7 @@ from replicator.journal import JournalWriter
 from replicator.model.events import change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import StateStore
-from replicator.testing.defaults import writer_limits
+from replicator_testing.defaults import writer_limits
 
 url, folder, epoch = sys.argv[1:]
 schema = TableSchema(

@@ -14,7 +14,7 @@ from replicator.model.merged import Merged
 from replicator.plugins.kit.folding import (
     FoldedRow,
     Key,
-    Outcome,
+    RowFate,
     StoredRow,
     fold,
     fold_multiset,
@@ -22,9 +22,9 @@ from replicator.plugins.kit.folding import (
     read_changes,
 )
 from replicator.plugins.target import Batch, TableOptions
-from replicator.testing.batches import RowChange, delete, insert, update, write_batch
-from replicator.testing.histories import HISTORIES, History, random_batches
-from replicator.testing.target_harness import Replay, as_tuples, item, items_schema
+from replicator_testing.batches import RowChange, delete, insert, update, write_batch
+from replicator_testing.histories import HISTORIES, History, random_batches
+from replicator_testing.target_harness import Replay, as_tuples, item, items_schema
 
 
 def apply(rows: dict[Key, StoredRow], batch: Batch, deletes: Literal["hard", "soft"] = "hard") -> Merged:
@@ -99,11 +99,11 @@ def test_the_first_change_of_a_key_says_whether_a_row_is_expected(tmp_path: Path
     )
     assert {key: row.expects_row for key, row in rows.items()} == {1: False, 2: True, 3: False, 4: False, 5: True}
     assert {key: row.outcome for key, row in rows.items()} == {
-        1: Outcome.DELETED,
-        2: Outcome.MOVED,
-        3: Outcome.DELETED,
-        4: Outcome.WRITTEN,
-        5: Outcome.WRITTEN,
+        1: RowFate.DELETED,
+        2: RowFate.MOVED,
+        3: RowFate.DELETED,
+        4: RowFate.WRITTEN,
+        5: RowFate.WRITTEN,
     }
     assert rows[5].sequence_num == 8
 

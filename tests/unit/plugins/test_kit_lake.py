@@ -27,9 +27,9 @@ from replicator.plugins.kit.lake.layout import Layout
 from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
 from replicator.plugins.kit.lake.work import work_of
 from replicator.plugins.target import Batch, TableOptions, TargetTable
-from replicator.testing.batches import RowChange, delete, insert, update, write_batch
-from replicator.testing.histories import HISTORIES, History, random_batches
-from replicator.testing.target_harness import ITEMS, Replay, as_tuples, item, items_schema
+from replicator_testing.batches import RowChange, delete, insert, update, write_batch
+from replicator_testing.histories import HISTORIES, History, random_batches
+from replicator_testing.target_harness import ITEMS, Replay, as_tuples, item, items_schema
 
 PLAIN = Layout(type_of=lambda type_: type_, stored=lambda array: array)
 """A lake that holds every type as it is."""

@@ -9,10 +9,10 @@ import pytest
 from replicator.model.errors import SchemaConflictError, TargetUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.target import TargetTable
-from replicator.testing.batches import insert, write_batch
-from replicator.testing.defaults import target_context
-from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
-from replicator.testing.target_harness import ITEMS, item, items_schema
+from replicator_testing.batches import insert, write_batch
+from replicator_testing.defaults import target_context
+from replicator_testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
+from replicator_testing.target_harness import ITEMS, item, items_schema
 
 SCHEMA = items_schema()
 TABLE = TargetTable(table=ITEMS, uuid="u", incarnation=1, epoch=1)

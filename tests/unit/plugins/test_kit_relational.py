@@ -17,7 +17,7 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds, verify_shape
 from replicator.plugins.kit.session import Session
 from replicator.plugins.source import ChunkRequest
-from replicator.testing.defaults import chunk_request
+from replicator_testing.defaults import chunk_request
 
 SCHEMA = TableSchema(
     table=TableId("main", "t"),

@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> Iterator[StateStore]:
 
 
 def _put(store: StateStore, *, snapshot_at: datetime, failed_at: datetime, snapshot_in: int = 1) -> None:
-    lease = store.acquire_lease(NAME, "test", 60)
+    lease = store.leases.acquire(NAME, "test", 60)
     assert lease is not None
     progress = SnapshotProgress(started_at=snapshot_at, completed_at=snapshot_at)
     store.put_tables(
@@ -74,13 +74,13 @@ def test_a_table_that_is_recreated_is_waited_for_although_the_old_one_was_refuse
 
 def test_a_snapshot_that_was_asked_for_is_waited_for(store: StateStore) -> None:
     _put(store, snapshot_at=NOON, failed_at=NOON + timedelta(minutes=1))
-    store.add_request(NAME, RequestKind.SNAPSHOT, {"tables": [str(TABLE)]})
+    store.requests.add(NAME, RequestKind.SNAPSHOT, {"tables": [str(TABLE)]})
     assert CatchUp(store=store, name=NAME, _asked=0, _position=0).check() is None
 
 
 def _seal(store: StateStore, *, number: int, stages: dict[TableId, Stage], closes: Sequence[int] = ()) -> None:
     """One segment, with an event of each table."""
-    lease = store.lease(NAME) or store.acquire_lease(NAME, holder_id(), 60)
+    lease = store.leases.current(NAME) or store.leases.acquire(NAME, holder_id(), 60)
     assert lease is not None
     numbers = range(number, number + len(stages))
     events = [
@@ -96,7 +96,7 @@ def _seal(store: StateStore, *, number: int, stages: dict[TableId, Stage], close
 
 
 def _apply(store: StateStore, table: TableId, upto: int, state: ApplyState = ApplyState.APPLYING) -> None:
-    lease = store.lease(NAME)
+    lease = store.leases.current(NAME)
     assert lease is not None
     error = (
         ErrorRecord(code="schema_conflict", message="other columns", action=None, at=NOON)
@@ -114,10 +114,10 @@ def test_the_position_is_read_behind_the_answer_to_the_request(
     _apply(store, TABLE, 0)
     catch_up = CatchUp(store=store, name=NAME)
     assert catch_up.check() is None
-    read = store.last_segment
+    read = store.journal.last_segment
 
     def answer() -> None:
-        if asked := [r.id for r in store.requests(NAME)]:
+        if asked := [r.id for r in store.requests.open(NAME)]:
             _seal(store, number=1, stages={TABLE: Stage.STREAMING}, closes=asked)
 
     def read_before_the_answer(name: str) -> Segment | None:
@@ -125,7 +125,7 @@ def test_the_position_is_read_behind_the_answer_to_the_request(
         answer()
         return found
 
-    monkeypatch.setattr(store, "last_segment", read_before_the_answer)
+    monkeypatch.setattr(store.journal, "last_segment", read_before_the_answer)
     assert catch_up.check() is None
     answer()
     assert [catch_up.check() for _ in range(2)] == [None, None]
@@ -141,7 +141,7 @@ def test_a_copy_that_begins_while_the_position_is_waited_for_is_waited_for_to_it
     _seal(store, number=2, stages={TABLE: Stage.STREAMING})
     _apply(store, TABLE, 1)
     assert catch_up.check() is None
-    (asked,) = store.requests(NAME)
+    (asked,) = store.requests.open(NAME)
     _seal(store, number=3, stages={TABLE: Stage.STREAMING}, closes=[asked.id])
     assert [catch_up.check() for _ in range(2)] == [None, None]
     _apply(store, TABLE, 3)
@@ -154,7 +154,7 @@ def test_a_copy_of_which_no_look_saw_anything_is_waited_for_to_its_end(store: St
     _apply(store, TABLE, 0)
     catch_up = CatchUp(store=store, name=NAME, _asked=0, _position=0)
     assert catch_up.check() is None
-    lease = store.lease(NAME)
+    lease = store.leases.current(NAME)
     assert lease is not None
     store.put_applied(NAME, lease.epoch, [replace(store.applied(NAME)[TABLE], copy=TargetCopy.WHOLE)])
     assert catch_up.check() == CaughtUp(failed=())
@@ -178,7 +178,7 @@ def test_a_snapshot_that_failed_in_capture_is_not_complete(store: StateStore) ->
 
 def test_a_table_with_an_alarm_is_named(store: StateStore) -> None:
     _put(store, snapshot_at=NOON, failed_at=NOON - timedelta(minutes=1))
-    lease = store.acquire_lease(NAME, "test", 60)
+    lease = store.leases.acquire(NAME, "test", 60)
     assert lease is not None
     alarm = AlarmRecord(code="target_diverged", message="m", action="a", at=NOON, count=1)
     applied = AppliedRecord(table=TABLE, incarnation=1, alarms=(alarm,))

@@ -23,12 +23,12 @@ from replicator.runtime.home import Home
 from replicator.runtime.pumps import run_apply, run_capture
 from replicator.state.records import Stage, TableRecord
 from replicator.state.store import StateStore
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget, MemoryWarehouse, StoredTable
-from replicator.testing.target_harness import items_schema
-from replicator.testing.waiting import wait_until
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.captured import CaptureControl
 from replicator_testbed.present import present
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemoryTarget, MemoryWarehouse, StoredTable
+from replicator_testing.target_harness import items_schema
+from replicator_testing.waiting import wait_until
 
 CLAIM = "claim.json"
 REGISTRY = Registry.of(sources=[MemorySource], targets=[MemoryTarget, DeltaLakeTarget])
@@ -67,12 +67,12 @@ class Host:
 
     def insert(self, table: TableId, number: int) -> None:
         """A row, and until its file is sealed."""
-        before = self.store.last_segment("shop")
+        before = self.store.journal.last_segment("shop")
         with self.database.begin() as transaction:
             transaction.insert(table, {"id": number, "name": "a", "amount": None, "note": None})
 
         def is_sealed() -> bool:
-            now = self.store.last_segment("shop")
+            now = self.store.journal.last_segment("shop")
             return before is not None and now is not None and now.last > before.last
 
         wait_until(is_sealed, "it is sealed", timeout_s=30, every_s=0.02)
@@ -91,7 +91,7 @@ class Host:
 
     def call(self, pump: Callable[..., None], control: CaptureControl) -> None:
         """Run a pump under an epoch of its own."""
-        lease = self.store.acquire_lease("shop", "host:1:boot", 3600)
+        lease = self.store.leases.acquire("shop", "host:1:boot", 3600)
         record = self.store.replicator("shop")
         assert lease is not None
         assert record is not None

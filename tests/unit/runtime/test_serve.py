@@ -16,8 +16,8 @@ from replicator.runtime.serve import serve
 from replicator.runtime.supervisor import End, RunOutcome
 from replicator.state.records import Lease, ReplicatorRecord, SnapshotProgress, Stage, TableRecord
 from replicator.state.store import StateStore
-from replicator.testing.waiting import PATIENCE
 from replicator_testbed.present import present
+from replicator_testing.waiting import PATIENCE
 
 NAME = "shop"
 OTHERS = ("a", "b", "c")
@@ -97,7 +97,7 @@ def test_what_ends_a_supervisor_is_recorded(store: StateStore, error: Exception,
     record = store.replicator(NAME)
     assert record is not None
     assert record.error is not None
-    assert (record.error.code, len(tries), store.lease(NAME)) == (code, 1, None)
+    assert (record.error.code, len(tries), store.leases.current(NAME)) == (code, 1, None)
 
 
 Joining = Callable[..., module._Server]
@@ -115,7 +115,7 @@ def join(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Joining
 
     def supervise(_: ReplicatorRecord, lease: Lease, stop: threading.Event) -> RunOutcome:
         stop.wait()
-        store.release_lease(lease)
+        store.leases.release(lease)
         return RunOutcome(end=End.STOPPED)
 
     def make(host: str, capacity: int = 10, refused: Sequence[str] = ()) -> module._Server:
@@ -168,7 +168,7 @@ def test_what_runs_stays_where_it_is_while_its_snapshot_runs(store: StateStore, 
     for name in OTHERS:
         progress = SnapshotProgress(started_at=store.now())
         record = TableRecord(table=table, incarnation=1, stage=Stage.SNAPSHOT, snapshot=progress)
-        store.put_tables(name, present(store.lease(name)).epoch, [record])
+        store.put_tables(name, present(store.leases.current(name)).epoch, [record])
     look(second, first, times=5)
     assert held(store) == {"1": list(OTHERS), "2": [NAME]}
 

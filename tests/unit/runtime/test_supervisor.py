@@ -34,9 +34,9 @@ from replicator.state.records import (
     TableRecord,
 )
 from replicator.state.store import StateStore
-from replicator.testing.defaults import AT_ONCE, CONFIG
-from replicator.testing.waiting import PATIENCE
 from replicator_testbed.present import present
+from replicator_testing.defaults import AT_ONCE, CONFIG
+from replicator_testing.waiting import PATIENCE
 
 
 def test_the_end_of_a_worker_that_was_stopped_does_not_concern_its_successor(
@@ -82,7 +82,7 @@ def store(tmp_path: Path) -> Iterator[StateStore]:
 
 
 def _lease(store: StateStore) -> Lease:
-    lease = store.acquire_lease(NAME, holder_id(), 60)
+    lease = store.leases.acquire(NAME, holder_id(), 60)
     assert lease is not None
     return lease
 
@@ -104,7 +104,7 @@ def test_who_was_taken_over_says_nothing_of_the_living_one(
     old, supervisor = _lease(store), _supervisor(store, tmp_path)
     monkeypatch.setattr(supervisor, "_loop", fail_behind_a_takeover)
     assert supervisor.run(old, threading.Event()).error is error
-    record, lease = store.replicator(NAME), store.lease(NAME)
+    record, lease = store.replicator(NAME), store.leases.current(NAME)
     assert record is not None
     assert lease is not None
     assert (record.error, lease.epoch) == (None, old.epoch + 1)
@@ -119,7 +119,7 @@ def test_an_unexpected_error_is_recorded(store: StateStore, tmp_path: Path) -> N
     record = store.replicator(NAME)
     assert record is not None
     assert record.error is not None
-    assert (outcome.end, record.error.code, store.lease(NAME)) == (End.FAILED, "internal_error", None)
+    assert (outcome.end, record.error.code, store.leases.current(NAME)) == (End.FAILED, "internal_error", None)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_lease_that_cannot_be_renewed_is_lost_whatever_the_error(
     def refuse(*_: object) -> Lease:
         raise error
 
-    monkeypatch.setattr(store, "renew_lease", refuse)
+    monkeypatch.setattr(store.leases, "renew", refuse)
     with leases.renewed(store, _lease(store), lost.put, renew_s=0.01):
         assert lost.get(timeout=30 * PATIENCE).code == code
 
@@ -265,11 +265,11 @@ def test_whatever_ends_the_process_that_verifies_the_replicator_continues(
     assert supervisor._reconcile(record) is None
     worker = supervisor._workers[Role.VERIFY]
     worker.error, worker.has_finished = error, error is None
-    scheduled = store.add_request(NAME, RequestKind.BARRIER, {"is_scheduled": True})
-    by_command = store.add_request(NAME, RequestKind.BARRIER, {})
+    scheduled = store.requests.add(NAME, RequestKind.BARRIER, {"is_scheduled": True})
+    by_command = store.requests.add(NAME, RequestKind.BARRIER, {})
     assert supervisor._handle(Message(role=Role.VERIFY, pid=worker.pid, event="exit", fields={})) is None
     # No batch waits for it any more.
-    assert [request.id for request in store.requests(NAME)] == [by_command] != [scheduled]
+    assert [request.id for request in store.requests.open(NAME)] == [by_command] != [scheduled]
     assert supervisor._reconcile(record) is None
     assert set(supervisor._workers) == {Role.CAPTURE, Role.APPLY}
     supervisor._not_before[Role.VERIFY] = 0.0
@@ -280,11 +280,11 @@ def test_whatever_ends_the_process_that_verifies_the_replicator_continues(
 def test_barriers_that_a_killed_schedule_left_are_removed_at_the_start(
     store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.add_request(NAME, RequestKind.BARRIER, {"is_scheduled": True, "position": 4, "ring": []})
+    store.requests.add(NAME, RequestKind.BARRIER, {"is_scheduled": True, "position": 4, "ring": []})
     supervisor = _supervisor(store, tmp_path)
     monkeypatch.setattr(supervisor, "_loop", lambda _: RunOutcome(end=End.STOPPED))
     supervisor.run(_lease(store), threading.Event())
-    assert store.requests(NAME) == []
+    assert store.requests.open(NAME) == []
 
 
 class StuckWorker(FakeWorker):
@@ -312,7 +312,7 @@ def test_a_worker_that_finds_no_clean_point_is_abandoned_once_all_is_to_end(
     assert supervisor.run(lease, stop).end is End.STOPPED
     assert [worker.role for worker in workers] == [Role.CAPTURE, Role.APPLY]
     assert all(worker.told[-1] == "kill" for worker in workers if isinstance(worker, StuckWorker))
-    assert store.lease(NAME) is None
+    assert store.leases.current(NAME) is None
 
 
 def test_a_stop_is_noticed_while_a_pause_waits_for_a_worker(

@@ -16,7 +16,7 @@ import structlog
 from replicator.observability import configure_logging
 from replicator.runtime import watch_process
 from replicator.runtime.watch_process import watched
-from replicator.testing.waiting import wait_until
+from replicator_testing.waiting import wait_until
 
 
 @pytest.fixture

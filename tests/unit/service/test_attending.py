@@ -16,7 +16,7 @@ from replicator.service import attending, ddl, lifecycle
 from replicator.state import holder_id, table_life
 from replicator.state.records import Desired, ErrorRecord, RequestKind, Stage, TableRecord
 from replicator.state.store import StateStore
-from replicator.state.workers import Refusal
+from replicator.state.workers import WorkerRefusal
 from replicator_testbed.present import present
 
 ERROR = ErrorRecord(code="log_gap", message="The slot is lost.", action=None, at=datetime(2026, 1, 31, tzinfo=UTC))
@@ -38,28 +38,28 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StateStor
     monkeypatch.delenv("REPLICATOR_STATE_URL", raising=False)
     store = StateStore(f"sqlite:///{tmp_path}/state.db")
     store.create_replicator("shop", "name: shop", str(tmp_path / "journal"))
-    lease = present(store.acquire_lease("shop", holder_id(), 60))
+    lease = present(store.leases.acquire("shop", holder_id(), 60))
     stopped = TableRecord(table=ORDERS, incarnation=1, stage=Stage.FAILED, error=STOPPED)
     assert table_life.waits_for_acceptance(stopped)
     store.put_tables("shop", lease.epoch, [stopped])
-    store.release_lease(lease)
+    store.leases.release(lease)
     yield store
     store.close()
 
 
 def serves(store: StateStore, *, capacity: int = 9, refuses: bool = False, is_draining: bool = False) -> None:
-    refusals = {"shop": Refusal(code="variable_not_set", message="No PASSWORD.")} if refuses else {}
+    refusals = {"shop": WorkerRefusal(code="variable_not_set", message="No PASSWORD.")} if refuses else {}
     store.workers.announce(SERVE, capacity=capacity, is_draining=is_draining, version="1", refusals=refusals)
 
 
 def is_full(store: StateStore) -> None:
     store.create_replicator("till", "name: till", "/t")
-    assert store.acquire_lease("till", SERVE, 60)
+    assert store.leases.acquire("till", SERVE, 60)
     serves(store, capacity=1)
 
 
 def is_run(store: StateStore) -> None:
-    assert store.acquire_lease("shop", SERVE, 60)
+    assert store.leases.acquire("shop", SERVE, 60)
 
 
 WORKERS: list[tuple[str, Callable[[StateStore], object], str]] = [
@@ -115,7 +115,7 @@ def test_nothing_is_asked_of_one_that_was_deleted_half_way(store: StateStore) ->
     ):
         with pytest.raises(ConfigError, match="Wait, or run: replicator delete shop --yes"):
             ask()
-    assert [request.kind for request in store.requests("shop")] == [RequestKind.DELETE]
+    assert [request.kind for request in store.requests.open("shop")] == [RequestKind.DELETE]
     assert present(store.replicator("shop")).desired is Desired.DELETED
 
 

@@ -13,18 +13,20 @@ import yaml
 
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
-from replicator.service.configuring_document import Refusal
-from replicator.service.configuring_process import Asked, Deed, Outcome, answer
+from replicator.service.configuring.document import Refusal
+from replicator.service.configuring.process import Asked, ConfiguringOutcome, Deed, answer
 from replicator.state.records import Desired
 from replicator.state.store import StateStore
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget
-from replicator.testing.target_harness import items_schema
 from replicator_testbed.present import present
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemoryTarget
+from replicator_testing.target_harness import items_schema
 
 SECRET = "hunter2-hunter2"
 
 
-def asked(folder: Path, text: str, *, is_json: bool = False, name: str | None = None, memory: bool = True) -> Outcome:
+def asked(
+    folder: Path, text: str, *, is_json: bool = False, name: str | None = None, memory: bool = True
+) -> ConfiguringOutcome:
     """What is answered; without a `name` it is only checked."""
     home = Home(folder=folder / "home", state_url=f"sqlite:///{folder}/home/state.db")
     deed = Deed.VALIDATE if name is None else Deed.CONFIGURE

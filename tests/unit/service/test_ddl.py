@@ -32,7 +32,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StateStor
 
 
 def fail(store: StateStore, code: str) -> None:
-    lease = store.acquire_lease("shop", "here:1:1", 3600)
+    lease = store.leases.acquire("shop", "here:1:1", 3600)
     assert lease is not None
     error = ErrorRecord(code=code, message="It stopped.", action=None, at=datetime(2026, 1, 1, tzinfo=UTC))
     store.put_tables("shop", lease.epoch, [table_life.failed(table_life.added(TABLE), error)])
@@ -42,7 +42,7 @@ def fail(store: StateStore, code: str) -> None:
 def test_what_stopped_at_a_change_is_asked_for(store: StateStore, code: str) -> None:
     fail(store, code)
     assert ddl.accept(store, "shop", "public.t") == TABLE
-    (request,) = store.requests("shop")
+    (request,) = store.requests.open("shop")
     assert (request.kind, request.payload) == (RequestKind.ACCEPT, {"tables": ["public.t"]})
 
 
@@ -57,7 +57,7 @@ def test_nothing_is_asked_for_where_nothing_waits(store: StateStore) -> None:
             ddl.accept(store, name, table)
         assert refused.value.code == code
         assert CliRunner().invoke(main, ["ddl", "accept", name, table]).exit_code == 2
-    assert not store.requests("shop")
+    assert not store.requests.open("shop")
 
 
 def test_the_command_says_what_it_did(store: StateStore) -> None:

@@ -17,10 +17,10 @@ from replicator.service import lifecycle
 from replicator.state import holder_id, table_life
 from replicator.state.records import Desired, Preparation, RequestKind
 from replicator.state.store import StateStore
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget
-from replicator.testing.memory.database import Slot
-from replicator.testing.waiting import wait_until
 from replicator_testbed.present import present
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemoryTarget
+from replicator_testing.memory.database import Slot
+from replicator_testing.waiting import wait_until
 
 NAME = "shop"
 REGISTRY = Registry.of(sources=[MemorySource], targets=[MemoryTarget])
@@ -39,10 +39,10 @@ def store(home: Home, tmp_path: Path) -> Iterator[StateStore]:
     store, database = StateStore(home.state_url), str(tmp_path)
     document = f"name: {NAME}\nsource: {{type: memory, database: {database}}}\ntarget: {{type: memory, database: a}}\n"
     store.create_replicator(NAME, document, home.journal_uri(NAME))
-    lease = present(store.acquire_lease(NAME, holder_id(), 60))
+    lease = present(store.leases.acquire(NAME, holder_id(), 60))
     store.put_tables(NAME, lease.epoch, [table_life.added(TableId("public", name)) for name in ("log", "orders")])
     store.set_preparation(lease, Preparation.READY)
-    store.release_lease(lease)
+    store.leases.release(lease)
     MemoryDatabase.open(database).slots[NAME] = Slot(confirmed=0)
     yield store
     store.close()
@@ -67,7 +67,7 @@ def test_a_replicator_without_a_worker_is_deleted_by_the_command(
 
 def test_the_command_says_what_the_worker_removed_and_kept(store: StateStore, home: Home) -> None:
     record = present(store.replicator(NAME))
-    lease = present(store.acquire_lease(NAME, "elsewhere:1:1", 3600))
+    lease = present(store.leases.acquire(NAME, "elsewhere:1:1", 3600))
     ended: list[RunOutcome] = []
 
     def work() -> None:
@@ -88,7 +88,7 @@ def test_a_worker_does_not_wait_for_a_command_that_was_killed(
 ) -> None:
     monkeypatch.setattr(lifecycle, "_ANSWER_S", 0.0)
     asked = DeletionRequest(is_awaited=True)
-    store.add_request(NAME, RequestKind.DELETE, asked.model_dump(mode="json"))
+    store.requests.add(NAME, RequestKind.DELETE, asked.model_dump(mode="json"))
     store.set_desired(NAME, Desired.DELETED)
     outcome = lifecycle.supervise(store, home, REGISTRY, present(store.replicator(NAME)), threading.Event())
     assert outcome.end is End.DELETED

@@ -15,8 +15,8 @@ from replicator.model.errors import TableError
 from replicator.model.figures import Basis, Figure, product, total, unknown
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.planning import RowSample, SourceStatistics, SupportsPlanning, TableStatistics
-from replicator.service.forecast import DAY_S, Forecast, Given, TableForecast, forecast, merges_per_day
-from replicator.service.sampling import Sampled, SampleLimits, TableSample, sample
+from replicator.service.plan.forecast import DAY_S, Forecast, Given, TableForecast, forecast, merges_per_day
+from replicator.service.plan.sampling import Sampled, SampleLimits, TableSample, sample
 from replicator_testbed.present import present
 
 NOW: Final = datetime(2026, 1, 31, 12, tzinfo=UTC)

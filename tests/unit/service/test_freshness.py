@@ -16,8 +16,8 @@ from replicator.model.reports import ApplyReport
 from replicator.model.schema import TableId
 from replicator.service.alerts.conditions import JournalRoom, look
 from replicator.service.metrics import exposition
-from replicator.service.objectives import breaches
-from replicator.service.status import status
+from replicator.service.status.assemble import status
+from replicator.service.status.objectives import breaches
 from replicator.state import holder_id
 from replicator.state.records import (
     AppliedRecord,
@@ -60,7 +60,7 @@ class Shop:
         self._segments, self._numbers = 0, 0
 
     def take(self) -> Lease:
-        return present(self.store.acquire_lease("shop", holder_id(), 1_000_000))
+        return present(self.store.leases.acquire("shop", holder_id(), 1_000_000))
 
     def restart(self) -> None:
         """Forget everything that this process knew."""
@@ -80,7 +80,7 @@ class Shop:
 
     def apply(self, table: TableId, **values: Any) -> None:
         """What apply does now: everything that the journal has of the table."""
-        last = self.store.feed_tables("shop").get(table, -1)
+        last = self.store.journal.feed_tables("shop").get(table, -1)
         record = {"incarnation": 1, "last_applied": last, "copy": TargetCopy.WHOLE, **values}
         self.store.put_applied("shop", self.lease.epoch, [AppliedRecord(table=table, **record)])
 
@@ -121,7 +121,7 @@ def test_an_idle_table_is_as_old_as_the_last_heartbeat_through_a_pause_and_resta
     assert shop.found() == {"idle": 0, "busy": 0}
     # Paused: from here on it is as old as the pause.
     shop.store.set_desired("shop", Desired.PAUSED)
-    shop.store.release_lease(shop.lease)
+    shop.store.leases.release(shop.lease)
     shop.clock.now += timedelta(seconds=14)
     assert shop.found() == {"idle": 14, "busy": 14}
     shop.clock.now += HOUR
@@ -140,8 +140,8 @@ def test_a_backlog_counts_from_before_its_first_change_though_the_heartbeats_are
     idle_for_an_hour(shop)
     shop.clock.now += timedelta(seconds=2)
     shop.seal(BUSY)
-    assert shop.store.segments("shop", 0, 10)[0].id == 1
-    assert len(shop.store.segments("shop", 0, 10)) == 2, "that of the heartbeat made room"
+    assert shop.store.journal.segments("shop", 0, 10)[0].id == 1
+    assert len(shop.store.journal.segments("shop", 0, 10)) == 2, "that of the heartbeat made room"
     shop.clock.now += timedelta(seconds=3)
     shop.seal(BUSY, IDLE)
     assert shop.found() == {"idle": 3, "busy": 5}, "each counts from what the journal had before"

@@ -12,9 +12,9 @@ import pytest
 from replicator.model.errors import ConfigError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId
-from replicator.service.history import history
-from replicator.service.history_document import Outcome
-from replicator.service.stored import find
+from replicator.service.configuring.stored import find
+from replicator.service.history.changes import history
+from replicator.service.history.document import Outcome
 from replicator.state import holder_id
 from replicator.state.records import (
     AppliedRecord,
@@ -42,7 +42,7 @@ WHOLE: Final = {"copy": TargetCopy.WHOLE}
 def store(tmp_path: Path) -> Iterator[StateStore]:
     store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
     store.create_replicator("shop", "name: shop", "/j")
-    present(store.acquire_lease("shop", holder_id(), 10.0))
+    present(store.leases.acquire("shop", holder_id(), 10.0))
     yield store
     store.close()
 

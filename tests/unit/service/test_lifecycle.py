@@ -20,8 +20,8 @@ from replicator.service import lifecycle
 from replicator.state import table_life
 from replicator.state.records import Lease, RequestKind
 from replicator.state.store import StateStore
-from replicator.testing.memory import MemorySource, MemoryTarget
-from replicator.testing.waiting import PATIENCE
+from replicator_testing.memory import MemorySource, MemoryTarget
+from replicator_testing.waiting import PATIENCE
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -29,7 +29,7 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 def test_the_lease_is_renewed_while_a_replicator_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
     store.create_replicator("shop", "name: shop", "/j")
-    renew, renewals = store.renew_lease, threading.Semaphore(0)
+    renew, renewals = store.leases.renew, threading.Semaphore(0)
 
     def count(lease: Lease, ttl_s: float) -> Lease:
         renewed = renew(lease, ttl_s)
@@ -41,7 +41,7 @@ def test_the_lease_is_renewed_while_a_replicator_is_deleted(tmp_path: Path, monk
         return Deletion(notes=("left behind",))
 
     monkeypatch.setattr(leases, "RENEW_S", 0.01)
-    monkeypatch.setattr(store, "renew_lease", count)
+    monkeypatch.setattr(store.leases, "renew", count)
     monkeypatch.setattr(lifecycle, "tear_down", tear_down)
     home = Home.from_environment()
     done = lifecycle.delete(store, home, Registry.discover(), "shop", drop_target=False, force=False)
@@ -69,7 +69,7 @@ def test_a_replicator_that_its_worker_deletes_meanwhile_is_deleted(
 ) -> None:
     store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
     record = store.create_replicator("shop", "name: shop", "/j")
-    assert store.acquire_lease("shop", "elsewhere:1:1", 3600)
+    assert store.leases.acquire("shop", "elsewhere:1:1", 3600)
 
     def delete_meanwhile(_: float) -> None:
         store.delete_replicator("shop", record.uuid)
@@ -81,17 +81,17 @@ def test_a_replicator_that_its_worker_deletes_meanwhile_is_deleted(
     done = lifecycle.delete(store, home, Registry.discover(), "shop", drop_target=False, force=False)
     assert done == Deletion()
     assert (store.replicator("shop") is not None) is is_made_again
-    assert store.lease("shop") is None
+    assert store.leases.current("shop") is None
     store.close()
 
 
 def test_a_second_worker_is_told_which_process_of_which_host_runs_it_and_since_when(tmp_path: Path) -> None:
     store = StateStore(f"sqlite:///{tmp_path / 'state.db'}", clock=lambda: NOW)
     record = store.create_replicator("shop", "name: shop", "/j")
-    lease = store.acquire_lease("shop", "shop-1:4711:0b5e/4026531836/99", 3600)
+    lease = store.leases.acquire("shop", "shop-1:4711:0b5e/4026531836/99", 3600)
     assert lease is not None
     told = []
-    for begun in (lambda: None, lambda: store.start_run(lease)):
+    for begun in (lambda: None, lambda: store.runs.start(lease)):
         begun()
         with pytest.raises(ConfigError) as refused:
             lifecycle.supervise(store, Home.from_environment(), Registry.discover(), record, threading.Event())
@@ -118,7 +118,7 @@ def test_a_table_that_is_not_replicated_is_answered_with_the_one_that_was_meant(
 ) -> None:
     store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
     store.create_replicator("shop", "name: shop", "/j")
-    lease = store.acquire_lease("shop", "host:1:boot", 60)
+    lease = store.leases.acquire("shop", "host:1:boot", 60)
     assert lease is not None
     tables = [table_life.added(TableId("public", name)) for name in ("orders", "log")]
     store.put_tables("shop", lease.epoch, tables)
@@ -135,7 +135,7 @@ def test_a_state_store_that_takes_the_lease_and_then_nothing_is_waited_for(
     store, stop = StateStore(f"sqlite:///{tmp_path / 'state.db'}"), threading.Event()
     document = "name: shop\nsource: {type: memory, database: a}\ntarget: {type: memory, database: a}\n"
     record = store.create_replicator("shop", f"{document}retry: {{backoff_initial: 10ms}}\n", "/j")
-    begin, tries = store.start_run, list[int]()
+    begin, tries = store.runs.start, list[int]()
 
     def start_run(lease: Lease) -> int:
         tries.append(lease.epoch)
@@ -144,7 +144,7 @@ def test_a_state_store_that_takes_the_lease_and_then_nothing_is_waited_for(
         stop.set()
         return begin(lease)
 
-    monkeypatch.setattr(store, "start_run", start_run)
+    monkeypatch.setattr(store.runs, "start", start_run)
     registry = Registry.of(sources=[MemorySource], targets=[MemoryTarget])
     home = Home(folder=tmp_path, state_url=f"sqlite:///{tmp_path / 'state.db'}")
     outcome = lifecycle.supervise(store, home, registry, record, stop)
@@ -163,11 +163,11 @@ def test_a_worker_that_was_asleep_ends_however_it_learns_that_its_lease_is_over(
 
     def wake_up(lease: Lease) -> int:
         at[0] += timedelta(hours=1)
-        assert store.acquire_lease("shop", "elsewhere:1:1", 3600)
+        assert store.leases.acquire("shop", "elsewhere:1:1", 3600)
         assert asleep.pop()
         raise StateUnavailableError("The state store has not answered for 10 s.", code="state_unavailable")
 
-    monkeypatch.setattr(store, "start_run", wake_up)
+    monkeypatch.setattr(store.runs, "start", wake_up)
     registry = Registry.of(sources=[MemorySource], targets=[MemoryTarget])
     home = Home(folder=tmp_path, state_url=f"sqlite:///{tmp_path / 'state.db'}")
     outcome = lifecycle.supervise(store, home, registry, record, stop)
@@ -180,7 +180,7 @@ def test_a_worker_that_was_asleep_ends_however_it_learns_that_its_lease_is_over(
 def test_only_what_changed_is_asked_for_of_all_tables_at_a_new_position(tmp_path: Path) -> None:
     store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
     store.create_replicator("shop", "name: shop", "/j")
-    lease = store.acquire_lease("shop", "test:1:1", 3600)
+    lease = store.leases.acquire("shop", "test:1:1", 3600)
     assert lease is not None
     table = TableId("public", "orders")
     store.put_tables("shop", lease.epoch, [table_life.added(table)])
@@ -191,9 +191,9 @@ def test_only_what_changed_is_asked_for_of_all_tables_at_a_new_position(tmp_path
         with pytest.raises(ConfigError, match="--changed-only") as raised:
             lifecycle.snapshot(store, "shop", tables, changed_only=True, recreate=recreate)
         assert raised.value.code == code
-    assert store.requests("shop") == []
+    assert store.requests.open("shop") == []
     assert lifecycle.snapshot(store, "shop", [], restart=True, changed_only=True) == [table]
     lifecycle.snapshot(store, "shop", [], restart=True)
-    asked = [(request.kind, request.payload.get("changed_only", False)) for request in store.requests("shop")]
+    asked = [(request.kind, request.payload.get("changed_only", False)) for request in store.requests.open("shop")]
     assert asked == [(RequestKind.RESTART, True), (RequestKind.RESTART, False)]
     store.close()

@@ -22,7 +22,7 @@ from replicator.model.offset import Offset
 from replicator.model.reports import ApplyReport, CaptureReport, RetryReport
 from replicator.model.schema import TableId
 from replicator.model.verdict import Result
-from replicator.observability.metrics import METRICS, PREFIX, Kind
+from replicator.observability.metrics import METRICS, PREFIX, MetricKind
 from replicator.service import metrics
 from replicator.state import holder_id
 from replicator.state.alert_records import AlertRecord
@@ -41,8 +41,8 @@ from replicator.state.records import (
     TargetCopy,
 )
 from replicator.state.store import StateStore
-from replicator.state.verification_records import VerificationOutcome
-from replicator.state.watches import Job
+from replicator.state.verification.records import VerificationOutcome
+from replicator.state.watches import WatchJob
 from replicator_testbed.present import present
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -93,7 +93,7 @@ def segment(id_: int, epoch: int, *files: SegmentFile, sealed_at: datetime = NOW
 def fill(store: StateStore, journal: str) -> Lease:
     """A replicator with everything that a metric tells of."""
     store.create_replicator("shop", CONFIG, journal)
-    lease = present(store.acquire_lease("shop", holder_id(), 60))
+    lease = present(store.leases.acquire("shop", holder_id(), 60))
     entry = HistoryEntry(
         sequence_num=0, table=ORDERS, incarnation=1, operation=DDLOperation.ALTER_TABLE, changes=("add_column", "drop_column"),
         decision=Decision.APPLY, at=NOW,
@@ -144,7 +144,7 @@ def fill(store: StateStore, journal: str) -> Lease:
         position=5,
         rows=50,
     )
-    store.note_verification("shop", compared)
+    store.verifications.note("shop", compared)
     tell(store)
     return lease
 
@@ -152,7 +152,7 @@ def fill(store: StateStore, journal: str) -> Lease:
 def tell(store: StateStore) -> None:
     """A channel took one message, has given up one, and another one waits."""
     holder = holder_id()
-    assert store.watches.hold("shop", Job.ALERTS, holder, 60)
+    assert store.watches.hold("shop", WatchJob.ALERTS, holder, 60)
     message = AlertMessage(replicator="shop", uuid="u", created_at=NOW, summary="no", alerts=())
     open_ = AlertRecord(
         kind=AlertKind.TABLE_FAILED, table="public.failed", message="no", action=None, code=None, is_true=True, since=NOW,
@@ -160,8 +160,8 @@ def tell(store: StateStore) -> None:
     )  # fmt: skip
     for changed in ((open_,), (), ()):
         store.alerts.change("shop", holder, changed=changed, ended=(), messages={"ops": message}, messages_max=9)
-    assert store.watches.hold("shop", Job.LINEAGE, holder, 60)
-    store.watches.remember("shop", Job.LINEAGE, holder, {}, Counter({(CounterName.LINEAGE_EVENTS, ("sent",)): 1}))
+    assert store.watches.hold("shop", WatchJob.LINEAGE, holder, 60)
+    store.watches.remember("shop", WatchJob.LINEAGE, holder, {}, Counter({(CounterName.LINEAGE_EVENTS, ("sent",)): 1}))
     sent, given_up, _ = store.alerts.read("shop").messages
     store.alerts.sent("shop", holder, sent, NOW)
     store.alerts.failed("shop", holder, given_up, "no", NOW, None)
@@ -314,4 +314,4 @@ def test_counters_are_deleted_with_their_replicator(store: StateStore, tmp_path:
 
 def test_the_catalogue_has_no_name_twice() -> None:
     assert len({metric.name for metric in METRICS}) == len(METRICS)
-    assert {metric.kind for metric in METRICS} == set(Kind)
+    assert {metric.kind for metric in METRICS} == set(MetricKind)

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from replicator.cli.entry import main
 from replicator.model.events import SnapshotKind
 from replicator.model.schema import TableId
-from replicator.service.objectives import BreachKind, breaches
-from replicator.service.status import status
+from replicator.service.status.assemble import status
+from replicator.service.status.objectives import BreachKind, breaches
 from replicator.state import holder_id
 from replicator.state.records import (
     AppliedRecord,
@@ -79,7 +79,7 @@ def stored(
 ) -> Lease:
     """A replicator that a worker runs, with one table that is so far behind."""
     store.create_replicator("shop", config, "/j")
-    lease = present(store.acquire_lease("shop", holder_id(), 60))
+    lease = present(store.leases.acquire("shop", holder_id(), 60))
     segment = Segment(
         id=1, first=0, last=-1, epoch=lease.epoch, offset=None, source_time=None if age is None else datetime.now(UTC) - age, ring=(),
         files=(), events=(), sealed_at=NOW,
@@ -122,7 +122,7 @@ def test_json_is_printed_and_the_check_still_decides(store: StateStore) -> None:
 def test_the_check_of_all_replicators_fails_for_one(store: StateStore) -> None:
     stored(store, age=timedelta(minutes=6))
     store.create_replicator("till", "name: till", "/t")
-    assert store.acquire_lease("till", holder_id(), 60)
+    assert store.leases.acquire("till", holder_id(), 60)
     assert (check("till").exit_code, check().exit_code, check("--json").exit_code) == (0, 4, 4)
 
 
@@ -169,7 +169,7 @@ def test_without_an_objective_nothing_is_stale(store: StateStore) -> None:
 
 def test_no_worker_is_a_breach_whatever_is_wanted(store: StateStore) -> None:
     lease = stored(store, "name: shop")
-    store.release_lease(lease)
+    store.leases.release(lease)
     assert found(store) == [(BreachKind.NO_WORKER, None)]
     assert check("shop").exit_code == 4
     store.set_desired("shop", Desired.PAUSED)

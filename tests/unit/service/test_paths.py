@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from replicator.config import LoadedConfig
 from replicator.plugins.registry import Registry
-from replicator.service.paths import path_findings
-from replicator.testing.memory import MemorySource, MemoryTarget
+from replicator.service.configuring.paths import path_findings
+from replicator_testing.memory import MemorySource, MemoryTarget
 
 
 class Credentials(BaseModel):

@@ -17,12 +17,12 @@ from replicator.model.errors import ConfigError, SchemaConflictError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.registry import Registry
-from replicator.service.plan import Plan, PlannedTable, document, plan_statement
-from replicator.service.rehearsal import Rehearsed
+from replicator.service.plan.ddl import PlannedTable, StatementPlan, document, plan_statement
+from replicator.service.plan.rehearsal import Rehearsed
 from replicator.state.records import Decision, ErrorRecord, Stage, TableRecord
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget
 from replicator_source_sqlite.source import SqliteSource
 from replicator_testbed.present import present
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemoryTarget
 
 TABLE: Final = TableId("public", "t")
 SHAPE: Final = TableSchema(
@@ -35,7 +35,7 @@ SHAPE: Final = TableSchema(
     key=("id",),
 )
 ERROR: Final = ErrorRecord(code="ddl_stop", message="", action=None, at=datetime(2026, 1, 31, 12, tzinfo=UTC))
-Ask = Callable[..., Plan]
+Ask = Callable[..., StatementPlan]
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def ask(database: MemoryDatabase) -> Ask:
         more: str = "",
         stored: tuple[TableRecord, ...] = (),
         source: type[MemorySource] = MemorySource,
-    ) -> Plan:
+    ) -> StatementPlan:
         registry = Registry.of(sources=[source], targets=[MemoryTarget])
         text = (
             f"name: shop\nsource: {{type: memory, database: {database.name}}}\n"
@@ -68,7 +68,7 @@ def ask(database: MemoryDatabase) -> Ask:
     return plan
 
 
-def of_table(plan: Plan) -> tuple[PlannedTable, Rehearsed]:
+def of_table(plan: StatementPlan) -> tuple[PlannedTable, Rehearsed]:
     (table,) = plan.tables
     return table, present(table.rehearsed)
 

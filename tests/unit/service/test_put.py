@@ -16,11 +16,11 @@ from replicator.plugins.registry import Registry
 from replicator.plugins.source import TableSummary
 from replicator.runtime.home import Home
 from replicator.service import lifecycle
-from replicator.service.assess import Assessment
+from replicator.service.configuring.assess import Assessment
 from replicator.state.store import StateStore
-from replicator.testing.defaults import writer_limits
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget
-from replicator.testing.target_harness import items_schema
+from replicator_testing.defaults import writer_limits
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemoryTarget
+from replicator_testing.target_harness import items_schema
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,12 +45,12 @@ class Service:
 
     def seal(self) -> None:
         """Let capture begin."""
-        lease = self.store.acquire_lease("shop", "host:1:boot", 60)
+        lease = self.store.leases.acquire("shop", "host:1:boot", 60)
         assert lease is not None
         uri = str(self.folder / "journal")
         writer = JournalWriter(self.store, name="shop", epoch=lease.epoch, uri=uri, limits=writer_limits())
         writer.commit(offset=None, source_time=None, tables=[])
-        assert self.store.last_segment("shop") is not None
+        assert self.store.journal.last_segment("shop") is not None
 
     def named(self, name: str) -> str:
         """The name of a database of this test alone."""

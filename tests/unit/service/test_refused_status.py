@@ -16,14 +16,14 @@ from replicator.plugins.registry import Registry
 from replicator.runtime import assembly, messages
 from replicator.service.alerts.watcher import AlertWatcher
 from replicator.service.lineage.watcher import LineageWatcher
-from replicator.service.status import status
+from replicator.service.status.assemble import status
 from replicator.state import holder_id
 from replicator.state.records import ErrorRecord
 from replicator.state.store import StateStore
-from replicator.state.watches import Job
-from replicator.testing.memory import MemorySource, MemoryTarget
+from replicator.state.watches import WatchJob
 from replicator.web.dashboard.words import remarks
 from replicator_testbed.present import present
+from replicator_testing.memory import MemorySource, MemoryTarget
 
 REGISTRY = Registry.of(sources=[MemorySource], targets=[MemoryTarget])
 CONFIG = """\
@@ -78,7 +78,7 @@ def test_a_message_that_counts_problems_names_them_wherever_it_goes(store: State
 
 
 def test_a_refused_reload_stands_in_the_status_while_its_worker_runs(store: StateStore) -> None:
-    lease = present(store.acquire_lease("shop", holder_id(), 60))
+    lease = present(store.leases.acquire("shop", holder_id(), 60))
     store.put_report("shop", RefusedReport.made("reload", CONFIG, REFUSED, messages.stamp(lease.epoch)))
     (refused,) = status(store, present(store.replicator("shop"))).refused
     assert (refused.of, refused.code, refused.message) == ("reload", "invalid_configuration", LISTED)
@@ -88,8 +88,8 @@ def test_a_refused_reload_stands_in_the_status_while_its_worker_runs(store: Stat
     store.set_config("shop", CONFIG + "# another\n")
     assert status(store, present(store.replicator("shop"))).refused == ()
     store.set_config("shop", CONFIG)
-    store.release_lease(lease)
-    assert store.acquire_lease("shop", holder_id(), 60)
+    store.leases.release(lease)
+    assert store.leases.acquire("shop", holder_id(), 60)
     assert status(store, present(store.replicator("shop"))).refused == (), "the next worker may be able to read it"
 
 
@@ -107,5 +107,5 @@ def test_alerts_and_lineage_that_cannot_be_read_stand_in_the_status_until_a_proc
     printed = CliRunner().invoke(main, ["status", "shop"]).stdout
     assert "no alerts are sent: [alerts_not_readable]" in printed
     assert "no process watches" not in printed, "one does, and says why it cannot"
-    assert store.watches.hold("shop", Job.ALERTS, holder_id(), 60)
+    assert store.watches.hold("shop", WatchJob.ALERTS, holder_id(), 60)
     assert [one.of for one in status(store, present(store.replicator("shop"))).refused] == ["lineage"]

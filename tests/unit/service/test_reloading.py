@@ -19,8 +19,8 @@ from replicator.service.reloading import Reloaded, reload
 from replicator.state import holder_id, table_life
 from replicator.state.records import Desired, Role
 from replicator.state.store import StateStore
-from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget
 from replicator_testbed.present import present
+from replicator_testing.memory import MemoryDatabase, MemorySource, MemoryTarget
 
 REGISTRY = Registry.of(sources=[MemorySource], targets=[MemoryTarget])
 A, B, C = (TableId("public", name) for name in "abc")
@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> Iterator[StateStore]:
         column = Column(name="id", type=pa.int64(), source_type="bigint", nullable=False)
         database.create_table(TableSchema(table=table, columns=(column,), key=("id",)))
     store.create_replicator("shop", document(tmp_path), f"file://{tmp_path}/journal")
-    lease = present(store.acquire_lease("shop", holder_id(), 60))
+    lease = present(store.leases.acquire("shop", holder_id(), 60))
     store.put_tables("shop", lease.epoch, [table_life.added(table) for table in (A, B)])
     yield store
     store.close()
@@ -82,7 +82,7 @@ def test_tables_that_come_go_and_need_a_new_target_table_are_named(
 def test_tables_that_were_renamed_or_dropped_in_the_source_neither_come_nor_go(
     store: StateStore, tmp_path: Path
 ) -> None:
-    lease = present(store.lease("shop"))
+    lease = present(store.leases.current("shop"))
     gone = TableId("public", "gone")
     renamed = replace(table_life.added(gone), source_table=C)
     store.put_tables("shop", lease.epoch, [renamed, table_life.added(TableId("public", "dropped"))])
@@ -93,7 +93,7 @@ def test_tables_that_were_renamed_or_dropped_in_the_source_neither_come_nor_go(
 def test_without_a_worker_the_next_one_uses_it(
     store: StateStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store.release_lease(present(store.lease("shop")))
+    store.leases.release(present(store.leases.current("shop")))
     show.reloaded(reloaded(store, tmp_path, document(tmp_path, "public.a")), next_step(store, "shop"))
     said = "shop: tables changed; the next start has it. No worker is running. To start one: replicator serve (or run FILE)\n"
     assert said in capsys.readouterr().out
@@ -109,7 +109,7 @@ AGAIN = "and starts capture and apply again, at a clean point."
         (
             "",
             ALERTS,
-            "alerts changed. Its worker keeps running and starts nothing again. Who sends alerts has it within seconds.",
+            "alerts changed. Its worker keeps running and starts nothing again. The process that sends alerts has it within seconds.",
         ),
         ("", "retry: {give_up_after: 2h}\n", f"retry changed. Its worker keeps running {AGAIN}"),
         ("", "verify: {every: 1d}\n", "verify changed. Its worker keeps running and begins scheduled verification."),

@@ -11,7 +11,7 @@ import pytest
 from replicator.model.events import SnapshotKind
 from replicator.model.schema import TableId
 from replicator.model.status import TableState, TableStatus
-from replicator.service.status import status, statuses
+from replicator.service.status.assemble import status, statuses
 from replicator.state import holder_id
 from replicator.state.records import (
     AppliedRecord,
@@ -68,7 +68,7 @@ def shown(store: StateStore) -> TableStatus:
 
 
 def test_rows_are_in_the_target_once_their_files_are_applied(store: StateStore) -> None:
-    lease = present(store.acquire_lease("shop", holder_id(), 60))
+    lease = present(store.leases.acquire("shop", holder_id(), 60))
     progress = SnapshotProgress(rows=40, estimated_rows=100)
     capture(store, lease, progress)
     applied = AppliedRecord(table=A, incarnation=1, snapshot_rows=0)
@@ -89,7 +89,7 @@ def test_rows_are_in_the_target_once_their_files_are_applied(store: StateStore) 
 
 
 def test_a_table_is_not_streaming_before_its_snapshot_is_in_the_target(store: StateStore) -> None:
-    lease = present(store.acquire_lease("shop", holder_id(), 60))
+    lease = present(store.leases.acquire("shop", holder_id(), 60))
     capture(store, lease, SnapshotProgress(rows=40, completed_at=store.now()), stage=Stage.STREAMING)
     applied = AppliedRecord(table=A, incarnation=1, last_applied=19, rows=20, snapshot_rows=20)
     store.put_applied("shop", lease.epoch, [applied])
@@ -102,7 +102,7 @@ def test_a_table_is_not_streaming_before_its_snapshot_is_in_the_target(store: St
 
 def test_of_a_snapshot_in_place_only_its_own_rows_count(store: StateStore) -> None:
     """The first file is of the snapshot before."""
-    lease = present(store.acquire_lease("shop", holder_id(), 60))
+    lease = present(store.leases.acquire("shop", holder_id(), 60))
     progress = SnapshotProgress(kind=SnapshotKind.IN_PLACE, start_number=30, rows=20)
     capture(store, lease, progress)
     store.put_applied("shop", lease.epoch, [AppliedRecord(table=A, incarnation=1, copy=TargetCopy.WHOLE)])
@@ -110,7 +110,7 @@ def test_of_a_snapshot_in_place_only_its_own_rows_count(store: StateStore) -> No
 
 
 def test_of_a_record_of_an_older_version_the_last_snapshot_is_no_change(store: StateStore) -> None:
-    lease = present(store.acquire_lease("shop", holder_id(), 60))
+    lease = present(store.leases.acquire("shop", holder_id(), 60))
     capture(store, lease, SnapshotProgress(rows=40, completed_at=store.now()), stage=Stage.STREAMING)
     applied = AppliedRecord(table=A, incarnation=1, last_applied=49, rows=50, copy=TargetCopy.WHOLE)
     store.put_applied("shop", lease.epoch, [applied])
@@ -121,7 +121,7 @@ def test_of_a_record_of_an_older_version_the_last_snapshot_is_no_change(store: S
 def test_tables_and_replicators_come_in_natural_order(store: StateStore) -> None:
     for name in ("shop-10", "shop-2"):
         store.create_replicator(name, f"name: {name}\n", "/j")
-    lease = present(store.acquire_lease("shop", holder_id(), 60))
+    lease = present(store.leases.acquire("shop", holder_id(), 60))
     tables = [TableRecord(table=TableId("shop", t), incarnation=1, stage=Stage.STREAMING) for t in ("t10", "t2", "a")]
     store.put_tables("shop", lease.epoch, tables)
     (shop,) = statuses(store, "shop")

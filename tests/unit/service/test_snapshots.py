@@ -6,7 +6,17 @@ import pytest
 
 from replicator.model.reports import RunningStep
 from replicator.model.status import ReplicatorStatus, SnapshotStatus, TableState
-from replicator.service.snapshots import NEWS_S, WINDOW_S, Meter, News, Pace, duration, pace_in_words, share, text
+from replicator.service.status.snapshots import (
+    NEWS_S,
+    WINDOW_S,
+    Meter,
+    News,
+    SnapshotPace,
+    duration,
+    pace_in_words,
+    share,
+    text,
+)
 from replicator_testbed.statuses import replicator_status, snapshot_status, table_status
 
 
@@ -51,9 +61,9 @@ def test_the_pace_is_that_of_the_last_minute_and_the_rest_takes_as_long_as_it_sa
     for at, in_target in ((0.0, 0), (10.0, 1_000), (100.0, 100_000), (110.0, 120_000)):
         paces.append(meter.observe(running(snapshot_status(in_target + 5_000, in_target, estimated=200_000)), at))
     assert paces[0] == {}
-    assert paces[1] == {"public.a": Pace(rows_per_s=100.0, left_s=1_990.0)}
+    assert paces[1] == {"public.a": SnapshotPace(rows_per_s=100.0, left_s=1_990.0)}
     # What was more than a minute ago counts only as far as there is nothing newer.
-    assert paces[3] == {"public.a": Pace(rows_per_s=1_190.0, left_s=80_000 / 1_190)}
+    assert paces[3] == {"public.a": SnapshotPace(rows_per_s=1_190.0, left_s=80_000 / 1_190)}
     assert WINDOW_S < 100.0
 
 
@@ -61,7 +71,7 @@ def test_before_the_first_rows_are_in_the_target_the_pace_is_that_of_the_reader(
     meter = Meter()
     meter.observe(running(snapshot_status(0, 0, estimated=1_000)), 0.0)
     found = meter.observe(running(snapshot_status(500, 0, estimated=1_000)), 10.0)
-    assert found == {"public.a": Pace(rows_per_s=50.0, left_s=None)}
+    assert found == {"public.a": SnapshotPace(rows_per_s=50.0, left_s=None)}
 
 
 def test_another_snapshot_of_the_table_begins_another_measurement() -> None:
@@ -71,7 +81,7 @@ def test_another_snapshot_of_the_table_begins_another_measurement() -> None:
 
 
 def test_lines_tell_now_and_then_how_far_a_snapshot_is_and_when_it_is_in_the_target() -> None:
-    news, pace = News(), {"public.a": Pace(rows_per_s=12_345.6, left_s=125.0)}
+    news, pace = News(), {"public.a": SnapshotPace(rows_per_s=12_345.6, left_s=125.0)}
     half = running(snapshot_status(60, 41, estimated=100))
     whole = running(snapshot_status(100, 100, is_complete=True), TableState.STREAMING)
     assert list(news.lines(half, pace, 0.0)) == []
@@ -95,4 +105,4 @@ def test_a_table_that_streams_from_the_start_is_no_news() -> None:
 )
 def test_durations_are_in_their_largest_units(seconds: float, shown: str) -> None:
     assert duration(seconds) == shown
-    assert pace_in_words(Pace(rows_per_s=1.0, left_s=seconds)) == f"1 rows/s, {shown} left"
+    assert pace_in_words(SnapshotPace(rows_per_s=1.0, left_s=seconds)) == f"1 rows/s, {shown} left"

@@ -10,7 +10,7 @@ import pytest
 
 from replicator.model.access import Scope
 from replicator.model.errors import ConfigError
-from replicator.service import tokens
+from replicator.service.access import tokens
 from replicator.state.store import StateStore
 
 

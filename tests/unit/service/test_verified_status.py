@@ -12,12 +12,12 @@ from replicator.model.schema import TableId
 from replicator.model.status import ReplicatorStatus, TableStatus
 from replicator.model.verdict import Result
 from replicator.runtime.caught_up import CatchUp
-from replicator.service import verified_status
-from replicator.service.status import status
+from replicator.service.status import verified as verified_status
+from replicator.service.status.assemble import status
 from replicator.state import holder_id
 from replicator.state.records import AlarmRecord, AppliedRecord, Segment, Stage, TableRecord, TargetCopy
 from replicator.state.store import StateStore
-from replicator.state.verification_records import VerificationOutcome
+from replicator.state.verification.records import VerificationOutcome
 from replicator_testbed.present import present
 
 A, B = TableId("shop", "a"), TableId("shop", "b")
@@ -28,7 +28,7 @@ CONFIG = "name: shop\nverify: {every: 7d, rows_per_second: 5}\n"
 def store(tmp_path: Path) -> Iterator[StateStore]:
     store = StateStore(f"sqlite:///{tmp_path}/state.db")
     store.create_replicator("shop", CONFIG, "/j")
-    lease = present(store.acquire_lease("shop", holder_id(), 60))
+    lease = present(store.leases.acquire("shop", holder_id(), 60))
     store.put_tables("shop", lease.epoch, [TableRecord(table=t, incarnation=2, stage=Stage.STREAMING) for t in (A, B)])
     yield store
     store.close()
@@ -41,7 +41,7 @@ def note(
         table=table, incarnation=incarnation, result=result, is_whole=True, begun_at=store.now() - timedelta(days=days), position=7,
         rows=rows, differ=3, message="rows differ", action="Repair it.",
     )  # fmt: skip
-    store.note_verification("shop", outcome)
+    store.verifications.note("shop", outcome)
 
 
 def shown(store: StateStore) -> tuple[ReplicatorStatus, TableStatus, TableStatus]:
@@ -94,7 +94,7 @@ def test_a_difference_is_an_alarm_of_the_table(store: StateStore) -> None:
 
 def test_alarms_of_apply_and_of_verification_are_shown_together(store: StateStore) -> None:
     alarm = AlarmRecord(code="target_changed", message="m", action="a", at=store.now(), count=1)
-    epoch = present(store.lease("shop")).epoch
+    epoch = present(store.leases.current("shop")).epoch
     store.put_applied("shop", epoch, [AppliedRecord(table=A, incarnation=2, copy=TargetCopy.WHOLE, alarms=(alarm,))])
     note(store, A, Result.DIFFERENT)
     assert [one.code for one in shown(store)[1].alarms] == ["target_changed", "verify_different"]
@@ -107,7 +107,7 @@ def test_what_was_found_in_an_earlier_incarnation_says_nothing(store: StateStore
 
 
 def test_a_table_that_differs_is_told_to_who_waits_until_all_is_applied(store: StateStore) -> None:
-    epoch = present(store.lease("shop")).epoch
+    epoch = present(store.leases.current("shop")).epoch
     segment = Segment(
         id=1, first=0, last=0, epoch=epoch, offset=None, source_time=None, ring=(), files=(), events=(),
         sealed_at=store.now(),

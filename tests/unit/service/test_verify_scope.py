@@ -12,9 +12,9 @@ import pytest
 
 from replicator.model.errors import ConfigError
 from replicator.model.schema import TableId
-from replicator.service.verify_scope import AskedScope
+from replicator.service.verify.scope import AskedScope
 from replicator.state.store import StateStore
-from replicator.state.verification_records import RangeRecord
+from replicator.state.verification.records import RangeRecord
 from replicator.verify import Sample, Since, Whole
 from replicator.verify.barriers import Barriers
 

@@ -18,7 +18,7 @@ from replicator.service.workers import workers
 from replicator.state import holder_id
 from replicator.state.records import Desired, RequestKind
 from replicator.state.store import StateStore
-from replicator.state.workers import Refusal
+from replicator.state.workers import WorkerRefusal
 from replicator_testbed.present import present
 
 CONFIG = "name: shop\nsource: {type: memory, password: '${env:SHOP_PASSWORD}'}\ntarget: {type: memory}\n"
@@ -37,8 +37,8 @@ def test_each_worker_is_shown_with_what_it_runs_and_what_it_cannot(
 ) -> None:
     for name, holder in (("shop", ELSEWHERE), ("crm", ELSEWHERE), ("erp", holder_id())):
         store.create_replicator(name, "", "/j")
-        store.acquire_lease(name, holder, 60)
-    refusals = {"erp": Refusal(code="journal_missing", message="[not] there")}
+        store.leases.acquire(name, holder, 60)
+    refusals = {"erp": WorkerRefusal(code="journal_missing", message="[not] there")}
     store.workers.announce(ELSEWHERE, capacity=5, is_draining=True, version="0.1.0", refusals=refusals)
     found = {one.host: one for one in workers(store)}
     north = found.pop("north")
@@ -69,12 +69,12 @@ def test_a_host_refuses_what_it_has_no_secret_or_no_journal_for(
         "nothing was captured yet: its folder is made by the first capture"
     )
 
-    lease = present(store.acquire_lease("shop", ELSEWHERE, 60))
+    lease = present(store.leases.acquire("shop", ELSEWHERE, 60))
     JournalClaim(store=store, lease=lease, uri=open_folder(str(journal), record.uuid).uri).renew()
     assert refusal(store, home, registry, record) is None
     journal.rename(tmp_path / "not mounted")
     assert present(refusal(store, home, registry, record)).code == "journal_missing"
-    store.add_request("shop", RequestKind.RESTART, {"tables": []})
+    store.requests.add("shop", RequestKind.RESTART, {"tables": []})
     assert refusal(store, home, registry, record) is None, "a new position of the log needs no old journal"
 
     monkeypatch.setattr(eligibility, "check_present", None)

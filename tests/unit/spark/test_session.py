@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -139,3 +141,17 @@ def test_a_task_that_needs_too_much_memory_does_not_end_a_local_jvm() -> None:
     name = "spark.executor.killOnFatalError.depth"
     assert confs()[name] == "0"
     assert name not in confs(master="spark://host:7077")
+
+
+def test_a_host_that_never_had_a_session_ends_without_pyspark() -> None:
+    """It costs every worker of a target without Spark a tenth of its start."""
+    program = """
+import sys
+from replicator.config import SparkConfig
+from replicator.plugins.target import SparkNeeds
+from replicator.spark.session import SparkHost
+SparkHost(SparkConfig(), SparkNeeds(), cores=2).stop()
+print([name for name in sys.modules if name.startswith(("pyspark", "py4j"))])
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "[]\n"

@@ -10,8 +10,8 @@ import pytest
 
 from replicator.model.errors import ConfigError, ReplicatorError
 from replicator.observability import redact
-from replicator.state import address
-from replicator.state.address import parse_state_url, secrets
+from replicator.state.database import address
+from replicator.state.database.address import parse_state_url, secrets
 from replicator.state.store import StateStore
 from replicator_testbed import rogue
 from replicator_testbed.receiver import make_certificate

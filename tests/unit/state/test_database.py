@@ -15,9 +15,9 @@ import pytest
 from sqlalchemy import Connection
 
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, StateUnavailableError
-from replicator.state import local_files, migrations
-from replicator.state.address import is_shared, parse_state_url
-from replicator.state.local_files import network_mount
+from replicator.state.database import local_files, migrations
+from replicator.state.database.address import is_shared, parse_state_url
+from replicator.state.database.local_files import network_mount
 from replicator.state.store import StateStore
 from replicator_testbed.present import present
 
@@ -175,7 +175,7 @@ def test_a_missing_table_is_named_as_corruption(url: str, state_file: Path) -> N
     with closing_store(url) as store:
         _execute(state_file, "DROP TABLE runs")
         with pytest.raises(CorruptStreamError, match="no such table"):
-            store.runs("a")
+            store.runs.latest("a")
 
 
 def test_a_locked_store_is_unavailable_and_recovers(url: str, state_file: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import exc
 
 from replicator.model.errors import StateUnavailableError
-from replicator.state.errors import translated
+from replicator.state.database.errors import translated
 
 
 @pytest.mark.parametrize("code", ["25P03", "25P04", "57P01"])

@@ -34,7 +34,7 @@ from replicator.state import StateStore, holder_id
 store = StateStore(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
-lease = store.acquire_lease("a", holder_id(), 60)
+lease = store.leases.acquire("a", holder_id(), 60)
 print("none" if lease is None else lease.epoch, flush=True)
 sys.stdin.readline()
 """
@@ -58,112 +58,112 @@ def tell(child: subprocess.Popen[str]) -> str:
 
 
 def test_each_new_holder_gets_the_next_epoch(store: StateStore, clock: FakeClock) -> None:
-    assert store.lease("a") is None
-    first = store.acquire_lease("a", holder_id(), TTL_S)
+    assert store.leases.current("a") is None
+    first = store.leases.acquire("a", holder_id(), TTL_S)
     assert first is not None
     assert first.epoch == 1
-    assert store.lease("a") == first
-    assert store.acquire_lease("a", ELSEWHERE, TTL_S) is None
-    store.release_lease(first)
-    assert store.lease("a") is None
-    second = store.acquire_lease("a", ELSEWHERE, TTL_S)
+    assert store.leases.current("a") == first
+    assert store.leases.acquire("a", ELSEWHERE, TTL_S) is None
+    store.leases.release(first)
+    assert store.leases.current("a") is None
+    second = store.leases.acquire("a", ELSEWHERE, TTL_S)
     assert second is not None
     assert second.epoch == 2
-    assert store.acquire_lease("a", holder_id(), TTL_S) is None
+    assert store.leases.acquire("a", holder_id(), TTL_S) is None
     clock.advance(TTL_S)
-    assert store.lease("a") is None
-    assert present(store.acquire_lease("a", holder_id(), TTL_S)).epoch == 3
+    assert store.leases.current("a") is None
+    assert present(store.leases.acquire("a", holder_id(), TTL_S)).epoch == 3
 
 
 def test_taking_ones_own_lease_again_fences_ones_older_self(store: StateStore) -> None:
-    first = store.acquire_lease("a", holder_id(), TTL_S)
+    first = store.leases.acquire("a", holder_id(), TTL_S)
     assert first is not None
-    second = store.acquire_lease("a", holder_id(), TTL_S)
+    second = store.leases.acquire("a", holder_id(), TTL_S)
     assert second is not None
     assert second.epoch == first.epoch + 1
     with pytest.raises(FencedError):
-        store.check_epoch("a", first.epoch)
-    store.check_epoch("a", second.epoch)
+        store.leases.check_epoch("a", first.epoch)
+    store.leases.check_epoch("a", second.epoch)
 
 
 def test_a_renewed_lease_lasts(store: StateStore, clock: FakeClock) -> None:
-    lease = store.acquire_lease("a", ELSEWHERE, TTL_S)
+    lease = store.leases.acquire("a", ELSEWHERE, TTL_S)
     assert lease is not None
     for _ in range(3):
         clock.advance(TTL_S - 1)
-        lease = store.renew_lease(lease, TTL_S)
-    assert store.acquire_lease("a", holder_id(), TTL_S) is None
+        lease = store.leases.renew(lease, TTL_S)
+    assert store.leases.acquire("a", holder_id(), TTL_S) is None
     assert lease.epoch == 1
 
 
 def test_a_store_that_is_set_back_beneath_its_holder_ends_the_lease(store: StateStore, clock: FakeClock) -> None:
-    lease = store.acquire_lease("a", ELSEWHERE, TTL_S)
+    lease = store.leases.acquire("a", ELSEWHERE, TTL_S)
     assert lease is not None
     clock.advance(1)
-    renewed = store.renew_lease(lease, TTL_S)
-    assert store.renew_lease(lease, TTL_S) == renewed  # whose answer was lost
+    renewed = store.leases.renew(lease, TTL_S)
+    assert store.leases.renew(lease, TTL_S) == renewed  # whose answer was lost
     clock.advance(1)
     older = replace(renewed, expires_at=renewed.expires_at + timedelta(seconds=1))
     with pytest.raises(FencedError, match="restored from a backup"):
-        store.renew_lease(older, TTL_S)
-    store.release_lease(renewed)
-    assert present(store.acquire_lease("a", ELSEWHERE, TTL_S)).epoch == lease.epoch + 1
+        store.leases.renew(older, TTL_S)
+    store.leases.release(renewed)
+    assert present(store.leases.acquire("a", ELSEWHERE, TTL_S)).epoch == lease.epoch + 1
 
 
 def test_an_expired_lease_that_nobody_took_can_be_renewed(store: StateStore, clock: FakeClock) -> None:
-    lease = store.acquire_lease("a", ELSEWHERE, TTL_S)
+    lease = store.leases.acquire("a", ELSEWHERE, TTL_S)
     assert lease is not None
     clock.advance(10 * TTL_S)
-    assert store.renew_lease(lease, TTL_S).epoch == lease.epoch
+    assert store.leases.renew(lease, TTL_S).epoch == lease.epoch
 
 
 def test_a_holder_that_lost_the_lease_is_refused_everywhere(store: StateStore, clock: FakeClock) -> None:
-    old = store.acquire_lease("a", ELSEWHERE, TTL_S)
+    old = store.leases.acquire("a", ELSEWHERE, TTL_S)
     assert old is not None
     clock.advance(TTL_S)
-    new = store.acquire_lease("a", holder_id(), TTL_S)
+    new = store.leases.acquire("a", holder_id(), TTL_S)
     for refused in (
-        lambda: store.renew_lease(old, TTL_S),
-        lambda: store.check_epoch("a", old.epoch),
+        lambda: store.leases.renew(old, TTL_S),
+        lambda: store.leases.check_epoch("a", old.epoch),
         lambda: store.seal("a", old.epoch, []),
         lambda: store.put_tables("a", old.epoch, [TABLE]),
         lambda: store.put_applied("a", old.epoch, []),
         lambda: store.drop_segments("a", old.epoch, [1]),
         lambda: store.set_preparation(old, Preparation.READY, Offset.of({"lsn": 1})),
-        lambda: store.start_run(old),
+        lambda: store.runs.start(old),
     ):
         with pytest.raises(FencedError) as caught:
             refused()
         assert caught.value.code == "fenced"
-    store.release_lease(old)
-    assert store.lease("a") == new
+    store.leases.release(old)
+    assert store.leases.current("a") == new
     assert store.tables("a") == []
     assert present(store.replicator("a")).preparation is Preparation.NONE
 
 
 def test_a_released_lease_cannot_be_renewed(store: StateStore) -> None:
-    lease = store.acquire_lease("a", holder_id(), TTL_S)
+    lease = store.leases.acquire("a", holder_id(), TTL_S)
     assert lease is not None
-    store.release_lease(lease)
-    store.release_lease(lease)
+    store.leases.release(lease)
+    store.leases.release(lease)
     with pytest.raises(FencedError):
-        store.renew_lease(lease, TTL_S)
+        store.leases.renew(lease, TTL_S)
 
 
 def test_epochs_outlive_a_deleted_replicator(store: StateStore) -> None:
-    last = [present(store.acquire_lease("a", holder_id(), TTL_S)).epoch for _ in range(3)][-1]
+    last = [present(store.leases.acquire("a", holder_id(), TTL_S)).epoch for _ in range(3)][-1]
     store.delete_replicator("a", present(store.replicator("a")).uuid)
     with pytest.raises(FencedError):
-        store.check_epoch("a", last)
+        store.leases.check_epoch("a", last)
     store.create_replicator("a", "config", "/j")
-    assert present(store.acquire_lease("a", holder_id(), TTL_S)).epoch == 4
+    assert present(store.leases.acquire("a", holder_id(), TTL_S)).epoch == 4
 
 
 def test_an_unknown_replicator_has_no_lease(store: StateStore) -> None:
     with pytest.raises(ConfigError) as caught:
-        store.acquire_lease("b", holder_id(), TTL_S)
+        store.leases.acquire("b", holder_id(), TTL_S)
     assert caught.value.code == "unknown_replicator"
-    assert store.lease("b") is None
+    assert store.leases.current("b") is None
 
 
 def test_one_of_many_processes_gets_the_lease(store: StateStore, url: str) -> None:
@@ -184,11 +184,11 @@ def test_a_dead_holder_is_followed_at_once(url: str) -> None:
     child = start(ACQUIRE, url)
     assert present(child.stdout).readline() == "ready\n"
     assert tell(child) == "1"
-    assert real.acquire_lease("a", holder_id(), TTL_S) is None
+    assert real.leases.acquire("a", holder_id(), TTL_S) is None
     child.kill()
     child.communicate()
-    assert real.lease("a") is None
-    assert present(real.acquire_lease("a", holder_id(), TTL_S)).epoch == 2
+    assert real.leases.current("a") is None
+    assert present(real.leases.acquire("a", holder_id(), TTL_S)).epoch == 2
     real.close()
 
 

@@ -11,8 +11,8 @@ from replicator.model.schema import TableId
 from replicator.model.verdict import Result
 from replicator.state.next_steps import RECREATE, REPAIR, SNAPSHOT, next_step
 from replicator.state.records import AlarmRecord, AppliedRecord, TargetCopy
-from replicator.state.verification_records import VerificationRecord
-from replicator.state.verifications import VERIFY_DIFFERENT
+from replicator.state.verification.outcomes import VERIFY_DIFFERENT
+from replicator.state.verification.records import VerificationRecord
 
 A = TableId("shop", "a")
 WHOLE = AppliedRecord(table=A, incarnation=1, copy=TargetCopy.WHOLE)

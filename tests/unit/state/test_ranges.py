@@ -15,11 +15,12 @@ from replicator.model.schema import TableId
 from replicator.model.verdict import Result
 from replicator.plugins.kit.keyranges import holds, sort_key
 from replicator.plugins.verification import KeyRange
-from replicator.state import holder_id, ranges
-from replicator.state.ranges import Gap, gaps, is_proven, is_tiled, with_range
+from replicator.state import holder_id
 from replicator.state.records import AlarmRecord
 from replicator.state.store import StateStore
-from replicator.state.verification_records import RangeOutcome, RangeRecord, VerificationOutcome
+from replicator.state.verification import ranges
+from replicator.state.verification.ranges import Gap, gaps, is_proven, is_tiled, with_range
+from replicator.state.verification.records import RangeOutcome, RangeRecord, VerificationOutcome
 
 A = TableId("shop", "a")
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -171,87 +172,87 @@ def whole(result: Result, position: int | None, **changes: Any) -> VerificationO
 
 
 def test_a_table_is_proven_once_its_last_range_is_and_is_as_old_as_its_oldest(shop: StateStore) -> None:
-    first = shop.note_range("shop", outcome(ranged(None, 5, 10, disproves=(ALARM,))))
+    first = shop.verifications.note_range("shop", outcome(ranged(None, 5, 10, disproves=(ALARM,))))
     assert (first.proven_at, first.ranges_proven, first.ranges_total, first.result) == (None, 1, None, None)
-    both = shop.note_range("shop", outcome(ranged(5, None, 20, disproves=(ALARM,))))
+    both = shop.verifications.note_range("shop", outcome(ranged(5, None, 20, disproves=(ALARM,))))
     assert (both.proven_at, both.proven_position, both.rows) == (NOW + timedelta(seconds=10), 10, 20)
     assert (both.ranges_proven, both.ranges_total, both.result) == (2, 2, Result.EQUAL)
     assert both.disproved == (ALARM,)
-    assert shop.verifications("shop")[A] == both
-    assert bounds(shop.verified_ranges("shop", A)) == [(None, 5), (5, None)]
-    assert shop.verified_ranges("shop", TableId("shop", "b")) == []
-    later = shop.note_range("shop", outcome(ranged(None, 5, 30)))
+    assert shop.verifications.of("shop")[A] == both
+    assert bounds(shop.verifications.ranges("shop", A)) == [(None, 5), (5, None)]
+    assert shop.verifications.ranges("shop", TableId("shop", "b")) == []
+    later = shop.verifications.note_range("shop", outcome(ranged(None, 5, 30)))
     assert (later.proven_at, later.proven_position, later.position) == (NOW + timedelta(seconds=20), 20, 30)
     assert later.disproved == (), "not all of it was compared since then"
 
 
 def test_a_range_that_differs_is_an_alarm_until_it_is_equal(shop: StateStore) -> None:
-    shop.note_range("shop", outcome(ranged(None, 5, 10)))
-    found = shop.note_range("shop", outcome(ranged(5, None, 20, proven_at=None), differ=3))
+    shop.verifications.note_range("shop", outcome(ranged(None, 5, 10)))
+    found = shop.verifications.note_range("shop", outcome(ranged(5, None, 20, proven_at=None), differ=3))
     assert found.alarm is not None
     assert (found.alarm.count, found.alarm.message, found.result) == (3, "why", Result.DIFFERENT)
     assert (found.ranges_proven, found.ranges_total, found.proven_at) == (1, 2, None)
-    ended = shop.note_verification("shop", whole(Result.DIFFERENT, 20, differ=3, is_by_range=True))
+    ended = shop.verifications.note("shop", whole(Result.DIFFERENT, 20, differ=3, is_by_range=True))
     assert (ended.result, ended.ranges_proven) == (Result.DIFFERENT, 1)
-    assert shop.note_range("shop", outcome(ranged(None, 5, 30))).alarm is not None
-    last = shop.note_range("shop", outcome(ranged(5, None, 40)))
+    assert shop.verifications.note_range("shop", outcome(ranged(None, 5, 30))).alarm is not None
+    last = shop.verifications.note_range("shop", outcome(ranged(5, None, 40)))
     assert (last.alarm, last.result, last.proven_position) == (None, Result.EQUAL, 30)
 
 
 def test_what_was_repaired_is_proven_and_the_other_ranges_stay(shop: StateStore) -> None:
-    shop.note_range("shop", outcome(ranged(None, 5, 10)))
-    shop.note_range("shop", outcome(ranged(5, None, 20, proven_at=None, disproves=(ALARM,)), differ=3))
-    found = shop.note_verification("shop", whole(Result.EQUAL, 30))
+    shop.verifications.note_range("shop", outcome(ranged(None, 5, 10)))
+    shop.verifications.note_range("shop", outcome(ranged(5, None, 20, proven_at=None, disproves=(ALARM,)), differ=3))
+    found = shop.verifications.note("shop", whole(Result.EQUAL, 30))
     assert (found.alarm, found.ranges_proven, found.ranges_total) == (None, 2, 2)
     assert (found.proven_at, found.proven_position, found.disproved) == (NOW, 10, ())
 
 
 def test_a_difference_somewhere_unproves_every_range(shop: StateStore) -> None:
     for one in (ranged(None, 5, 10), ranged(5, None, 20)):
-        shop.note_range("shop", outcome(one))
-    found = shop.note_verification("shop", whole(Result.DIFFERENT, 30, is_whole=False, differ=1))
+        shop.verifications.note_range("shop", outcome(one))
+    found = shop.verifications.note("shop", whole(Result.DIFFERENT, 30, is_whole=False, differ=1))
     assert (found.ranges_proven, found.ranges_total, found.proven_position) == (0, None, 10)
-    assert shop.verified_ranges("shop", A) == []
+    assert shop.verifications.ranges("shop", A) == []
     # A walk that was under way then has not seen it.
-    late = shop.note_range("shop", outcome(ranged(None, None, 29)))
+    late = shop.verifications.note_range("shop", outcome(ranged(None, None, 29)))
     assert late.alarm is not None
-    assert shop.note_range("shop", outcome(ranged(None, None, 31))).alarm is None
+    assert shop.verifications.note_range("shop", outcome(ranged(None, None, 31))).alarm is None
 
 
 def test_of_an_incarnation_that_is_gone_nothing_is_noted(shop: StateStore) -> None:
-    shop.note_range("shop", outcome(ranged(None, None, 10, definition="new"), incarnation=2))
-    known = shop.verified_ranges("shop", A)
-    assert shop.note_range("shop", outcome(ranged(None, None, 99), incarnation=1)).position == 10
-    assert shop.verified_ranges("shop", A) == known
-    again = shop.note_range("shop", outcome(ranged(None, 5, 100, definition="newest"), incarnation=3))
+    shop.verifications.note_range("shop", outcome(ranged(None, None, 10, definition="new"), incarnation=2))
+    known = shop.verifications.ranges("shop", A)
+    assert shop.verifications.note_range("shop", outcome(ranged(None, None, 99), incarnation=1)).position == 10
+    assert shop.verifications.ranges("shop", A) == known
+    again = shop.verifications.note_range("shop", outcome(ranged(None, 5, 100, definition="newest"), incarnation=3))
     assert (again.proven_at, again.ranges_proven) == (None, 1)
 
 
 def test_a_walk_of_the_schedule_that_was_killed_is_under_way(shop: StateStore) -> None:
-    lease = shop.acquire_lease("shop", holder_id(), 60)
+    lease = shop.leases.acquire("shop", holder_id(), 60)
     assert lease is not None
-    shop.begin_verification("shop", lease.epoch, A, 1)
-    assert not shop.verifications("shop")[A].is_under_way, "it got nowhere: another attempt may end as this one did"
-    shop.note_range("shop", outcome(ranged(None, 5, 10)))
-    assert shop.verifications("shop")[A].scheduled_rows == 0, "a command's rows are not the schedule's"
-    found = shop.note_range("shop", outcome(ranged(5, 9, 10), is_scheduled=True))
+    shop.verifications.begin("shop", lease.epoch, A, 1)
+    assert not shop.verifications.of("shop")[A].is_under_way, "it got nowhere: another attempt may end as this one did"
+    shop.verifications.note_range("shop", outcome(ranged(None, 5, 10)))
+    assert shop.verifications.of("shop")[A].scheduled_rows == 0, "a command's rows are not the schedule's"
+    found = shop.verifications.note_range("shop", outcome(ranged(5, 9, 10), is_scheduled=True))
     assert (found.is_under_way, found.scheduled_rows) == (True, 10)
-    done = shop.note_verification("shop", whole(Result.NOT_VERIFIED, None, begun_at=shop.now()))
+    done = shop.verifications.note("shop", whole(Result.NOT_VERIFIED, None, begun_at=shop.now()))
     assert not done.is_under_way
-    shop.begin_verification("shop", lease.epoch, A, 1)
-    assert shop.verifications("shop")[A].scheduled_rows == 0
+    shop.verifications.begin("shop", lease.epoch, A, 1)
+    assert shop.verifications.of("shop")[A].scheduled_rows == 0
 
 
 def test_ranges_go_with_their_replicator(shop: StateStore) -> None:
-    shop.note_range("shop", outcome(ranged(None, None)))
+    shop.verifications.note_range("shop", outcome(ranged(None, None)))
     record = shop.replicator("shop")
     assert record is not None
     shop.delete_replicator("shop", record.uuid)
     shop.create_replicator("shop", "", "/j")
-    assert shop.verified_ranges("shop", A) == []
+    assert shop.verifications.ranges("shop", A) == []
 
 
 def test_binary_and_several_columns_are_kept_as_they_are(shop: StateStore) -> None:
     one = replace(ranged(None, None), upto=("1$00", "36:a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "-1.50"))
-    shop.note_range("shop", outcome(one))
-    assert shop.verified_ranges("shop", A) == [one]
+    shop.verifications.note_range("shop", outcome(one))
+    assert shop.verifications.ranges("shop", A) == [one]

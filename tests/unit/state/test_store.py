@@ -44,7 +44,6 @@ from replicator.state.records import (
     ErrorRecord,
     EventEntry,
     HistoryEntry,
-    KeyRange,
     Preparation,
     Reported,
     Reports,
@@ -52,12 +51,14 @@ from replicator.state.records import (
     Segment,
     SegmentFile,
     SnapshotProgress,
+    SnapshotRange,
     Stage,
     TableRecord,
     TargetCopy,
 )
-from replicator.state.store import RUNS_KEPT, StateStore
-from replicator.state.verification_records import VerificationOutcome
+from replicator.state.runs import RUNS_KEPT
+from replicator.state.store import StateStore
+from replicator.state.verification.records import VerificationOutcome
 from replicator_testbed.present import present
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def segment(
 @pytest.fixture
 def sealed(store: StateStore) -> StateStore:
     store.create_replicator("r", "config", "/j")
-    lease = store.acquire_lease("r", holder_id(), 60)
+    lease = store.leases.acquire("r", holder_id(), 60)
     assert lease is not None
     assert lease.epoch == 1
     return store
@@ -127,7 +128,7 @@ def test_replicators_round_trip(store: StateStore, clock: FakeClock) -> None:
     )
     assert made.uuid != store.create_replicator("other", "", "/k").uuid
     assert [r.name for r in store.replicators()] == ["other", "shop"]
-    lease = store.acquire_lease("shop", holder_id(), 60)
+    lease = store.leases.acquire("shop", holder_id(), 60)
     assert lease is not None
     store.set_desired("shop", Desired.PAUSED, apply_paused=True)
     store.set_config("shop", "név: bolt\n")
@@ -159,14 +160,14 @@ def test_unknown_names_are_refused(store: StateStore) -> None:
         lambda: store.set_desired("x", Desired.PAUSED),
         lambda: store.set_config("x", ""),
         lambda: store.set_error("x", None),
-        lambda: store.add_request("x", RequestKind.SNAPSHOT, {}),
+        lambda: store.requests.add("x", RequestKind.SNAPSHOT, {}),
         lambda: store.put_report("x", ApplyReport()),
     ):
         with pytest.raises(ConfigError) as caught:
             write()
         assert caught.value.code == "unknown_replicator"
     with pytest.raises(FencedError):
-        store.check_epoch("x", 0)
+        store.leases.check_epoch("x", 0)
 
 
 def test_segments_round_trip(sealed: StateStore) -> None:
@@ -184,38 +185,38 @@ def test_segments_round_trip(sealed: StateStore) -> None:
     )  # fmt: skip
     two = segment(2, 10, 9, offset=None, source_time=None)
     sealed.seal("r", 1, [one, two], schemas=[SCHEMA])
-    assert sealed.segments("r", 0, 10) == [one, two]
-    assert sealed.segments("r", 1, 10) == [two]
-    assert sealed.segments("r", 0, 1) == [one]
-    assert sealed.last_segment("r") == two
-    assert sealed.schema("r", B, SCHEMA.fingerprint) == SCHEMA
-    assert sealed.segment_uris("r") == {f.uri for f in one.files}
-    assert sealed.journal_bytes("r") == 200
-    assert sealed.feed_tables("r") == {A: 3, B: 8}
-    assert (sealed.feed_end("r", A), sealed.feed_end("r", B)) == (3, 8)
+    assert sealed.journal.segments("r", 0, 10) == [one, two]
+    assert sealed.journal.segments("r", 1, 10) == [two]
+    assert sealed.journal.segments("r", 0, 1) == [one]
+    assert sealed.journal.last_segment("r") == two
+    assert sealed.journal.schema("r", B, SCHEMA.fingerprint) == SCHEMA
+    assert sealed.journal.uris("r") == {f.uri for f in one.files}
+    assert sealed.journal.total_bytes("r") == 200
+    assert sealed.journal.feed_tables("r") == {A: 3, B: 8}
+    assert (sealed.journal.feed_end("r", A), sealed.journal.feed_end("r", B)) == (3, 8)
 
 
 def test_an_empty_index_has_nothing(sealed: StateStore) -> None:
-    assert sealed.last_segment("r") is None
-    assert sealed.segments("r", 0, 10) == []
-    assert sealed.feed("r", A, -1, 10) == []
-    assert sealed.feed_tables("r") == {}
-    assert sealed.feed_end("r", A) is None
-    assert sealed.dropped("r", A) is None
-    assert sealed.journal_bytes("r") == 0
+    assert sealed.journal.last_segment("r") is None
+    assert sealed.journal.segments("r", 0, 10) == []
+    assert sealed.journal.feed("r", A, -1, 10) == []
+    assert sealed.journal.feed_tables("r") == {}
+    assert sealed.journal.feed_end("r", A) is None
+    assert sealed.journal.dropped("r", A) is None
+    assert sealed.journal.total_bytes("r") == 0
 
 
 def test_times_come_back_in_utc(sealed: StateStore) -> None:
     local = NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))
     sealed.seal("r", 1, [segment(1, 0, -1, source_time=local)])
-    found = present(sealed.last_segment("r")).source_time
+    found = present(sealed.journal.last_segment("r")).source_time
     assert found == NOW
     assert found.tzinfo is UTC
 
 
 def test_a_missing_schema_is_corruption(sealed: StateStore) -> None:
     with pytest.raises(CorruptStreamError) as caught:
-        sealed.schema("r", A, "0" * 16)
+        sealed.journal.schema("r", A, "0" * 16)
     assert caught.value.code == "corrupt_state"
 
 
@@ -238,7 +239,7 @@ def test_what_does_not_follow_is_refused_whole(sealed: StateStore, bad: Segment)
         with pytest.raises(FatalError) as caught:
             sealed.seal("r", 1, segments, schemas=[SCHEMA], tables=[record])
         assert caught.value.code == "index_conflict"
-    assert sealed.segments("r", 0, 10) == [good]
+    assert sealed.journal.segments("r", 0, 10) == [good]
     assert sealed.tables("r") == []
 
 
@@ -253,29 +254,29 @@ def test_empty_segments_do_not_pile_up(sealed: StateStore) -> None:
     for id_ in range(2, 6):
         sealed.seal("r", 1, [segment(id_, 5, 4, offset=Offset.of({"lsn": id_}))])
     sealed.seal("r", 1, [segment(6, 5, 9)])  # numbers that were not used
-    assert [s.id for s in sealed.segments("r", 0, 10)] == [1, 6]
+    assert [s.id for s in sealed.journal.segments("r", 0, 10)] == [1, 6]
     sealed.seal("r", 1, [segment(7, 10, 10, events=[entry(A, 10)]), segment(8, 11, 10)])
-    assert [s.id for s in sealed.segments("r", 0, 10)] == [1, 7, 8]
-    assert present(sealed.last_segment("r")).last == 10
+    assert [s.id for s in sealed.journal.segments("r", 0, 10)] == [1, 7, 8]
+    assert present(sealed.journal.last_segment("r")).last == 10
 
 
 def test_a_seal_closes_requests_and_keeps_records_in_one_go(sealed: StateStore) -> None:
-    ids = [sealed.add_request("r", RequestKind.SNAPSHOT, {"tables": [str(A)]}) for _ in range(3)]
-    assert [(r.id, r.kind, r.payload) for r in sealed.requests("r")] == [
+    ids = [sealed.requests.add("r", RequestKind.SNAPSHOT, {"tables": [str(A)]}) for _ in range(3)]
+    assert [(r.id, r.kind, r.payload) for r in sealed.requests.open("r")] == [
         (i, "snapshot", {"tables": ["public.a"]}) for i in ids
     ]
     record = TableRecord(table=A, incarnation=1, stage=Stage.SNAPSHOT)
     sealed.seal("r", 1, [segment(1, 0, -1)], tables=[record], done_requests=ids[:2])
-    assert [r.id for r in sealed.requests("r")] == ids[2:]
+    assert [r.id for r in sealed.requests.open("r")] == ids[2:]
     assert sealed.tables("r") == [record]
-    assert sealed.add_request("r", RequestKind.SNAPSHOT, {}) not in ids
+    assert sealed.requests.add("r", RequestKind.SNAPSHOT, {}) not in ids
 
 
 def test_the_seal_that_closes_a_restart_notes_when_it_was(sealed: StateStore, clock: FakeClock) -> None:
     for id_, (payload, moment) in enumerate([({"changed_only": True}, None), ({}, clock.time)], start=1):
-        request = sealed.add_request("r", RequestKind.RESTART, payload)
+        request = sealed.requests.add("r", RequestKind.RESTART, payload)
         sealed.seal("r", 1, [segment(id_, 0, -1)], done_requests=[request])
-        assert (present(sealed.replicator("r")).restarted_at, sealed.requests("r")) == (moment, [])
+        assert (present(sealed.replicator("r")).restarted_at, sealed.requests.open("r")) == (moment, [])
 
 
 def noted(table: TableId, number: int, **values: Any) -> HistoryEntry:
@@ -297,14 +298,14 @@ def test_the_history_is_sealed_with_the_journal_and_outlives_its_segments(sealed
     sealed.seal("r", 1, [segment(1, 0, 4, offset=first)], history=[altered, noted(A, 4)])
     sealed.seal("r", 1, [segment(2, 5, 6, offset=second)], history=[noted(A, 6)])
     sealed.drop_segments("r", 1, [1])
-    assert sealed.history("r", 10) == [
+    assert sealed.histories.latest("r", 10) == [
         replace(altered, offset=first),
         replace(noted(A, 4), offset=first),
         replace(noted(A, 6), offset=second),
     ]
-    assert [e.sequence_num for e in sealed.history("r", 2)] == [4, 6]
-    assert [e.sequence_num for e in sealed.history("r", 1, table=A)] == [6]
-    assert [bool(sealed.history("r", 1, table=table)) for table in (A, B, TableId("public", "c"))] == [
+    assert [e.sequence_num for e in sealed.histories.latest("r", 2)] == [4, 6]
+    assert [e.sequence_num for e in sealed.histories.latest("r", 1, table=A)] == [6]
+    assert [bool(sealed.histories.latest("r", 1, table=table)) for table in (A, B, TableId("public", "c"))] == [
         True,
         True,
         False,
@@ -316,7 +317,7 @@ def test_what_is_not_sealed_is_not_in_the_history(sealed: StateStore) -> None:
         sealed.seal("r", 1, [segment(7, 0, 4)], history=[noted(A, 4)])
     with pytest.raises(FencedError):
         sealed.seal("r", 2, [segment(1, 0, 4)], history=[noted(A, 4)])
-    assert sealed.history("r", 10) == []
+    assert sealed.histories.latest("r", 10) == []
 
 
 def test_the_history_of_a_replicator_is_bounded(sealed: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +325,7 @@ def test_the_history_of_a_replicator_is_bounded(sealed: StateStore, monkeypatch:
     for id_ in range(1, 5):
         entries = [noted(A, 2 * id_), noted(B, 2 * id_ + 1)]
         sealed.seal("r", 1, [segment(id_, 10 * id_ - 10, 10 * id_ - 1)], history=entries)
-    assert [e.sequence_num for e in sealed.history("r", 10)] == [7, 8, 9]
+    assert [e.sequence_num for e in sealed.histories.latest("r", 10)] == [7, 8, 9]
 
 
 def test_table_records_round_trip(sealed: StateStore) -> None:
@@ -332,7 +333,8 @@ def test_table_records_round_trip(sealed: StateStore) -> None:
         table=B, incarnation=2, stage=Stage.FAILED, schema=SCHEMA, first_change=77, error=ERROR,
         identity=TableIdentity(object="5", storage=Truncated(by="7"), parts={"columns": ["id"]}, altered="9"),
         snapshot=SnapshotProgress(
-            kind=SnapshotKind.IN_PLACE, start_number=5, ranges=(KeyRange(after=("1", "a"), upto=("9", "z")), KeyRange(is_done=True)),
+            kind=SnapshotKind.IN_PLACE, start_number=5,
+            ranges=(SnapshotRange(after=("1", "a"), upto=("9", "z")), SnapshotRange(is_done=True)),
             keys=(("3", "ű"),), rows=9, estimated_rows=100, started_at=NOW, completed_at=NOW,
         ),
     )  # fmt: skip
@@ -416,31 +418,31 @@ def test_a_report_that_is_none_is_a_damaged_store(sealed: StateStore) -> None:
 def test_runs_are_kept_newest_first_and_bounded(
     sealed: StateStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replicator.state.store.RUNS_KEPT", 3)
+    monkeypatch.setattr("replicator.state.runs.RUNS_KEPT", 3)
     assert RUNS_KEPT > 3
-    lease = sealed.lease("r")
+    lease = sealed.leases.current("r")
     assert lease is not None
-    ids = [sealed.start_run(lease) for _ in range(5)]
-    sealed.end_run(lease, ids[-1], "failed", ERROR)
-    runs = sealed.runs("r")
+    ids = [sealed.runs.start(lease) for _ in range(5)]
+    sealed.runs.end(lease, ids[-1], "failed", ERROR)
+    runs = sealed.runs.latest("r")
     assert [run.id for run in runs] == ids[:1:-1]
     assert (runs[0].outcome, runs[0].error, runs[0].ended_at, runs[0].epoch) == ("failed", ERROR, clock.time, 1)
     assert (runs[1].outcome, runs[1].ended_at) == (None, None)
-    assert [run.id for run in sealed.runs("r", limit=1)] == ids[-1:]
+    assert [run.id for run in sealed.runs.latest("r", limit=1)] == ids[-1:]
 
 
 def test_only_the_holder_of_the_epoch_says_why_it_stopped(sealed: StateStore) -> None:
-    old = sealed.lease("r")
+    old = sealed.leases.current("r")
     assert old is not None
-    run = sealed.start_run(old)
-    new = sealed.acquire_lease("r", holder_id(), 60)
+    run = sealed.runs.start(old)
+    new = sealed.leases.acquire("r", holder_id(), 60)
     assert new is not None
     with pytest.raises(FencedError):
-        sealed.end_run(old, run, "failed", ERROR)
+        sealed.runs.end(old, run, "failed", ERROR)
     with pytest.raises(FencedError):
         sealed.set_error("r", ERROR, epoch=old.epoch)
-    assert (present(sealed.replicator("r")).error, sealed.runs("r")[0].outcome) == (None, None)
-    sealed.end_run(new, run, "failed", ERROR)
+    assert (present(sealed.replicator("r")).error, sealed.runs.latest("r")[0].outcome) == (None, None)
+    sealed.runs.end(new, run, "failed", ERROR)
     assert present(sealed.replicator("r")).error == ERROR
 
 
@@ -458,21 +460,21 @@ def test_dropping_keeps_the_newest_and_remembers_what_was_dropped(sealed: StateS
     sealed.seal("r", 1, [first, second])
     record = TableRecord(table=A, incarnation=1, stage=Stage.FAILED, error=ERROR)
     sealed.drop_segments("r", 1, [1, 2, 99], tables=[record])
-    assert sealed.segments("r", 0, 9) == [second]
-    assert (sealed.dropped("r", A), sealed.dropped("r", B)) == ((1, 4), (2, 9))
-    assert sealed.journal_bytes("r") == 100
+    assert sealed.journal.segments("r", 0, 9) == [second]
+    assert (sealed.journal.dropped("r", A), sealed.journal.dropped("r", B)) == ((1, 4), (2, 9))
+    assert sealed.journal.total_bytes("r") == 100
     assert sealed.tables("r") == [record]
     sealed.seal("r", 1, [segment(3, 20, 20, events=[entry(B, 20, incarnation=2)])])
     sealed.drop_segments("r", 1, [2])
-    assert (sealed.dropped("r", A), sealed.dropped("r", B)) == ((2, 15), (2, 9))
-    assert present(sealed.last_segment("r")).last == 20
+    assert (sealed.journal.dropped("r", A), sealed.journal.dropped("r", B)) == ((2, 15), (2, 9))
+    assert present(sealed.journal.last_segment("r")).last == 20
 
 
 def test_deleting_removes_every_row_and_no_others(sealed: StateStore) -> None:
     for name in ("r", "other"):
         if name == "other":
             sealed.create_replicator(name, "", "/k")
-        lease = sealed.acquire_lease(name, holder_id(), 60)
+        lease = sealed.leases.acquire(name, holder_id(), 60)
         assert lease is not None
         sealed.seal(
             name,
@@ -484,15 +486,15 @@ def test_deleting_removes_every_row_and_no_others(sealed: StateStore) -> None:
         sealed.put_tables(name, lease.epoch, [TableRecord(table=A, incarnation=1, stage=Stage.STREAMING)])
         sealed.put_applied(name, lease.epoch, [AppliedRecord(table=A, incarnation=1)])
         sealed.put_report(name, ApplyReport())
-        sealed.add_request(name, RequestKind.SNAPSHOT, {})
+        sealed.requests.add(name, RequestKind.SNAPSHOT, {})
         outcome = VerificationOutcome(table=A, incarnation=1, result=Result.EQUAL, is_whole=True, begun_at=sealed.now())
-        sealed.note_verification(name, outcome)
-        sealed.start_run(lease)
+        sealed.verifications.note(name, outcome)
+        sealed.runs.start(lease)
     uuid = present(sealed.replicator("r")).uuid
     for _ in range(2):
         sealed.delete_replicator("r", uuid)
     assert [r.name for r in sealed.replicators()] == ["other"]
-    assert len(sealed.segments("other", 0, 9)) == 1
+    assert len(sealed.journal.segments("other", 0, 9)) == 1
     with sealed._database.read() as connection:
         for table in (
             "segments",
@@ -526,7 +528,7 @@ def test_a_feed_is_complete_and_in_order_however_it_is_cut(
     store = shared_store(tmp_path_factory)
     name = f"r{next(counter)}"
     store.create_replicator(name, "", "/j")
-    epoch = present(store.acquire_lease(name, holder_id(), 60)).epoch
+    epoch = present(store.leases.acquire(name, holder_id(), 60)).epoch
     everything: dict[str, list[SegmentFile | EventEntry]] = {"a": [], "b": []}
     number = 0
     segments = []
@@ -548,7 +550,7 @@ def test_a_feed_is_complete_and_in_order_however_it_is_cut(
     wanted = [i for i in everything[table] if (i.last if isinstance(i, SegmentFile) else i.sequence_num) > after]
     found: list[SegmentFile | EventEntry] = []
     position = after
-    while page := store.feed(name, TableId("s", table), position, limit):
+    while page := store.journal.feed(name, TableId("s", table), position, limit):
         assert len(page) <= limit
         found += page
         position = page[-1].last if isinstance(page[-1], SegmentFile) else page[-1].sequence_num

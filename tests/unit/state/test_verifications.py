@@ -13,8 +13,8 @@ from replicator.model.verdict import Result
 from replicator.state import holder_id
 from replicator.state.records import AlarmRecord, RequestKind, Segment
 from replicator.state.store import StateStore
-from replicator.state.verification_records import VerificationOutcome, VerificationRecord
-from replicator.state.verifications import VERIFY_DIFFERENT, after
+from replicator.state.verification.outcomes import VERIFY_DIFFERENT, after
+from replicator.state.verification.records import VerificationOutcome, VerificationRecord
 
 A = TableId("shop", "a")
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -114,37 +114,37 @@ def shop(store: StateStore) -> StateStore:
 
 
 def test_records_are_kept(shop: StateStore) -> None:
-    assert shop.verifications("shop") == {}
-    assert shop.note_verification("shop", EQUAL) == shop.verifications("shop")[A]
-    noted = shop.note_verification("shop", DIFFERENT)
-    assert shop.verifications("shop") == shop.verifications("shop", [A]) == {A: noted}
-    assert shop.verifications("shop", [TableId("shop", "b")]) == shop.verifications("shop", []) == {}
+    assert shop.verifications.of("shop") == {}
+    assert shop.verifications.note("shop", EQUAL) == shop.verifications.of("shop")[A]
+    noted = shop.verifications.note("shop", DIFFERENT)
+    assert shop.verifications.of("shop") == shop.verifications.of("shop", [A]) == {A: noted}
+    assert shop.verifications.of("shop", [TableId("shop", "b")]) == shop.verifications.of("shop", []) == {}
     assert noted.alarm is not None
     with pytest.raises(ConfigError):
-        shop.note_verification("nobody", EQUAL)
+        shop.verifications.note("nobody", EQUAL)
 
 
 def test_the_schedule_notes_that_it_begins(shop: StateStore) -> None:
-    lease = shop.acquire_lease("shop", holder_id(), 60)
+    lease = shop.leases.acquire("shop", holder_id(), 60)
     assert lease is not None
-    shop.begin_verification("shop", lease.epoch, A, 1)
-    first = shop.verifications("shop")[A]
+    shop.verifications.begin("shop", lease.epoch, A, 1)
+    first = shop.verifications.of("shop")[A]
     assert first.scheduled_at is not None
     assert abs(first.scheduled_at - shop.now()) < timedelta(hours=1)
     assert first.result is None
-    noted = shop.note_verification("shop", EQUAL)
+    noted = shop.verifications.note("shop", EQUAL)
     assert noted.scheduled_at == first.scheduled_at
     with pytest.raises(FencedError):
-        shop.begin_verification("shop", lease.epoch - 1, A, 1)
+        shop.verifications.begin("shop", lease.epoch - 1, A, 1)
 
 
 def test_a_barrier_keeps_who_asked_for_it(shop: StateStore) -> None:
-    lease = shop.acquire_lease("shop", holder_id(), 60)
+    lease = shop.leases.acquire("shop", holder_id(), 60)
     assert lease is not None
-    asked = shop.add_request("shop", RequestKind.BARRIER, {"is_scheduled": True})
+    asked = shop.requests.add("shop", RequestKind.BARRIER, {"is_scheduled": True})
     segment = Segment(
         id=1, first=0, last=4, epoch=lease.epoch, offset=None, source_time=None, ring=(), files=(), events=(), sealed_at=NOW
     )  # fmt: skip
     shop.seal("shop", lease.epoch, [segment], barriers=[asked])
-    (request,) = shop.requests("shop")
+    (request,) = shop.requests.open("shop")
     assert request.payload == {"is_scheduled": True, "position": 4, "ring": []}

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from replicator.state import holder_id
 from replicator.state.store import StateStore
-from replicator.state.workers import Refusal
+from replicator.state.workers import WorkerRefusal
 
 if TYPE_CHECKING:
     from tests.unit.state.conftest import FakeClock
 
 ELSEWHERE = "elsewhere:1:boot/1/1"
-REFUSED = {"shop": Refusal(code="journal_missing", message="not there")}
+REFUSED = {"shop": WorkerRefusal(code="journal_missing", message="not there")}
 
 
 def announce(store: StateStore, holder: str, *, is_draining: bool = False) -> None:
@@ -52,7 +52,7 @@ def test_workers_are_forgotten_when_they_end_or_after_an_hour(store: StateStore,
 
 def test_a_lease_that_is_over_has_no_holder(store: StateStore, clock: FakeClock) -> None:
     store.create_replicator("shop", "", "/j")
-    store.acquire_lease("shop", ELSEWHERE, 10)
+    store.leases.acquire("shop", ELSEWHERE, 10)
     assert store.workers.scene().holders == {"shop": ELSEWHERE}
     clock.advance(11)
     assert store.workers.scene().holders == {}

@@ -21,7 +21,7 @@ from replicator.state.records import (
     TableRecord,
     TargetCopy,
 )
-from replicator.state.verification_records import RangeRecord, VerificationRecord
+from replicator.state.verification.records import RangeRecord, VerificationRecord
 from replicator.verify import VerifySchedule
 from replicator.verify.schedule import RETRY_MIN, Known
 

@@ -19,13 +19,13 @@ import pytest
 
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
-from replicator.service.listening import Listening
-from replicator.testing.waiting import PATIENCE, wait_until
+from replicator.service.access.listening import Listening
 from replicator.web import accepting, server
-from replicator.web.accepting import Seat, Seats, origin
+from replicator.web.accepting import ConnectionSeat, Seats, origin
 from replicator.web.app import WebApp
 from replicator.web.server import BoundedServer, server_config
 from replicator.web.sparing import PER_MINUTE, Sparing
+from replicator_testing.waiting import PATIENCE, wait_until
 
 REGISTRY = Registry.discover()
 
@@ -33,15 +33,15 @@ REGISTRY = Registry.discover()
 class Held:
     """A connection that waits, or does not."""
 
-    def __init__(self, seat: Seat, *, is_waiting: bool) -> None:
+    def __init__(self, seat: ConnectionSeat, *, is_waiting: bool) -> None:
         self.seat, self.is_waiting, self.is_closed = seat, is_waiting, False
 
     def abort(self) -> None:
         self.is_closed = True
 
 
-def held(address: str, *, is_waiting: bool = True) -> tuple[Seat, Held]:
-    seat = Seat(address, socket.socket())
+def held(address: str, *, is_waiting: bool = True) -> tuple[ConnectionSeat, Held]:
+    seat = ConnectionSeat(address, socket.socket())
     seat.socket.close()
     connection = Held(seat, is_waiting=is_waiting)
     seat.connection = connection  # type: ignore[assignment]  # as much of one as is asked for

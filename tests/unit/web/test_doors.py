@@ -21,8 +21,9 @@ from replicator.model.access import Scope
 from replicator.model.errors import RequestError
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
-from replicator.service import lifecycle, tokens
-from replicator.service.listening import Listening
+from replicator.service import lifecycle
+from replicator.service.access import tokens
+from replicator.service.access.listening import Listening
 from replicator.state.store import StateStore
 from replicator.web.access import Access
 from replicator.web.app import WebApp, application

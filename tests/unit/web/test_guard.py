@@ -14,7 +14,7 @@ from starlette.types import Scope as Request
 
 from replicator.model.access import Scope
 from replicator.model.errors import AccessDeniedError, ConfigError, FatalError, ReplicatorError, StateUnavailableError
-from replicator.service.listening import Listening
+from replicator.service.access.listening import Listening
 from replicator.web.demands import Rights, grant
 from replicator.web.guard import Caller, Guard, Rates
 from replicator.web.problems import answer as refusal

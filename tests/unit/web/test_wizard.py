@@ -9,7 +9,7 @@ from replicator.config import ReplicatorConfig
 from replicator.config.shape import fields_of
 from replicator.model.errors import Severity
 from replicator.plugins.registry import Registry
-from replicator.service.configuring_document import Finding
+from replicator.service.configuring.document import Finding
 from replicator.web.dashboard import wizard
 
 REGISTRY = Registry.discover()
@@ -98,7 +98,7 @@ def test_a_secret_that_is_written_out_is_neither_shown_nor_sent() -> None:
     masked = wizard.without_secrets(MODELS, written, "***")
     assert masked["source.password"] == "***"
     assert wizard.without_secrets(MODELS, FILLED, "***") == FILLED
-    assert inputs()["source.password"].kind is wizard.Kind.SECRET
+    assert inputs()["source.password"].kind is wizard.PluginKind.SECRET
     assert "hunter2" not in wizard.text_of(wizard.document(MODELS, KINDS, masked))
 
 

@@ -10,13 +10,13 @@ import pytest
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM
 from replicator.model.schema import TableSchema
 from replicator.plugins import TargetTable
-from replicator.testing.defaults import target_context
-from replicator.testing.target_contract import TargetContract
-from replicator.testing.target_harness import UUID, TargetHarness, TargetRow
 from replicator_target_postgresql.config import PostgresConfig
 from replicator_target_postgresql.sql import path_of, quoted
 from replicator_target_postgresql.target import PostgresTarget
 from replicator_testbed.servers import ScratchDatabase
+from replicator_testing.defaults import target_context
+from replicator_testing.target_contract import TargetContract
+from replicator_testing.target_harness import UUID, TargetHarness, TargetRow
 
 
 class Harness(TargetHarness):

@@ -16,11 +16,11 @@ from replicator.model.errors import OffsetExpiredError, TableError
 from replicator.model.isolation import TableFailedError
 from replicator.model.schema import TableId
 from replicator.plugins import PullLimits, Seen, SourceContext
-from replicator.testing.defaults import chunk_request
-from replicator.testing.source_contract import SourceContract
-from replicator.testing.source_harness import Row, Setting, SourceHarness, TableKind, WriterTransaction, row
 from replicator_source_sqlite.source import SqliteConfig, SqliteSource
 from replicator_source_sqlite.values import quoted
+from replicator_testing.defaults import chunk_request
+from replicator_testing.source_contract import SourceContract
+from replicator_testing.source_harness import Row, Setting, SourceHarness, TableKind, WriterTransaction, row
 
 LIMITS = PullLimits(rows=100, bytes=1 << 20, wait_s=0.1)
 KEYS = {TableKind.KEYED: ("id",), TableKind.COMPOSITE: ("name", "id"), TableKind.KEYLESS: ()}

@@ -1,4 +1,4 @@
-"""Statements' bytes to text, so that every byte that the server took for a quote or a backslash is one, and no other."""
+"""Statements' bytes to text, in which exactly those bytes are quotes and backslashes that the server took for them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _REPLACEMENT: Final = "\ufffd"
 
 
 def charset_name(collation: int | None, flavor: Flavor) -> str:
-    """The client's character set; a collation that is not known is one more of UTF-8: other sets are made no more."""
+    """The client's character set; an unknown collation is taken for UTF-8: no collations of other sets are added any more."""
     found = charset_of(collation, flavor) if collation is not None else None
     return DEFAULT_CHARSET if found is None or found in UTF8 else found
 
 
 def decoded(raw: bytes, charset: str) -> str:
-    """The text; what is none becomes U+FFFD."""
+    """The text; invalid bytes become U+FFFD."""
     if raw.isascii():
         return raw.decode("ascii")
     if charset in _PAIRS:

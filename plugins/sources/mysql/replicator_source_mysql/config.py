@@ -67,7 +67,7 @@ class MysqlConfig(RelationalConfig):
 
     @property
     def watermark(self) -> TableId:
-        """`watermark_table`."""
+        """The table of `watermark_table`."""
         return TableId(*self.watermark_table.split("."))
 
     def dataset_name(self, table: TableId) -> DatasetName:

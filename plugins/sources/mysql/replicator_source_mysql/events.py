@@ -16,7 +16,7 @@ from replicator_source_mysql.clienttext import DEFAULT_CHARSET, charset_name, de
 from replicator_source_mysql.flavors import Flavor
 
 
-class Kind(IntEnum):
+class EventKind(IntEnum):
     """Type codes of the events that are told apart here; those of rows are in `binlog.events`."""
 
     QUERY = 2
@@ -52,11 +52,27 @@ class Kind(IntEnum):
 
 
 IGNORED: Final = frozenset(
-    {Kind.STOP, Kind.INTVAR, Kind.APPEND_BLOCK, Kind.DELETE_FILE, Kind.RAND, Kind.USER_VAR, Kind.FORMAT_DESCRIPTION,
-     Kind.BEGIN_LOAD_QUERY, Kind.IGNORABLE, Kind.ROWS_QUERY, Kind.PREVIOUS_GTIDS, Kind.TRANSACTION_CONTEXT,
-     Kind.VIEW_CHANGE, Kind.ANNOTATE_ROWS, Kind.BINLOG_CHECKPOINT, Kind.GTID_LIST, Kind.START_ENCRYPTION}
-)  # fmt: skip
-"""Known, and without meaning for us. Whatever is neither here nor handled stops the reader."""
+    {
+        EventKind.STOP,
+        EventKind.INTVAR,
+        EventKind.APPEND_BLOCK,
+        EventKind.DELETE_FILE,
+        EventKind.RAND,
+        EventKind.USER_VAR,
+        EventKind.FORMAT_DESCRIPTION,
+        EventKind.BEGIN_LOAD_QUERY,
+        EventKind.IGNORABLE,
+        EventKind.ROWS_QUERY,
+        EventKind.PREVIOUS_GTIDS,
+        EventKind.TRANSACTION_CONTEXT,
+        EventKind.VIEW_CHANGE,
+        EventKind.ANNOTATE_ROWS,
+        EventKind.BINLOG_CHECKPOINT,
+        EventKind.GTID_LIST,
+        EventKind.START_ENCRYPTION,
+    }
+)
+"""Types that are known, and without meaning for us. One that is neither here nor handled stops the reader."""
 
 FLAG_ARTIFICIAL: Final = 0x20
 FLAG_IGNORABLE: Final = 0x80
@@ -93,7 +109,7 @@ class Begin:
 
     Attributes:
         gtid: Its name; empty where the server gives none.
-        committed_us: When it was committed here, in µs since 1970; None where the event does not say.
+        committed_us: Time of the commit on this server, in µs since 1970; None where the event does not say.
         is_standalone: MariaDB: the group is one statement. None: the event does not say.
         is_prepared_xa: MariaDB: the group ends with the PREPARE of an XA transaction.
         is_alter_phase: MariaDB: the group has the beginning or the end of an ALTER that is logged in two phases.
@@ -198,7 +214,7 @@ class Query:
 
     Attributes:
         database: The session's own; empty if it has chosen none.
-        text: Decoded; what is no text in the client's character set is U+FFFD.
+        text: Decoded; bytes that are no text in the client's character set are U+FFFD.
         sql_mode: None where the event does not say.
         charset: The client's character set.
         is_of_session: It used a temporary table, or something else that only its session has.
@@ -284,7 +300,7 @@ def heartbeat_v2(body: memoryview) -> tuple[str, int]:
 
 
 def xa_prepare(body: memoryview) -> tuple[bool, str]:
-    """Whether it is a commit in one phase, and the transaction's name, as `xid_text` writes it."""
+    """Return whether it is a commit in one phase, and the transaction's name, as `xid_text` writes it."""
     _need(body, 13, "XA_PREPARE")
     one_phase, format_id, gtrid_size, bqual_size = struct.unpack_from("<BIII", body)
     _need(body, 13 + gtrid_size + bqual_size, "XA_PREPARE")

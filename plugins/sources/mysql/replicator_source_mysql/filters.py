@@ -10,8 +10,8 @@ from typing import Final
 import pymysql
 
 from replicator.model.schema import TableId
-from replicator_source_mysql.connection import Connection, rows_of
-from replicator_source_mysql.errors import number_of
+from replicator_source_mysql.connecting.connection import Connection, rows_of
+from replicator_source_mysql.connecting.errors import number_of
 from replicator_source_mysql.flavors import Flavor
 
 _ACCESS_DENIED: Final = 1227
@@ -26,8 +26,8 @@ class Filters:
     """Filters by their names, such as `binlog_do_db` and `replicate_wild_ignore_table`; only those that are set.
 
     Attributes:
-        log: What the server leaves out of its log.
-        replica: What it leaves out of what it replicates, one mapping for each server that it replicates from.
+        log: Filters on what the server writes into its log.
+        replica: Filters on what it replicates, one mapping for each server that it replicates from.
     """
 
     log: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -86,11 +86,11 @@ def _matches(pattern: str, name: str, *, is_wild: bool, is_lower_case: bool) -> 
 
 
 def read_filters(connection: Connection, flavor: Flavor, *, status: str, replica_status: str) -> Filters:
-    """Ask the server. What the account may not see is missing, as the privilege is, which `check` reports.
+    """Ask the server. Filters that the account may not see are missing, as the privilege is, which `check` reports.
 
     Args:
         connection: To the server.
-        flavor: Whose it is.
+        flavor: The server's flavor.
         status: The statement that shows the log's end; its filters stand there, no variable has them.
         replica_status: The statement that shows what the server replicates from.
     """

@@ -1,4 +1,4 @@
-"""What a statement would bring if somebody executed it now. The catalogue is read, and nothing is executed."""
+"""Dry run of a statement: the events that it would bring. The catalogue is read, and nothing is executed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 from replicator.model.errors import ConfigError, TableError
 from replicator.model.events import DDLEvent
 from replicator.model.schema import TableId, TableSchema
-from replicator_source_mysql import discovery
-from replicator_source_mysql.alterations import Alteration, alteration
-from replicator_source_mysql.connection import Connection, rows_of
-from replicator_source_mysql.ddl import Effect, TableEffect, effects
+from replicator_source_mysql.catalogue import discovery
+from replicator_source_mysql.connecting.connection import Connection, rows_of
+from replicator_source_mysql.ddl.alterations import Alteration, alteration
+from replicator_source_mysql.ddl.statements import Effect, TableEffect, effects
 from replicator_source_mysql.events import Query
+from replicator_source_mysql.log.statements import event_of, refusal
 from replicator_source_mysql.server import ServerFacts
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader, shown
-from replicator_source_mysql.statements import event_of, refusal
 
 _DEFINING: Final = frozenset({"ALTER", "CREATE", "DROP", "RENAME", "TRUNCATE"})
 # Bits of the SQL mode that the log has with each statement, by the names of the server's variable.
@@ -49,7 +49,7 @@ def rehearse(connection: Connection, facts: ServerFacts, statement: str) -> Sequ
     tables = {s.table for s in discovery.list_tables(connection, watermark=TableId("", "")) if s.left_out is None}
     query = Query("", statement, sql_mode)
     if not _defines(query, facts):
-        raise ConfigError(f"it defines no table: {shown(query, facts.flavor)}", code="ddl_not_understood")
+        raise ConfigError(f"It defines no table: {shown(query, facts.flavor)}", code="ddl_not_understood")
     query = Query(_database(query, tables, facts), statement, sql_mode)
     found = effects(query, tables, flavor=facts.flavor, is_lower_case=is_lower_case)
     described = discovery.read_tables(connection, [effect.table for effect in found], may_see_storage=False)
@@ -91,7 +91,7 @@ def _database(query: Query, tables: Collection[TableId], facts: ServerFacts) -> 
     databases = set.intersection(*choices) if choices else set()
     if choices and len(databases) != 1:
         raise ConfigError(
-            f"it names {', '.join(sorted(named))} without a database, and {len(databases) or 'no'} databases have all of them:"
+            f"It names {', '.join(sorted(named))} without a database, and {len(databases) or 'no'} databases have all of them:"
             f" {shown(query, facts.flavor)}",
             code="ddl_not_understood",
             action="Write DATABASE.TABLE.",
@@ -110,8 +110,8 @@ def _not_understood(effect: TableEffect, query: Query, facts: ServerFacts) -> Ta
     if effect.effect is Effect.STATEMENT:
         return refusal(effect, text)
     return TableError(
-        f"this statement would not be understood, and the table would fail: {text}",
+        f"This statement would not be understood, and the table would fail: {text}",
         code="ddl_not_understood",
         table=str(effect.table),
-        action="Write it in other words, or in several statements; or plan for `replicator ddl accept NAME TABLE` behind it.",
+        action="Write it in other words, or in several statements; or plan for `replicator ddl accept NAME TABLE` after it.",
     )

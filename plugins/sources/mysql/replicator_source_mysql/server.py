@@ -9,10 +9,10 @@ from typing import Final
 
 import pymysql
 
-from replicator_source_mysql.connection import Connection, flavor_of, rows_of
+from replicator_source_mysql.connecting.connection import Connection, flavor_of, rows_of
 from replicator_source_mysql.filters import Filters, read_filters
 from replicator_source_mysql.flavors import Flavor, System, version_of
-from replicator_source_mysql.marks import log_status_statement
+from replicator_source_mysql.positions.marks import log_status_statement
 
 _ACCESS_DENIED: Final = 1227
 
@@ -33,12 +33,12 @@ class ServerFacts:
 
     Attributes:
         version: Such as (10, 11, 19).
-        text: As the server names itself.
+        text: The server's own name for itself.
         variables: Global variables that it has, by name.
-        server: What names it in offsets: MySQL's server_uuid, MariaDB's server_id.
-        is_replica: Whether it replicates from another server; None if we may not know.
+        server: Its name in offsets: MySQL's server_uuid, MariaDB's server_id.
+        is_replica: It replicates from another server; None if we may not know.
         grants: `SHOW GRANTS` of our account; one line each.
-        filters: What it leaves out of its log, as far as we may know.
+        filters: Filters of its log, as far as we may know.
     """
 
     flavor: Flavor
@@ -51,17 +51,17 @@ class ServerFacts:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name for messages."""
         return f"{self.flavor.title} {'.'.join(map(str, self.version))}"
 
     @property
     def server(self) -> str:
-        """What names it in offsets."""
+        """Its name in offsets."""
         return self.variables.get("server_uuid") or self.variables.get("server_id", "")
 
     @property
     def gtid_mode(self) -> str:
-        """MySQL's; OFF where there is none."""
+        """MySQL's gtid_mode; OFF where there is none."""
         return self.variables.get("gtid_mode", "OFF").upper()
 
     @property
@@ -71,31 +71,31 @@ class ServerFacts:
 
     @property
     def is_by_file(self) -> bool:
-        """Whether positions in its log are files and bytes: MySQL without GTIDs."""
+        """Return whether positions in its log are files and bytes: MySQL without GTIDs."""
         return self.system is System.FILE
 
     @property
     def is_between(self) -> bool:
-        """Whether GTIDs are being switched on or off."""
+        """Return whether GTIDs are being switched on or off."""
         return self.flavor.is_between_systems(self.gtid_mode)
 
     @property
     def lower_case_table_names(self) -> int:
-        """0: names are as written. 1, 2: case does not matter."""
+        """The variable of this name. 0: names are as written. 1, 2: case does not matter."""
         return int(self.variables.get("lower_case_table_names", "0"))
 
     @property
     def is_too_old(self) -> bool:
-        """Whether its version is not supported."""
+        """Return whether its version is not supported."""
         return self.version[:2] < self.flavor.oldest
 
     @property
     def logs_cascades(self) -> bool:
-        """Whether what its foreign keys do to other tables is in its log."""
+        """Return whether its log has the changes that foreign keys make to other tables."""
         return self.flavor.logs_cascades(self.version, self.variables)
 
     def is_on(self, variable: str) -> bool:
-        """Whether a variable that the server has is on."""
+        """Return whether a variable that the server has is on."""
         return self.variables.get(variable, "").upper() in {"ON", "1", "YES"}
 
 
@@ -135,7 +135,7 @@ def global_privileges(grants: Iterable[str]) -> set[str]:
 
 
 def _is_replica(connection: Connection) -> bool | None:
-    """Whether it replicates from another server; MySQL tells it to REPLICATION CLIENT only."""
+    """Return whether it replicates from another server; MySQL tells it to REPLICATION CLIENT only."""
     flavor = flavor_of(connection)
     try:
         rows = rows_of(connection, flavor.replicas_query(version_of(connection.get_server_info())))

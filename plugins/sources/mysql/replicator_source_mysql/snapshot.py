@@ -1,6 +1,6 @@
 """Reads of tables: chunks in key order, and whole tables without a key.
 
-What a read sees, and what it holds open on the server, its coordinate system says (`coordinates`, `ReadView`): a consistent
+A read's coordinate system says what it sees, and what it holds open on the server (`coordinates`, `ReadView`): a consistent
 snapshot, or one statement of which some transactions are unknown and left to the log. In a table without a key nothing can be
 left to the log row by row, so it is read in a snapshot everywhere. Every read gives way to a session that waits for the table's
 metadata lock.
@@ -25,21 +25,21 @@ from replicator.plugins.planning import RowSample
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, WholeRead
 from replicator.plugins.verification import SourceState
 from replicator_source_mysql.binlog.types import Unrepresentable
-from replicator_source_mysql.catalogue import CatalogTable, system_versioned, virtual_column
-from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
-from replicator_source_mysql.connection import Connection, Session, flavor_of, rows_of
+from replicator_source_mysql.catalogue.discovery import read_tables
+from replicator_source_mysql.catalogue.tables import CatalogTable, system_versioned, virtual_column
+from replicator_source_mysql.connecting.connection import Connection, Session, flavor_of, rows_of
+from replicator_source_mysql.connecting.errors import PACKET_TOO_LARGE, number_of
 from replicator_source_mysql.coordinates import ReadViews
-from replicator_source_mysql.discovery import read_tables
-from replicator_source_mysql.errors import PACKET_TOO_LARGE, number_of
-from replicator_source_mysql.textrows import Rows, text_rows
-from replicator_source_mysql.values import decoded, key_proof, verify_told_apart
-from replicator_source_mysql.verification import MysqlState, StateQueries
+from replicator_source_mysql.rows.chunk_statements import ReadPlan, chunk_query, whole_query
+from replicator_source_mysql.rows.text_rows import Rows, text_rows
+from replicator_source_mysql.rows.values import decoded, key_proof, verify_told_apart
+from replicator_source_mysql.verification.states import MysqlState, StateQueries
 
 _BLOCK_ROWS: Final = 50_000
 _BLOCK_BYTES: Final = 32 << 20
 _WHOLE_ROWS: Final = 10_000
 _NO_SUCH_VALUE: Final = 1525
-"""Incorrect DATE value (TIME, …), outside of any column."""
+"""Number of the error "Incorrect DATE value" (TIME, …), outside of any column."""
 _SILENCE_S: Final = 3600.0
 
 _WAITING_QUERY: Final = """
@@ -53,9 +53,9 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
     """Reads chunks and whole tables over one connection. The end of the log is read on the other one.
 
     Attributes:
-        bounds: Of chunks; a block of rows may go over.
+        bounds: Bounds of chunks; a block of rows may exceed them.
         coordinates: Says what reads see.
-        statement_s: How long the reading of a chunk may take.
+        statement_s: Seconds that the reading of a chunk may take.
     """
 
     watch_session: Session
@@ -65,7 +65,7 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
     coordinates: Callable[[Connection], ReadViews]
 
     def read_chunk(self, request: ChunkRequest) -> Chunk:
-        """See `SourceChunks.read_chunk`. What a chunk has beyond its bound is read and thrown away."""
+        """See `SourceChunks.read_chunk`. Rows of a chunk beyond its bound are read and thrown away."""
         try:
             return self._read_chunk(request)
         except TableError as error:
@@ -87,7 +87,7 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
             self.forget(table)
         if cursor is not None and cursor == request.after:
             raise TableError(
-                "a chunk ended at the key where it began: several key values are the same text in UTF-8. Their bytes are not defined "
+                "A chunk ended at the key where it began: several key values are the same text in UTF-8. Their bytes are not defined "
                 "in the key's character set.",
                 code="cursor_stuck",
                 table=str(table),
@@ -130,7 +130,7 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
     def _read(
         self, schema: TableSchema, doing: str, *, is_whole: bool = False, is_exact: bool = True
     ) -> Iterator[_Run]:
-        """Give a run; whatever ends it early leaves nothing behind on the server."""
+        """Give a run, of which nothing stays on the server, even if it ends early."""
         run: _Run | None = None
         try:
             with self.reading(schema, doing) as (connection, table, plan):
@@ -146,7 +146,7 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
             raise
 
     def _sizes(self, run: _Run | None) -> str | None:
-        """What is known of the sizes when something was larger than a packet; that of the value the server does not tell."""
+        """Describe the known sizes when something was larger than a packet; the server does not tell the value's."""
         try:
             with self.watch_session.use("asking for max_allowed_packet") as connection:
                 ((limit,),) = rows_of(connection, "SELECT @@SESSION.max_allowed_packet", [])
@@ -184,7 +184,7 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
 
 
 class _Run:
-    """One read that runs: what it sees, its rows, and whether the table stayed the same."""
+    """One read that runs: its view, its rows, and the check that the table stayed the same."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class _Run:
         )
 
     def state(self, columns: Collection[str]) -> MysqlState:
-        """What answers from the snapshot that has begun."""
+        """A state that answers from the snapshot that has begun."""
         fails = self._reader.unrepresentable == "fail"
         queries = StateQueries.of(self._table, self.plan, columns, fails=fails)
         return MysqlState(self._connection, self._reader.watch_session, self.view, queries)
@@ -282,7 +282,7 @@ class _Run:
         except Exception as error:
             # Whatever it is, it is about this table's values. Arrow's own text may hold one.
             raise TableError(
-                f"column {name}: the server's rows do not match their types ({type(error).__name__}).",
+                f"Column {name}: the server's rows do not match their types ({type(error).__name__}).",
                 code="corrupt_rows",
                 table=str(schema.table),
                 action="Run `replicator snapshot NAME TABLE`; if it fails again, exclude the table and report its CREATE TABLE.",
@@ -291,7 +291,7 @@ class _Run:
 
 
 def read_plan(table: CatalogTable, schema: TableSchema) -> ReadPlan:
-    """What to read of a table so that the rows have the shape that the host knows.
+    """Plan the read of a table so that the rows have the shape that the host knows.
 
     Raises:
         SchemaConflictError: A column of `schema` no longer exists or has another type, or the key changed.

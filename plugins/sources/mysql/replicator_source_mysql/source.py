@@ -39,22 +39,25 @@ from replicator.plugins.source import (
     WholeRead,
 )
 from replicator.plugins.verification import SourceState, SupportsSourceVerification
-from replicator_source_mysql import assessment, discovery, planning, table_assessment
-from replicator_source_mysql.cascades import Cascades, Edge, read_edges
-from replicator_source_mysql.catalogue import CatalogTable
+from replicator_source_mysql.assessment import server as assessment
+from replicator_source_mysql.assessment import statistics as planning
+from replicator_source_mysql.assessment import tables as table_assessment
+from replicator_source_mysql.catalogue import discovery
+from replicator_source_mysql.catalogue.tables import CatalogTable
 from replicator_source_mysql.config import MysqlConfig
-from replicator_source_mysql.connection import Connection, SameServer, Session, rows_of, verify_host
+from replicator_source_mysql.connecting.connection import Connection, SameServer, Session, rows_of, verify_host
 from replicator_source_mysql.coordinates import CoordinateSystems, SourceVisibility, Unseen
-from replicator_source_mysql.definitions import KnownDefinitions
-from replicator_source_mysql.dump import Dump
-from replicator_source_mysql.groups import Undoing, UndoneGroups
-from replicator_source_mysql.log import BinlogReader
-from replicator_source_mysql.marks import AwaitedMarks, LogEnd
-from replicator_source_mysql.position import Position
+from replicator_source_mysql.coordinates.xids import prepared_xids_if_allowed
+from replicator_source_mysql.log.dump import Dump
+from replicator_source_mysql.log.groups import Undoing, UndoneGroups
+from replicator_source_mysql.log.reader import BinlogReader
+from replicator_source_mysql.positions.marks import AwaitedMarks, LogEnd
+from replicator_source_mysql.positions.position import Position
+from replicator_source_mysql.reach.cascades import Cascades, Edge, read_edges
+from replicator_source_mysql.reach.definitions import KnownDefinitions
 from replicator_source_mysql.rehearsal import rehearse
 from replicator_source_mysql.server import ServerFacts, folded_name, read_facts
 from replicator_source_mysql.snapshot import TableReader
-from replicator_source_mysql.xids import prepared_xids_if_allowed
 
 
 class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal, SupportsSourceVerification, SupportsPlanning):
@@ -96,7 +99,7 @@ class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal, SupportsSourceVer
 
     @override
     def identity(self) -> Mapping[str, str]:
-        """What stays when another server of the same lineage takes over; whether it is one, GTIDs tell at every start."""
+        """Facts that stay when another server of the same lineage takes over; GTIDs prove the lineage at every start."""
         facts = self._facts()
         return {"flavor": facts.flavor.name, "lower_case_table_names": str(facts.lower_case_table_names)}
 
@@ -298,7 +301,7 @@ class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal, SupportsSourceVer
             return discovery.read_tables(connection, tables)
 
     def _cascades(self, facts: ServerFacts, schemas: Mapping[TableId, TableSchema]) -> Cascades | None:
-        """What watches for cascades, if any is wanted: foreign keys are read before the log is."""
+        """The watcher of cascades, if one is wanted: foreign keys are read before the log is."""
         if self.config.foreign_keys != "resnapshot" or facts.logs_cascades:
             return None
         cascades = Cascades(

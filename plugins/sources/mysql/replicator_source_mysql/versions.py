@@ -1,8 +1,7 @@
-"""Table versions: what the log says of a table's columns, joined with what the host knows."""
+"""Table versions: a table's columns as the log describes them, joined with the host's schema."""
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -10,8 +9,8 @@ from typing import Final, NamedTuple
 
 from replicator.model.errors import SchemaConflictError, TableError, UnsupportedTypeError
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator_source_mysql import columntypes as t
-from replicator_source_mysql.alterations import Alteration, alteration, numbered
+from replicator.plugins import get_logger
+from replicator_source_mysql import column_types as t
 from replicator_source_mysql.binlog import (
     ColumnSpec,
     MapColumn,
@@ -21,12 +20,13 @@ from replicator_source_mysql.binlog import (
     logged_spec,
 )
 from replicator_source_mysql.binlog.types import Unrepresentable
-from replicator_source_mysql.catalogue import system_versioned
+from replicator_source_mysql.catalogue.tables import system_versioned
+from replicator_source_mysql.ddl.alterations import Alteration, alteration, numbered
 from replicator_source_mysql.flavors import Flavor
+from replicator_source_mysql.rows.values import KEY_KINDS
 from replicator_source_mysql.sql.clauses import ColumnChanges
-from replicator_source_mysql.values import KEY_KINDS
 
-log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _VERSIONS_MAX: Final = 10_000
 
@@ -44,7 +44,7 @@ class Version:
 
 
 class KeyChange(NamedTuple):
-    """A table has another key from here on: its shapes before and afterwards; None where nobody knows what is different."""
+    """A change of a table's key from here on: its shapes before and after; None where the difference is unknown."""
 
     table: TableId
     before: TableSchema | None
@@ -54,7 +54,7 @@ class KeyChange(NamedTuple):
 class Versions:
     """The versions of the replicated tables. Built for one open log.
 
-    A table whose columns are not those that the host knows gets the shape that the log has: the host decides.
+    A table whose columns differ from those that the host knows gets the shape that the log has: the host decides.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Versions:
         return found
 
     def rename(self, table: TableId, new: TableId) -> None:
-        """A table has another name. What the catalogue may have said of one of that name before is no longer true."""
+        """Take a table's new name. Facts that the catalogue gave of another table of that name are no longer true."""
         schema = self._replicated.pop(table, None)
         if schema is None:
             return
@@ -121,11 +121,11 @@ class Versions:
         self._last_ids[new] = self._last_ids.pop(table, 0)
 
     def doubt(self, table: TableId) -> None:
-        """A table was altered, and how is not known: until a TABLE_MAP has the columns that are known, no statement is applied."""
+        """Apply no statement to a table until a TABLE_MAP has the known columns: it was altered in an unknown way."""
         self._unclear.add(table)
 
     def trust(self, table: TableId) -> None:
-        """The table's columns are those that are known."""
+        """Apply statements to the table again: its columns are the known ones."""
         self._unclear.discard(table)
 
     def of(self, table_map: TableMap) -> Version | None:
@@ -160,7 +160,7 @@ class Versions:
         return version
 
     def take_key(self, table_map: TableMap) -> KeyChange | None:
-        """Remember by which key the table's rows are clustered now; what changed if it was another one until now.
+        """Remember the key by which the table's rows are clustered now; return the change if it was another one.
 
         A unique key leaves no other trace where it is dropped or made, or becomes the key because a primary key was dropped.
         """
@@ -186,13 +186,13 @@ class Versions:
         return KeyChange(table, before, self._replicated[table])
 
     def expect_any_key(self, table: TableId) -> None:
-        """The host has been told that the table may be another one: its next key is no news."""
+        """Report no change with the table's next key: the host knows that the table may be another one."""
         self._any_key.add(table)
 
     def _build(self, table_map: TableMap, expected: TableSchema) -> Version:
         if not table_map.has_names:
             raise TableError(
-                "the log was written without the names of the columns.",
+                "The log was written without the names of the columns.",
                 code="row_metadata_missing",
                 table=str(expected.table),
                 action="SET GLOBAL binlog_row_metadata = 'FULL'; then run `replicator snapshot NAME TABLE`.",
@@ -250,18 +250,14 @@ class Versions:
     def _note_nulled(self, table: TableId) -> Callable[[str, int], None]:
         def note(column: str, count: int) -> None:
             if not self._nulled[table, column]:
-                log.warning(
-                    "Column %s of %s: values that its type cannot hold become NULL (unrepresentable: null).",
-                    column,
-                    table,
-                )
+                _log.warning("values_become_null", table=str(table), column=column, setting="unrepresentable: null")
             self._nulled[table, column] += count
 
         return note
 
 
 def _logged_key(table_map: TableMap, expected: TableSchema, flavor: Flavor) -> tuple[str, ...] | None:
-    """The key as `CatalogTable.key` has it; None where it is of columns that are not known, or the log does not say."""
+    """The key as `CatalogTable.key` has it; None where its columns are unknown, or the log does not say."""
     if table_map.primary_key is None:
         return None
     known = {c.name: c for c in expected.columns}
@@ -277,7 +273,7 @@ def _logged_key(table_map: TableMap, expected: TableSchema, flavor: Flavor) -> t
 
 
 def hidden_positions(table_map: TableMap, known: Collection[str], flavor: Flavor) -> frozenset[int]:
-    """Where the columns stand that a server adds by itself and that only its log shows.
+    """Positions of the columns that a server adds by itself and that only its log shows.
 
     A user may give a column such a name: `known` are the names of the table's own.
     """
@@ -289,7 +285,7 @@ def hidden_positions(table_map: TableMap, known: Collection[str], flavor: Flavor
 
 
 def _is_system_versioned(table_map: TableMap, known: Collection[str], hidden: Collection[int]) -> bool:
-    """Whether the log has the two columns of MariaDB's system versioning, which the catalogue hides unless a user named them.
+    """Return whether the log has the two columns of MariaDB's system versioning, which the catalogue hides unless a user named them.
 
     The second one is part of the primary key if there is one (measured on 10.11).
     """
@@ -304,3 +300,7 @@ def _is_system_versioned(table_map: TableMap, known: Collection[str], hidden: Co
 
 
 _PERIOD: Final = (t.TIMESTAMP2, 6)
+
+
+HeldRows = list[tuple[Version, int, bytes]]
+"""Rows events: the table's version, the event's type, its body."""

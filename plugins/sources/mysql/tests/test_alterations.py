@@ -12,8 +12,8 @@ import pytest
 
 from replicator.model.alteration import steps
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator_source_mysql.alterations import Alteration, alteration
-from replicator_source_mysql.ddl import effects
+from replicator_source_mysql.ddl.alterations import Alteration, alteration
+from replicator_source_mysql.ddl.statements import effects
 from replicator_source_mysql.events import Query
 from replicator_source_mysql.flavors import MARIADB, MYSQL, Flavor
 

@@ -21,15 +21,15 @@ from replicator.model.errors import TableError
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import Secret
 from replicator.plugins.source import SourceContext
-from replicator.testing.defaults import chunk_request
-from replicator_source_mysql.alterations import Alteration, alteration, numbered
 from replicator_source_mysql.config import MysqlConfig
-from replicator_source_mysql.ddl import Effect, TableEffect, effects
+from replicator_source_mysql.ddl.alterations import Alteration, alteration, numbered
+from replicator_source_mysql.ddl.statements import Effect, TableEffect, effects
 from replicator_source_mysql.events import query
 from replicator_source_mysql.flavors import flavor_of_server
 from replicator_source_mysql.source import MysqlSource
 from replicator_testbed.mysql_programs import has_mysql
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testing.defaults import chunk_request
 
 MODES: Final = ("", "STRICT_TRANS_TABLES", "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE", "NO_BACKSLASH_ESCAPES",
                 "ANSI_QUOTES,STRICT_TRANS_TABLES", "REAL_AS_FLOAT", "PAD_CHAR_TO_FULL_LENGTH,STRICT_TRANS_TABLES")  # fmt: skip

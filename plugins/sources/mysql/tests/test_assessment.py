@@ -13,7 +13,7 @@ from replicator.model.errors import AccessDeniedError, Problem, Severity, TableE
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import PullLimits
-from replicator_source_mysql.assessment import assess_server
+from replicator_source_mysql.assessment.server import assess_server
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.filters import Filters
 from replicator_source_mysql.flavors import MYSQL
@@ -195,7 +195,8 @@ def test_the_least_privileges_are_enough_and_each_missing_one_is_named(
 def test_tables_that_cannot_be_replicated_right_are_refused(mysql_database: MysqlDatabase, source_of: Make) -> None:
     mysql_database.execute(
         "CREATE TABLE parent (id int PRIMARY KEY)",
-        "CREATE TABLE child (id int PRIMARY KEY, p int, CONSTRAINT fk FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE)",
+        "CREATE TABLE child (id int PRIMARY KEY, p int,"
+        " CONSTRAINT `f k``; -- \n'x` FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE)",
         "CREATE TABLE isam (id int PRIMARY KEY) ENGINE = MyISAM",
         "CREATE TABLE keyless (v int)",
         "CREATE TABLE prefix (v text NOT NULL, PRIMARY KEY (v(10)))",
@@ -230,6 +231,11 @@ def test_tables_that_cannot_be_replicated_right_are_refused(mysql_database: Mysq
     for policy in ("warn", "resnapshot"):
         accepted = source_of(mysql_database.server, foreign_keys=policy).check([TableId(mysql_database.name, "child")])
         assert blocking(accepted) == []
+    # The advice is a statement with the key's name in it, whatever that is.
+    for problem in found:
+        if problem.code == "unlogged_cascade":
+            mysql_database.execute(str(problem.action).partition("; -- or exclude")[0])
+    assert blocking(source.check([TableId(mysql_database.name, "child")])) == []
 
 
 def test_columns_that_the_account_may_not_read_are_named(mysql_database: MysqlDatabase, source_of: Make) -> None:
@@ -283,7 +289,7 @@ def test_transactions_that_are_prepared_before_the_first_start_are_named_with_wh
             cursor.execute(text)
     (problem,) = found()
     assert problem.severity is Severity.WARNING
-    assert "an XA transaction is prepared: X'6561726c792260',X'6227',7." in problem.message
+    assert "An XA transaction is prepared: X'6561726c792260',X'6227',7." in problem.message
     assert problem.action is not None
     statements = problem.action.removeprefix("Before the first start: ").split(" or ")
     assert statements == ["XA COMMIT X'6561726c792260',X'6227',7;", "XA ROLLBACK X'6561726c792260',X'6227',7;"]

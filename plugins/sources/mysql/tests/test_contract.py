@@ -11,12 +11,12 @@ import pytest
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import SourceContext
-from replicator.testing.source_contract import SourceContract
-from replicator.testing.source_harness import Row, SourceHarness, TableKind, WriterTransaction
 from replicator_source_mysql.config import MysqlConfig
-from replicator_source_mysql.connection import quoted, quoted_table
+from replicator_source_mysql.connecting.connection import quoted, quoted_table
 from replicator_source_mysql.source import MysqlSource
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testing.source_contract import SourceContract
+from replicator_testing.source_harness import Row, SourceHarness, TableKind, WriterTransaction
 
 COLUMNS = ("id", "name", "amount", "note")
 KEYS = {TableKind.KEYED: ("id",), TableKind.COMPOSITE: ("name", "id"), TableKind.KEYLESS: COLUMNS}

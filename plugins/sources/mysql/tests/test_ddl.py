@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from replicator.model.schema import TableId
 from replicator_source_mysql.clienttext import charset_name, decoded
-from replicator_source_mysql.ddl import effects, opens_group
+from replicator_source_mysql.ddl.statements import effects, opens_group
 from replicator_source_mysql.events import Query
 from replicator_source_mysql.flavors import MARIADB, MYSQL, Flavor
 from replicator_source_mysql.sql.reader import shown

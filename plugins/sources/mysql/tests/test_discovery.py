@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from replicator.model.schema import TableId
-from replicator_source_mysql import discovery
+from replicator_source_mysql.catalogue import discovery
 from replicator_testbed.mysql_servers import MysqlDatabase
 
 

@@ -21,13 +21,13 @@ from replicator.model.errors import (
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import LogReader, PullLimits
-from replicator.testing.defaults import chunk_request
-from replicator.testing.waiting import wait_until
+from replicator_source_mysql.connecting.errors import translate, translate_log
 from replicator_source_mysql.coordinates import CoordinateSystems
-from replicator_source_mysql.errors import translate, translate_log
 from replicator_source_mysql.source import MysqlSource
 from replicator_testbed.mysql_programs import has_mysql
 from replicator_testbed.mysql_servers import Flavor, MysqlDatabase, MysqlServer
+from replicator_testing.defaults import chunk_request
+from replicator_testing.waiting import wait_until
 
 Make = Callable[..., MysqlSource]
 

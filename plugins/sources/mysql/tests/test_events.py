@@ -16,7 +16,7 @@ from replicator_source_mysql.binlog.events import MARIADB_QUERY_COMPRESSED
 from replicator_source_mysql.coordinates.mariadb import MariadbProgress
 from replicator_source_mysql.events import (
     Begin,
-    Kind,
+    EventKind,
     heartbeat_v2,
     mariadb_begin,
     mysql_begin,
@@ -26,11 +26,11 @@ from replicator_source_mysql.events import (
     xa_prepare,
 )
 from replicator_source_mysql.flavors import MARIADB, MYSQL
-from replicator_source_mysql.groups import Undoing
-from replicator_source_mysql.gtidsets import GtidPosition
-from replicator_source_mysql.log import BinlogReader
-from replicator_source_mysql.marks import AwaitedMarks, LogEnd
-from replicator_source_mysql.position import Position
+from replicator_source_mysql.log.groups import Undoing
+from replicator_source_mysql.log.reader import BinlogReader
+from replicator_source_mysql.positions.gtid_sets import GtidPosition
+from replicator_source_mysql.positions.marks import AwaitedMarks, LogEnd
+from replicator_source_mysql.positions.position import Position
 
 LIMITS = PullLimits(rows=100, bytes=1 << 20, wait_s=0.0)
 # An end of the log that nobody reaches.
@@ -79,13 +79,13 @@ def gtid(number: int, flags: int = 0) -> bytes:
 @pytest.mark.condition("M09")
 def test_positions_continue_beyond_four_gibibytes_and_are_counted_where_the_server_gives_none() -> None:
     reader = reader_of(
-        event(Kind.ROTATE, struct.pack("<Q", 4) + b"binlog.000007", flags=0x20),
-        event(Kind.MARIADB_GTID, gtid(1), end=(1 << 32) - 100),
-        event(Kind.XID, bytes(8), end=(1 << 32) - 50),
-        event(Kind.MARIADB_GTID, gtid(2), end=20),
-        event(Kind.XID, bytes(8), end=51),
-        event(Kind.MARIADB_GTID, gtid(3), end=100),
-        event(Kind.XID, bytes(8)),
+        event(EventKind.ROTATE, struct.pack("<Q", 4) + b"binlog.000007", flags=0x20),
+        event(EventKind.MARIADB_GTID, gtid(1), end=(1 << 32) - 100),
+        event(EventKind.XID, bytes(8), end=(1 << 32) - 50),
+        event(EventKind.MARIADB_GTID, gtid(2), end=20),
+        event(EventKind.XID, bytes(8), end=51),
+        event(EventKind.MARIADB_GTID, gtid(3), end=100),
+        event(EventKind.XID, bytes(8)),
     )
     batch = reader.pull(LIMITS)
     assert batch.offset is not None
@@ -97,14 +97,14 @@ def test_positions_continue_beyond_four_gibibytes_and_are_counted_where_the_serv
 @pytest.mark.parametrize(
     ("events", "error"),
     [
-        ([event(Kind.INCIDENT, bytes(3))], LogGapError),
+        ([event(EventKind.INCIDENT, bytes(3))], LogGapError),
         ([event(99, b"")], FatalError),
-        ([event(Kind.XID, bytes(8))], CorruptStreamError),
-        ([event(Kind.MARIADB_GTID, gtid(1)), event(Kind.MARIADB_GTID, gtid(2))], CorruptStreamError),
-        ([event(Kind.MARIADB_GTID, b"short")], CorruptStreamError),
-        ([event(Kind.MARIADB_GTID, gtid(1)), event(23, bytes(20))], CorruptStreamError),
-        ([event(Kind.QUERY, bytes(20))], CorruptStreamError),
-        ([event(Kind.ANONYMOUS_GTID, bytes(42))], LogGapError),
+        ([event(EventKind.XID, bytes(8))], CorruptStreamError),
+        ([event(EventKind.MARIADB_GTID, gtid(1)), event(EventKind.MARIADB_GTID, gtid(2))], CorruptStreamError),
+        ([event(EventKind.MARIADB_GTID, b"short")], CorruptStreamError),
+        ([event(EventKind.MARIADB_GTID, gtid(1)), event(23, bytes(20))], CorruptStreamError),
+        ([event(EventKind.QUERY, bytes(20))], CorruptStreamError),
+        ([event(EventKind.ANONYMOUS_GTID, bytes(42))], LogGapError),
     ],
 )
 @pytest.mark.condition("M29")
@@ -114,7 +114,7 @@ def test_what_must_not_be_skipped_stops_the_reader(events: list[bytes], error: t
 
 
 def test_events_that_may_be_ignored_are() -> None:
-    batch = reader_of(event(99, b"", flags=0x80), event(Kind.ROWS_QUERY, b"x")).pull(LIMITS)
+    batch = reader_of(event(99, b"", flags=0x80), event(EventKind.ROWS_QUERY, b"x")).pull(LIMITS)
     assert (batch.events, batch.offset) == (0, None)
 
 
@@ -145,11 +145,11 @@ def test_the_end_of_the_log_is_asked_for_once_a_second() -> None:
 
 def test_a_transaction_that_a_crash_cut_off_counts_for_nothing() -> None:
     reader = reader_of(
-        event(Kind.ROTATE, struct.pack("<Q", 4) + b"binlog.000001", flags=0x20),
-        event(Kind.MARIADB_GTID, gtid(1), end=100),
-        event(Kind.ROTATE, struct.pack("<Q", 4) + b"binlog.000002"),
-        event(Kind.MARIADB_GTID, gtid(1), end=50),
-        event(Kind.XID, bytes(8), end=80),
+        event(EventKind.ROTATE, struct.pack("<Q", 4) + b"binlog.000001", flags=0x20),
+        event(EventKind.MARIADB_GTID, gtid(1), end=100),
+        event(EventKind.ROTATE, struct.pack("<Q", 4) + b"binlog.000002"),
+        event(EventKind.MARIADB_GTID, gtid(1), end=50),
+        event(EventKind.XID, bytes(8), end=80),
     )
     batch = reader.pull(LIMITS)
     assert batch.offset is not None

@@ -15,14 +15,14 @@ from replicator.model.errors import CorruptStreamError, LogGapError
 from replicator.model.offset import Offset
 from replicator.plugins.source import LogBatch, PullLimits, Seen
 from replicator_source_mysql.coordinates.file import FileProgress, FileVisibility
-from replicator_source_mysql.events import FLAG_ARTIFICIAL, Kind
-from replicator_source_mysql.filepos import FIRST_BYTE, WRAP, FilePosition, fingerprint
+from replicator_source_mysql.events import FLAG_ARTIFICIAL, EventKind
 from replicator_source_mysql.flavors import MYSQL
-from replicator_source_mysql.groups import Undoing
-from replicator_source_mysql.gtidsets import GtidSet
-from replicator_source_mysql.log import BinlogReader
-from replicator_source_mysql.marks import AwaitedMarks, LogEnd
-from replicator_source_mysql.position import Position
+from replicator_source_mysql.log.groups import Undoing
+from replicator_source_mysql.log.reader import BinlogReader
+from replicator_source_mysql.positions.file_position import FIRST_BYTE, WRAP, FilePosition, fingerprint
+from replicator_source_mysql.positions.gtid_sets import GtidSet
+from replicator_source_mysql.positions.marks import AwaitedMarks, LogEnd
+from replicator_source_mysql.positions.position import Position
 
 LIMITS = PullLimits(rows=1000, bytes=1 << 30, wait_s=0.0)
 SERVER = "aaaaaaaa-0000-0000-0000-00000000000a"
@@ -38,7 +38,7 @@ class Log:
         self.events: list[tuple[int, bytes]] = []
         self.pos = pos
         if pos == FIRST_BYTE:
-            self._add(Kind.FORMAT_DESCRIPTION, bytes(80))
+            self._add(EventKind.FORMAT_DESCRIPTION, bytes(80))
 
     def _add(self, kind: int, body: bytes, size: int | None = None) -> None:
         size = 19 + len(body) + 4 if size is None else size
@@ -48,20 +48,20 @@ class Log:
 
     def transaction(self, size: int = 0, xid: int = 7) -> int:
         """Of some rows events with so many bytes in all; returns where it ends."""
-        self._add(Kind.ANONYMOUS_GTID, bytes(60))
-        self._add(Kind.QUERY, struct.pack("<IIBHH", 0, 0, 0, 0, 0) + b"\0BEGIN")
+        self._add(EventKind.ANONYMOUS_GTID, bytes(60))
+        self._add(EventKind.QUERY, struct.pack("<IIBHH", 0, 0, 0, 0, 0) + b"\0BEGIN")
         while size:
             part = min(size, 1 << 29)
-            self._add(Kind.ROWS_QUERY, b"", part)
+            self._add(EventKind.ROWS_QUERY, b"", part)
             size -= part
-        self._add(Kind.XID, xid.to_bytes(8, "little"))
+        self._add(EventKind.XID, xid.to_bytes(8, "little"))
         return self.pos
 
     def prepare(self, name: bytes) -> int:
         """An XA transaction up to its PREPARE."""
-        self._add(Kind.ANONYMOUS_GTID, bytes(60))
-        self._add(Kind.QUERY, struct.pack("<IIBHH", 0, 0, 0, 0, 0) + b"\0XA START X'61',X'',1")
-        self._add(Kind.XA_PREPARE, struct.pack("<BIII", 0, 1, len(name), 0) + name)
+        self._add(EventKind.ANONYMOUS_GTID, bytes(60))
+        self._add(EventKind.QUERY, struct.pack("<IIBHH", 0, 0, 0, 0, 0) + b"\0XA START X'61',X'',1")
+        self._add(EventKind.XA_PREPARE, struct.pack("<BIII", 0, 1, len(name), 0) + name)
         return self.pos
 
     def dump(self, behind: FilePosition) -> list[bytes]:
@@ -69,8 +69,8 @@ class Log:
         assert behind.begin < WRAP, "the command has 32 bits"
         assert behind.begin in {pos for pos, _ in self.events} | {self.pos}, "no event begins there"
         body = struct.pack("<Q", behind.begin) + behind.file.encode()
-        first = struct.pack("<IBIIIH", 0, Kind.ROTATE, 1, 19 + len(body), 0, FLAG_ARTIFICIAL) + body
-        description = struct.pack("<IBIIIH", 1_700_000_000, Kind.FORMAT_DESCRIPTION, 1, 103, 0, 0) + bytes(80)
+        first = struct.pack("<IBIIIH", 0, EventKind.ROTATE, 1, 19 + len(body), 0, FLAG_ARTIFICIAL) + body
+        description = struct.pack("<IBIIIH", 1_700_000_000, EventKind.FORMAT_DESCRIPTION, 1, 103, 0, 0) + bytes(80)
         start = [first] if behind.begin == FIRST_BYTE else [first, description]
         return start + [raw for pos, raw in self.events if pos >= behind.begin]
 
@@ -195,7 +195,7 @@ def test_a_history_in_which_the_last_event_is_another_is_a_gap(what: str) -> Non
         assert isinstance(start.executed, FilePosition)
         log.events = [(pos, raw) for pos, raw in log.events if pos != start.executed.begin]
         log.events.append(
-            (start.executed.begin, struct.pack("<IBIIIH", 0, Kind.HEARTBEAT, 1, 40, 500, 0) + FILE.encode())
+            (start.executed.begin, struct.pack("<IBIIIH", 0, EventKind.HEARTBEAT, 1, 40, 500, 0) + FILE.encode())
         )
         reader = reader_at(log, start)
     with pytest.raises(LogGapError) as found:
@@ -252,7 +252,7 @@ def test_an_idle_log_continues_to_the_next_file() -> None:
     log, following = Log(), Log()
     end = log.transaction()
     body = struct.pack("<Q", 4) + b"binlog.000004"
-    rotate = struct.pack("<IBIIIH", 0, Kind.ROTATE, 1, 19 + len(body), 0, FLAG_ARTIFICIAL) + body
+    rotate = struct.pack("<IBIIIH", 0, EventKind.ROTATE, 1, 19 + len(body), 0, FLAG_ARTIFICIAL) + body
     log.events.append((end, rotate))
     log.events += [(end + 100 + pos, raw) for pos, raw in following.events]
     found = offsets(reader_at(log, at(FIRST_BYTE)))[-1]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator_source_mysql.coordinates.gtid import owned_gtids
-from replicator_source_mysql.gtidsets import GtidPosition, GtidSet
-from replicator_source_mysql.position import Position
+from replicator_source_mysql.positions.gtid_sets import GtidPosition, GtidSet
+from replicator_source_mysql.positions.position import Position
 
 A, B = "aaaaaaaa-0000-0000-0000-000000000001", "bbbbbbbb-0000-0000-0000-000000000002"
 SOURCES = [A, B, f"{A}:tag", f"{B}:other_tag"]

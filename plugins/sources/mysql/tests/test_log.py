@@ -23,12 +23,12 @@ from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import LogReader, PullLimits
-from replicator.testing.defaults import chunk_request
-from replicator.testing.waiting import wait_until
-from replicator_source_mysql import dump
+from replicator_source_mysql.log import dump
 from replicator_source_mysql.source import MysqlSource
 from replicator_testbed.mysql_servers import Flavor, MysqlDatabase, MysqlServer
 from replicator_testbed.proxy import FaultProxy
+from replicator_testing.defaults import chunk_request
+from replicator_testing.waiting import wait_until
 
 _LIMITS = PullLimits(rows=10_000, bytes=64 << 20, wait_s=1.0)
 Make = Callable[..., MysqlSource]

@@ -13,9 +13,9 @@ from replicator.model.errors import CorruptStreamError, FatalError, TableError
 from replicator.model.events import ROW
 from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, PullLimits
-from replicator_source_mysql import tablerows
 from replicator_source_mysql.binlog import RowDecoder, TableMap, TableMaps, uncompressed_body
 from replicator_source_mysql.binlog.events import corrupt, too_large
+from replicator_source_mysql.log import table_rows as tablerows
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_mysql.versions import Versions
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
@@ -97,7 +97,7 @@ def test_rows_that_cannot_be_decoded_are_their_tables_error(
     rows, errors = read(source_of(database.server), database, lambda: write(database))
     check(rows, errors, error.code if isinstance(error, TableError) else "corrupt_rows")
     # The traceback goes to the log.
-    assert ("Rows of" in caplog.text) is not isinstance(error, TableError)
+    assert ("corrupt_rows" in caplog.text) is not isinstance(error, TableError)
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda e: type(e).__name__)

@@ -12,10 +12,10 @@ from replicator.model.errors import TableError
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import PullLimits
-from replicator_source_mysql.definitions import defines_nothing
 from replicator_source_mysql.events import Query
 from replicator_source_mysql.flavors import MARIADB, MYSQL
-from replicator_source_mysql.reach import Definition, Definitions
+from replicator_source_mysql.reach.definitions import defines_nothing
+from replicator_source_mysql.reach.tables import Definition, Definitions
 from replicator_source_mysql.source import MysqlSource
 from replicator_testbed.mysql_servers import MysqlDatabase
 

@@ -13,10 +13,10 @@ import pymysql
 import pytest
 
 from replicator.config import Secret
-from replicator_source_mysql import wire
 from replicator_source_mysql.config import MysqlConfig
-from replicator_source_mysql.connection import connect
-from replicator_source_mysql.wire import LostError, PacketReader
+from replicator_source_mysql.connecting import wire
+from replicator_source_mysql.connecting.connection import connect
+from replicator_source_mysql.connecting.wire import LostError, PacketReader
 from replicator_testbed import rogue
 from replicator_testbed.mysql_servers import MysqlServer
 from replicator_testbed.receiver import make_certificate

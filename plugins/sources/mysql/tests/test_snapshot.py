@@ -23,18 +23,18 @@ from replicator.model.keys import key_bytes
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.cursors import cursors, keys_of
 from replicator.plugins.source import ChunkRequest, PullLimits, Seen
-from replicator.testing.defaults import chunk_request
 from replicator_source_mysql import snapshot
-from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
-from replicator_source_mysql.connection import Connection
+from replicator_source_mysql.catalogue.discovery import read_tables
+from replicator_source_mysql.connecting.connection import Connection
 from replicator_source_mysql.coordinates import gtid
-from replicator_source_mysql.discovery import read_tables
-from replicator_source_mysql.gtidsets import GtidSet
+from replicator_source_mysql.positions.gtid_sets import GtidSet
+from replicator_source_mysql.rows.chunk_statements import ReadPlan, chunk_query, whole_query
+from replicator_source_mysql.rows.text_rows import Rows
 from replicator_source_mysql.source import MysqlSource
-from replicator_source_mysql.textrows import Rows
 from replicator_testbed.mysql_servers import MysqlDatabase
 from replicator_testbed.mysql_tables import RandomLoad, tables_of_keys
 from replicator_testbed.mysql_tables import make as make_tables
+from replicator_testing.defaults import chunk_request
 
 Make = Callable[..., MysqlSource]
 
@@ -126,7 +126,7 @@ def test_a_json_value_that_the_server_cannot_spell_fails_its_table(
         with pytest.raises(TableError) as caught:
             source.read_chunk(chunk_request(schema_of(source, table)))
     assert (caught.value.code, caught.value.table) == ("max_allowed_packet", str(table))
-    assert "column j" in caught.value.message
+    assert "Column j" in caught.value.message
     assert "max_allowed_packet is 1048576 bytes" in caught.value.message
 
 

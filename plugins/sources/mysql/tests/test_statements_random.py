@@ -20,10 +20,10 @@ import pytest
 
 from replicator.model.schema import TableId
 from replicator_source_mysql.binlog import parse_table_map, table_id
-from replicator_source_mysql.cascades import Cascades, Parent, read_edges
-from replicator_source_mysql.ddl import effects
+from replicator_source_mysql.ddl.statements import effects
 from replicator_source_mysql.events import query
 from replicator_source_mysql.flavors import flavor_of_server
+from replicator_source_mysql.reach.cascades import Cascades, Parent, read_edges
 from replicator_testbed.mysql_programs import has_mysql
 from replicator_testbed.mysql_servers import Flavor, MysqlServer
 

@@ -13,8 +13,9 @@ from typing import Any
 import pymysql
 import pytest
 
-from replicator_source_mysql import textrows, wire
-from replicator_source_mysql.textrows import Rows, text_rows
+from replicator_source_mysql.connecting import wire
+from replicator_source_mysql.rows import text_rows as textrows
+from replicator_source_mysql.rows.text_rows import Rows, text_rows
 
 END = b"\xfe\0\0\2\0"
 LARGE = (1 << 24) - 1

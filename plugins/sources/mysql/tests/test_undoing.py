@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from replicator_source_mysql import undoing
-from replicator_source_mysql.undoing import END, Savepoints, Undone, released_name, set_name, target_name
+from replicator_source_mysql.log import undoing
+from replicator_source_mysql.log.undoing import END, Savepoints, Undone, released_name, set_name, target_name
 
 
 @pytest.mark.parametrize(

@@ -387,7 +387,7 @@ def test_unrepresentable_values_are_those_of_a_snapshot(mysql_database: MysqlDat
             with pytest.raises(UnsupportedTypeError) as refused:
                 ask()
             assert (refused.value.code, refused.value.table) == ("unrepresentable_value", str(schema.table))
-            assert "column d: 6 of 13" in refused.value.message
+            assert "Column d: 6 of 13" in refused.value.message
 
 
 def test_unrepresentable_values_of_rows_that_are_not_asked_for_are_no_error(
@@ -402,7 +402,7 @@ def test_unrepresentable_values_of_rows_that_are_not_asked_for_are_no_error(
     with source.open_state(schema_of(source, mysql_database), ["id", "d"]) as state:
         assert sum(found.rows for found in state.checksums(4, good).values()) == 1
         assert state.rows(good.ids).num_rows == 1
-        with pytest.raises(UnsupportedTypeError, match="column d"):
+        with pytest.raises(UnsupportedTypeError, match="Column d"):
             state.checksums(4, bad)
 
 

@@ -11,10 +11,10 @@ import pytest
 from plugins.sources.mysql.tests.test_verification import KEYS, Make, literal, rows_of, schema_of
 from replicator.model.errors import UnsupportedTypeError
 from replicator.plugins.verification import KeyRange
-from replicator.testing.table_states import assert_ranges
 from replicator_source_mysql.source import MysqlSource
-from replicator_source_mysql.verification import StateQueries
+from replicator_source_mysql.verification.states import StateQueries
 from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testing.table_states import assert_ranges
 
 RANGED: dict[str, Sequence[Any]] = {
     "tinyint": [-128, 127, 0, 10, 9, -10, -9],
@@ -83,13 +83,13 @@ def test_a_date_that_is_none_fails_the_range_that_has_it_and_the_search_for_boun
     fill(mysql_database, "date", ["0000-00-00", "2024-01-01", "2024-02-31", "2024-05-01"])
     schema = schema_of(source, mysql_database)
     with source.open_state(schema, ["a", "b"]) as state:
-        with pytest.raises(UnsupportedTypeError, match="column a"):
+        with pytest.raises(UnsupportedTypeError, match="Column a"):
             state.bound(("a",), None, 1)
         first, last = state.bound(("a",), None, 4), state.bound(("a",), None, 10)
         assert (first, last) == (("19723",), ("19844",))
-        with pytest.raises(UnsupportedTypeError, match="column a"):
+        with pytest.raises(UnsupportedTypeError, match="Column a"):
             state.checksums(0, None, KeyRange(("a",), first, last))
-        with pytest.raises(UnsupportedTypeError, match="column a"):
+        with pytest.raises(UnsupportedTypeError, match="Column a"):
             state.checksums(0, None, KeyRange(("a",), None, first))
 
 

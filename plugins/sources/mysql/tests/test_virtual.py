@@ -16,13 +16,13 @@ from replicator.model.errors import Severity, TableError
 from replicator.model.events import ROW
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import PullLimits
-from replicator.testing.defaults import chunk_request
-from replicator_source_mysql import virtual
 from replicator_source_mysql.binlog import ColumnSpec, declared_spec
+from replicator_source_mysql.catalogue import virtual
+from replicator_source_mysql.catalogue.virtual import _Type, is_same_for_all
 from replicator_source_mysql.flavors import MYSQL, flavor_of_server
 from replicator_source_mysql.source import MysqlSource
-from replicator_source_mysql.virtual import _Type, is_same_for_all
 from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testing.defaults import chunk_request
 
 Make = Callable[..., MysqlSource]
 

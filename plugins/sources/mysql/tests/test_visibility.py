@@ -13,14 +13,14 @@ import pytest
 from replicator.model.events import ROW, TRANSACTION_ID
 from replicator.model.schema import TableId
 from replicator.plugins.source import Chunk, LogReader, PullLimits, Seen
-from replicator.testing.defaults import chunk_request
-from replicator.testing.waiting import wait_until
 from replicator_source_mysql.coordinates.mariadb import MariadbVisibility, xa_commit_id
-from replicator_source_mysql.filepos import LogPosition
-from replicator_source_mysql.gtidsets import GtidPosition
+from replicator_source_mysql.coordinates.xids import xid_of_sql
+from replicator_source_mysql.positions.file_position import LogPosition
+from replicator_source_mysql.positions.gtid_sets import GtidPosition
 from replicator_source_mysql.source import MysqlSource
-from replicator_source_mysql.xids import xid_of_sql
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testing.defaults import chunk_request
+from replicator_testing.waiting import wait_until
 
 READS = 300
 WAITS = (50, 1000)

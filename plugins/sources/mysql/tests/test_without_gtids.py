@@ -26,21 +26,21 @@ from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import Chunk, ChunkRequest, LogBatch, LogReader, PullLimits, Seen
-from replicator.testing.defaults import chunk_request
-from replicator.testing.waiting import PATIENCE
 from replicator_source_mysql import snapshot
-from replicator_source_mysql.assessment import assess_server
-from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
+from replicator_source_mysql.assessment.server import assess_server
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.coordinates import file
-from replicator_source_mysql.filepos import WRAP, FilePosition
+from replicator_source_mysql.coordinates.lineage import event_at
+from replicator_source_mysql.coordinates.watermark import end_of_log, ordered_end_of_log, seen_but_for_others
 from replicator_source_mysql.filters import Filters
-from replicator_source_mysql.lineage import event_at
+from replicator_source_mysql.positions.file_position import WRAP, FilePosition
+from replicator_source_mysql.rows.chunk_statements import ReadPlan, chunk_query, whole_query
 from replicator_source_mysql.server import read_facts
 from replicator_source_mysql.source import MysqlSource
-from replicator_source_mysql.watermark import end_of_log, ordered_end_of_log, seen_but_for_others
 from replicator_testbed.mysql_programs import has_mysql
 from replicator_testbed.mysql_servers import WATERMARK_TABLE, MysqlDatabase, MysqlServer
+from replicator_testing.defaults import chunk_request
+from replicator_testing.waiting import PATIENCE
 
 Make = Callable[..., MysqlSource]
 LIMITS = PullLimits(rows=10_000, bytes=64 << 20, wait_s=0.2)

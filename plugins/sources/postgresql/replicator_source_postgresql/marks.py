@@ -8,7 +8,7 @@ from replicator_source_postgresql.lsn import lsn_to_text
 
 
 def mark_prefix(uuid: str) -> str:
-    """The prefix of this replicator's marks, for `pg_logical_emit_message(true, prefix, text)`: `replicator:<uuid>`."""
+    """Return the prefix of this replicator's marks, for `pg_logical_emit_message(true, prefix, text)`: `replicator:<uuid>`."""
     return f"replicator:{uuid}"
 
 
@@ -37,12 +37,12 @@ class LsnMarks:
             return mark
 
     def lowest(self) -> int | None:
-        """The first position that is awaited."""
+        """Return the first position that is awaited; None if there is none."""
         with self._lock:
             return min(self._awaited.values(), default=None)
 
     def reached(self, lsn: int) -> list[str]:
-        """The marks up to `lsn`, in order; each is given once."""
+        """Return the marks up to `lsn`, in order; each is returned once."""
         with self._lock:
             marks = sorted((position, mark) for mark, position in self._awaited.items() if position <= lsn)
             for _, mark in marks:

@@ -1,4 +1,4 @@
-"""Where in the log a replicator is: a position, the timeline it is on, and the server it belongs to."""
+"""Position of a replicator in the log, with the timeline it is on and the server it belongs to."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Position:
 
     @property
     def fields(self) -> dict[str, str | int]:
-        """What every offset of one open log has in common."""
+        """The fields that every offset of one open log has in common."""
         return {"timeline": self.timeline, "system": self.system}
 
     @classmethod
@@ -39,12 +39,12 @@ class Position:
         """Read an offset.
 
         Raises:
-            CorruptStreamError: It is not one of ours.
+            CorruptStreamError: The offset is not one of ours.
         """
         try:
             value = offset.value
             return cls(lsn=lsn_from_text(value["lsn"]), timeline=int(value["timeline"]), system=str(value["system"]))
         except (ValueError, KeyError, TypeError, AssertionError) as error:
             raise CorruptStreamError(
-                f"the recorded offset {offset.text!r} is not a position in a PostgreSQL log", code="corrupt_offset"
+                f"The recorded offset {offset.text!r} is not a position in a PostgreSQL log.", code="corrupt_offset"
             ) from error

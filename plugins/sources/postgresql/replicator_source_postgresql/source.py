@@ -36,35 +36,30 @@ from replicator.plugins.source import (
     WholeRead,
 )
 from replicator.plugins.verification import SourceState, SupportsSourceVerification
-from replicator_source_postgresql import (
-    assessment,
-    continuity,
-    discovery,
-    fencing,
-    planning,
-    publication,
-    rehearsal,
-    slot,
-    table_assessment,
-)
-from replicator_source_postgresql.catalogue import CatalogTable
+from replicator_source_postgresql import table_assessment
+from replicator_source_postgresql.assessment import server as assessment
+from replicator_source_postgresql.catalogue import discovery
+from replicator_source_postgresql.catalogue import statistics as planning
+from replicator_source_postgresql.catalogue.raw_texts import is_raw
+from replicator_source_postgresql.catalogue.tables import CatalogTable
 from replicator_source_postgresql.config import PostgresqlConfig
-from replicator_source_postgresql.connection import ANOTHER_SERVER, SameServer, Session
-from replicator_source_postgresql.errors import CONNECTION_POOLER
-from replicator_source_postgresql.feed import Feed
-from replicator_source_postgresql.log import LsnMarks, PgLogReader, mark_prefix
-from replicator_source_postgresql.lookups import LogCatalogue
+from replicator_source_postgresql.connecting.connection import ANOTHER_SERVER, SameServer, Session
+from replicator_source_postgresql.connecting.errors import CONNECTION_POOLER
+from replicator_source_postgresql.log.feed import Feed
+from replicator_source_postgresql.log.lookups import LogCatalogue
+from replicator_source_postgresql.log.reader import LsnMarks, PgLogReader, mark_prefix
 from replicator_source_postgresql.lsn import lsn_from_text
 from replicator_source_postgresql.position import Position
-from replicator_source_postgresql.rawtexts import is_raw
-from replicator_source_postgresql.snapshot import CHUNK_SETTINGS, PgVisibility, TableReader
-from replicator_source_postgresql.verification import STATE_SETTINGS, StateReader
+from replicator_source_postgresql.rehearsal import rehearse as rehearsal
+from replicator_source_postgresql.replication import continuity, fencing, publication, slot
+from replicator_source_postgresql.snapshot.reader import CHUNK_SETTINGS, PgVisibility, TableReader
+from replicator_source_postgresql.verification.states import STATE_SETTINGS, StateReader
 
 VERSION_WITH_MESSAGES = 140000
 VERSION_EARLY_KEEPALIVES = 150000
 _IDLE_MOVE_S: Final = 10.0
 _PREPARATIONS_MAX: Final = 20
-"""So often the publication is brought in line with a catalogue that changes meanwhile."""
+"""Upper bound of the attempts to bring the publication in line with a catalogue that changes meanwhile."""
 
 
 class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, SupportsSourceVerification, SupportsPlanning):
@@ -88,7 +83,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
         self._accepted: dict[TableId, TableIdentity] = {}
         self._filters: dict[str, str] = {}
         self._has_read_log = False
-        """Then the server grants replication connections, and asking again each minute would use one of the few that are allowed."""
+        """True once the log was read: the server grants replication connections, and asking each minute would use one of the few."""
         bounds = {
             "lock_timeout": _milliseconds(config.lock_timeout),
             "statement_timeout": _milliseconds(config.statement_timeout),
@@ -182,7 +177,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
                 if table in found
                 else [table_assessment.missing_table(table)]
             )
-        # Behind the tables: what cannot be attributed to rows cannot be published.
+        # After the tables: what cannot be attributed to rows cannot be published.
         return [*problems, *assessment.assess_resources(facts, resources, there)]
 
     @override
@@ -221,7 +216,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
 
     @override
     def remove(self) -> Deletion:
-        """See `SourceLog.remove`. The slot is dropped first: the publication's comment says whose both are."""
+        """See `SourceLog.remove`. The slot is dropped first: the publication's comment names the owner of both."""
         of_slot, of_publication = f"replication slot {self._slot_name}", f"publication {self._publication_name}"
         with self._control.use("reading the catalogue") as connection:
             found = discovery.read_publication(connection, self._publication_name)
@@ -414,7 +409,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
                 )
 
     def _prepare_slot(self, *, is_first: bool) -> int:
-        """Return where the log begins."""
+        """Prepare the slot, and return the position at which the log begins."""
         with self._control.use("reading the replication slot") as connection:
             state = slot.read_slot(connection, self._slot_name)
         if self.config.slot is not None and is_first:
@@ -424,7 +419,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
         if state is not None:
             if fault := state.unusable_in(self.config.database):
                 raise ConfigError(
-                    f"a replication slot {self._slot_name} exists already and {fault}.",
+                    f"A replication slot {self._slot_name} exists already and {fault}.",
                     code="slot_name_taken",
                     action="Rename the replicator, or drop that slot.",
                 )
@@ -438,7 +433,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
         self._replication.release()
 
     def _try_replication(self) -> str | None:
-        """Why the server refuses a replication connection; None if it does not."""
+        """Return the server's reason to refuse a replication connection; None if it grants one."""
         try:
             with self._replication.use("connecting for replication") as replication:
                 continuity.identify_system(replication)
@@ -450,10 +445,10 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
         return None
 
     def _verify_host(self) -> None:
-        """See whether the host still leads to the server that is read: connections that stand do not notice a failover.
+        """Verify that the host still leads to the server that is read: connections that stand do not notice a failover.
 
         Raises:
-            SourceUnavailableError: It leads to another one. That it cannot be asked is left to the connections that are in use.
+            SourceUnavailableError: It leads to another one. A host that cannot be asked is left to the connections that are in use.
         """
         try:
             with self._probe.use("comparing the server"):

@@ -1,4 +1,4 @@
-"""What prevents one table from being replicated correctly, and the SQL that fixes it. Without I/O."""
+"""Findings about one table that cannot be replicated correctly, and the SQL that fixes them. Without I/O."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from psycopg.sql import Identifier
 
 from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
-from replicator_source_postgresql.catalogue import VERSION_GENERATED_PUBLISHED, CatalogTable, Identity, KeyFault
-from replicator_source_postgresql.errors import NOT_UTF8_ACTION
+from replicator_source_postgresql.catalogue.tables import VERSION_GENERATED_PUBLISHED, CatalogTable, Identity, KeyFault
+from replicator_source_postgresql.connecting.errors import NOT_UTF8_ACTION
 
 
 def assess_table(table: CatalogTable, role: str) -> list[Problem]:
-    """Findings about one table for this role, whether it is to be published by us or by the user."""
+    """Return findings about one table for this role, whether it is to be published by us or by the user."""
     if table.is_partition:
         return [
             finding(
@@ -89,7 +89,7 @@ def missing_table(table: TableId) -> Problem:
 
 
 def identity_statements(table: CatalogTable) -> Sequence[str]:
-    """SQL after which every change of the table can be attributed to a row; empty where a person must choose its columns."""
+    """Return SQL after which every change of the table can be attributed to a row; empty where a person must choose its columns."""
     if _by_hand(table) is not None:
         return []
     is_full_refused = _is_full_refused(table)
@@ -107,7 +107,7 @@ def identity_statements(table: CatalogTable) -> Sequence[str]:
 
 
 def _by_hand(table: CatalogTable) -> str | None:
-    """How a person gives the table an identity where no statement can be proposed; None where one can."""
+    """Return the action by which a person gives the table an identity where no statement can be proposed; None where one can."""
     if _is_full_refused(table) and not any(index.is_primary for index in table.indexes):
         return "Give it a primary key without generated columns; with those, PostgreSQL 18 accepts no REPLICA IDENTITY FULL."
     if _is_full_refused(table) and any(c.is_generated for c in table.columns if c.position in _index_positions(table)):
@@ -126,7 +126,7 @@ def _index_positions(table: CatalogTable) -> set[int]:
 
 
 def quoted(table: TableId) -> str:
-    """The table's name as SQL."""
+    """Return the table's name as SQL."""
     return Identifier(table.namespace, table.name).as_string(None)
 
 
@@ -140,7 +140,7 @@ def finding(
     sql: Sequence[str] = (),
     is_access: bool = False,
 ) -> Problem:
-    """A problem of the table."""
+    """Return a problem of the table."""
     return Problem(
         code=code,
         message=message,
@@ -153,7 +153,7 @@ def finding(
 
 
 def assess_persistence(table: CatalogTable) -> list[Problem]:
-    """Findings about a table whose changes are not in the log."""
+    """Return findings about a table whose changes are not in the log."""
     problems = []
     if table.persistence != "p" and not table.is_partitioned:
         logged = [f"ALTER TABLE {quoted(table.table)} SET LOGGED;"]
@@ -175,7 +175,7 @@ def assess_persistence(table: CatalogTable) -> list[Problem]:
 
 
 def assess_row_filter(table: CatalogTable) -> list[Problem]:
-    """Findings about a filter by which an UPDATE can come as an INSERT that lacks values.
+    """Return findings about a filter by which an UPDATE can come as an INSERT that lacks values.
 
     An UPDATE that brings a row into the filter is sent as an INSERT, and a large value that it did not change is not sent with
     it, unless the row before the change is logged whole.

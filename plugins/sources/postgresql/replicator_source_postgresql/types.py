@@ -38,12 +38,12 @@ SESSION_SETTINGS: Final[Mapping[str, str]] = {
     "timezone": "UTC",
     "xmlbinary": "base64",
 }
-"""What makes the texts of values canonical. Every connection has them, the replication connection included."""
+"""The settings that make the texts of values canonical. Every connection has them, the replication connection included."""
 
 RAW_SETTING: Final = ("client_encoding", "SQL_ASCII")
-"""For what brings values out of a database in SQL_ASCII, which knows no encoding: texts come as they are, and are looked at here.
+"""The setting for reading values from a database in SQL_ASCII, which knows no encoding: texts come as they are, and are checked here.
 
-In UTF8 the server would look itself, and end the read, or the log, at the first value that is none.
+In UTF8 the server would check them itself, and end the read, or the log, at the first value that is not UTF-8.
 """
 
 SESSION_OPTIONS: Final = " ".join(f"-c {name}={setting}" for name, setting in SESSION_SETTINGS.items())
@@ -60,7 +60,7 @@ TYPE_PARTS: Final = """
     UNION ALL SELECT r.oid FROM pg_catalog.pg_type r WHERE t.typtype = 'm' AND r.oid =
       (SELECT m.rngtypid FROM pg_catalog.pg_range m WHERE to_jsonb(m) ->> 'rngmultitypid' = t.oid::text)
 """
-"""Of what the type `t` is made: rows of `oid`, which may be null."""
+"""The parts of the type `t`: rows of `oid`, which may be null."""
 
 TYPES_QUERY: Final = f"""
 WITH RECURSIVE wanted(oid) AS (
@@ -89,7 +89,7 @@ LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND e.typarray = t.oid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeInfo:
-    """What the catalogue says of a type.
+    """The catalogue's description of a type.
 
     Attributes:
         kind: `typtype`: b(ase), e(num), d(omain), c(omposite), r(ange), m(ultirange), p(seudo).
@@ -97,8 +97,8 @@ class TypeInfo:
             this type nor polymorphic.
         base: A domain's base type, with `base_typmod`.
         element: A true array's element type; `delimiter` stands between its elements.
-        parts: All types of which it is made: base, element, attributes, subtype.
-        is_immutable: Whether the server says that a value's text depends on nothing but the value.
+        parts: All types that it is made of: base, element, attributes, subtype.
+        is_immutable: True if the server says that a value's text depends on nothing but the value.
     """
 
     oid: int
@@ -116,7 +116,7 @@ class TypeInfo:
 
 
 def type_infos(rows: Iterable[Sequence[Any]]) -> dict[int, TypeInfo]:
-    """Make `TypeInfo`s, by oid, of the rows of `TYPES_QUERY`."""
+    """Make `TypeInfo`s, by oid, from the rows of `TYPES_QUERY`."""
     by_oid = {row[0]: row for row in rows}
     made: dict[int, TypeInfo] = {}
 
@@ -147,12 +147,12 @@ def type_infos(rows: Iterable[Sequence[Any]]) -> dict[int, TypeInfo]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PgType:
-    """How values of one PostgreSQL type become Arrow values.
+    """The conversion of values of one PostgreSQL type to Arrow values.
 
     Attributes:
         arrow: The canonical type.
         source_type: Our spelling, for display: `numeric(12,2)`, `public.mood`, `int4[]`.
-        can_be_key: Whether a column of this type may identify rows. Floats, arrays, and what is made of domains may not.
+        can_be_key: True if a column of this type may identify rows. Floats, arrays, and types made of domains may not.
     """
 
     arrow: pa.DataType
@@ -163,7 +163,7 @@ class PgType:
     from_binary: v.Decoder | None = field(compare=False)
 
     def select(self, quoted_name: str) -> str:
-        """The expression by which a chunk (binary COPY) reads the column."""
+        """Return the expression by which a chunk (binary COPY) reads the column."""
         if self.from_binary is not None:
             return quoted_name
         return output_text(self.info, quoted_name)
@@ -173,7 +173,7 @@ class PgType:
 
         Args:
             values: Binary array; nulls stay.
-            unrepresentable: What becomes of values that `arrow` cannot hold.
+            unrepresentable: Treatment of values that `arrow` cannot hold.
 
         Raises:
             UnsupportedTypeError: `unrepresentable_value`; without table and column, which the caller knows.
@@ -185,7 +185,7 @@ class PgType:
         return decoded
 
     def key_text(self, values: pa.Array) -> list[str]:
-        """Canonical values as texts that `text::type` reads back exactly (`type` as `format_type` spells it). No nulls."""
+        """Return canonical values as texts that `text::type` reads back exactly (`type` as `format_type` spells it). No nulls."""
         return v.key_text(values)
 
     def unheld_error(self, count: int, total: int) -> UnsupportedTypeError:
@@ -211,7 +211,7 @@ class PgType:
 
 
 def _misfit(info: TypeInfo, arrow: pa.DataType, value: str) -> tuple[str, str | None]:
-    """What the Arrow type of a value holds, and the condition for what it does not; None if that cannot be said in SQL."""
+    """Return a phrase for the values that the Arrow type holds, and the SQL condition for all others; None if SQL cannot say it."""
     if pa.types.is_list(arrow):
         element = base_of(info).element
         assert element is not None, "the list is an array"
@@ -239,7 +239,7 @@ def _has_misfits(arrow: pa.DataType) -> bool:
 
 
 def output_text(info: TypeInfo, value: str) -> str:
-    """The expression for the text that the type's output function writes."""
+    """Return the expression for the text that the type's output function writes."""
     argument = info.output_argument
     if argument is None and info.base is not None:
         # Polymorphic output functions (enum_out, …) do not take domains on every version.
@@ -250,9 +250,9 @@ def output_text(info: TypeInfo, value: str) -> str:
 
 
 def column_type(type_oid: int, typmod: int, type_info: TypeInfo) -> PgType | None:
-    """The mapping of a column of type `type_oid` with modifier `typmod`.
+    """Return the mapping of a column of type `type_oid` with modifier `typmod`.
 
-    None for a pseudo-type, which no stored column has, and for what is written as the names of other objects (`named_in`).
+    None for a pseudo-type, which no stored column has, and for a type that is written as the names of other objects (`named_in`).
     """
     assert type_oid == type_info.oid
     if named_in(type_info) is not None:
@@ -283,14 +283,14 @@ _NAMING: Final = frozenset(
 
 
 def named_in(info: TypeInfo) -> str | None:
-    """The type, this one or one of which it is made, whose values are written as names of other objects; None if there is none."""
+    """Return the type, this one or a part of it, whose values are written as names of other objects; None if there is none."""
     if info.namespace == "pg_catalog" and info.name in _NAMING:
         return info.name
     return next((name for part in info.parts if (name := named_in(part)) is not None), None)
 
 
 def unknown_output(info: TypeInfo) -> str | None:
-    """The type of an extension, this one or a part, whose text may depend on more than the value, as the server declares it."""
+    """Return the type of an extension, this one or a part, whose text may depend on more than the value, as the server declares it."""
     is_ours = info.namespace == "pg_catalog" or info.kind != "b" or info.element is not None
     if not is_ours and not info.is_immutable:
         return _name(info)
@@ -329,7 +329,7 @@ def _numeric_type(typmod: int, info: TypeInfo) -> PgType:
         return _pg_type(info, "numeric", pa.string(), v.text, None)
     precision, scale = numeric_shape(typmod)
     spelling = f"numeric({precision},{scale})"
-    # numeric(3,-2) holds up to 99900, numeric(3,5) up to 0.00999: the digits before and behind the point decide.
+    # numeric(3,-2) holds up to 99900, numeric(3,5) up to 0.00999: the digits before and after the point decide.
     digits, behind = (precision - scale, 0) if scale < 0 else (max(precision, scale), scale)
     if digits > _DECIMAL256_PRECISION:
         return _pg_type(info, spelling, pa.string(), v.text, None)
@@ -338,7 +338,7 @@ def _numeric_type(typmod: int, info: TypeInfo) -> PgType:
 
 
 def numeric_shape(typmod: int) -> tuple[int, int]:
-    """Precision and scale of numeric(p,s); the scale may be negative (15+) and is then kept in 11 bits."""
+    """Return precision and scale of numeric(p,s); the scale may be negative (15+) and is then kept in 11 bits."""
     packed = typmod - 4
     return (packed >> 16) & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
 
@@ -367,12 +367,12 @@ def _pg_type(
 
 
 def _has_domain_inside(info: TypeInfo) -> bool:
-    """Whether an attribute or the subtype is a domain: a literal of the type evaluates its constraints, perhaps its owner's functions."""
+    """Check for a domain among attributes or subtype: a literal of the type evaluates its constraints, perhaps its owner's functions."""
     return any(part.kind == "d" or _has_domain_inside(part) for part in base_of(info).parts)
 
 
 def base_of(info: TypeInfo) -> TypeInfo:
-    """What a domain is made of in the end; another type itself."""
+    """Return the type under a domain, through all its levels; another type itself."""
     while info.base is not None:
         info = info.base
     return info

@@ -1,4 +1,4 @@
-"""Decoding columns of values: bytes in the wire's forms → canonical Arrow arrays, all rows at once.
+"""Decode columns of values: bytes in the wire's forms → canonical Arrow arrays, all rows at once.
 
 A decoder takes a binary array and returns the decoded array with the number of values that its type cannot hold,
 which are null in it. Bytes that are no value of the type raise ValueError. Fast paths are Arrow's casts and numpy;
@@ -31,7 +31,7 @@ _INT32: Final = np.iinfo(np.int32)
 
 
 def text(values: pa.Array) -> tuple[pa.Array, int]:
-    """UTF-8 text; what is not UTF-8 cannot be held."""
+    """Decode UTF-8 text; a text that is not UTF-8 cannot be held."""
     try:
         return values.cast(pa.string()), 0
     except pa.ArrowInvalid:
@@ -41,12 +41,12 @@ def text(values: pa.Array) -> tuple[pa.Array, int]:
 
 
 def raw_bytes(values: pa.Array) -> tuple[pa.Array, int]:
-    """Bytes as they are."""
+    """Return bytes as they are."""
     return values, 0
 
 
 def hex_bytes(values: pa.Array) -> tuple[pa.Array, int]:
-    """`bytea_output = hex`: a backslash, an x, two digits per byte."""
+    """Decode `bytea_output = hex`: a backslash, an x, two digits per byte."""
     if values.null_count == len(values):
         return values, 0
     lengths, data = _contents(values.drop_null())
@@ -82,7 +82,7 @@ for _digit in "0123456789abcdef":
 
 
 def parsed(arrow: pa.DataType) -> Decoder:
-    """Numbers whose text Arrow itself parses."""
+    """Return a decoder of numbers whose text Arrow itself parses."""
 
     def decode(values: pa.Array) -> tuple[pa.Array, int]:
         return values.view(pa.string()).cast(arrow), 0
@@ -91,7 +91,7 @@ def parsed(arrow: pa.DataType) -> Decoder:
 
 
 def integer_binary(wire: str, arrow: pa.DataType) -> Decoder:
-    """Numbers of fixed size in network order; `wire` is numpy's spelling (`>i4`)."""
+    """Return a decoder of numbers of fixed size in network order; `wire` is numpy's spelling (`>i4`)."""
 
     def decode(values: pa.Array) -> tuple[pa.Array, int]:
         return _scatter(_fixed(values, wire), values, arrow), 0
@@ -100,12 +100,12 @@ def integer_binary(wire: str, arrow: pa.DataType) -> Decoder:
 
 
 def boolean(values: pa.Array) -> tuple[pa.Array, int]:
-    """`t` and `f`."""
+    """Decode `t` and `f`."""
     return _boolean(values, ord("t"), ord("f"))
 
 
 def boolean_binary(values: pa.Array) -> tuple[pa.Array, int]:
-    """One byte, 1 or 0."""
+    """Decode one byte, 1 or 0."""
     return _boolean(values, 1, 0)
 
 
@@ -118,7 +118,7 @@ def _boolean(values: pa.Array, true: int, false: int) -> tuple[pa.Array, int]:
 
 
 def decimal(arrow: pa.DataType) -> Decoder:
-    """numeric(p,s); NaN and infinities cannot be held."""
+    """Return a decoder of numeric(p,s); NaN and infinities cannot be held."""
 
     def decode(values: pa.Array) -> tuple[pa.Array, int]:
         texts = values.view(pa.string())
@@ -138,7 +138,7 @@ _NOT_FINITE: Final = pa.array(["NaN", "Infinity", "-Infinity"])
 
 
 def date(values: pa.Array) -> tuple[pa.Array, int]:
-    """`2024-02-29`, `0044-03-15 BC`, `20240-01-01`; infinities cannot be held."""
+    """Decode `2024-02-29`, `0044-03-15 BC`, `20240-01-01`; infinities cannot be held."""
     texts = values.view(pa.string())
     try:
         return texts.cast(pa.date32()), 0
@@ -149,7 +149,7 @@ def date(values: pa.Array) -> tuple[pa.Array, int]:
 
 
 def date_binary(values: pa.Array) -> tuple[pa.Array, int]:
-    """Days since 2000 as int32; its extremes are the infinities."""
+    """Decode days since 2000 as int32; its extremes are the infinities."""
     days = _fixed(values, ">i4").astype(np.int64)
     infinite = (days == _INT32.max) | (days == _INT32.min)
     days[infinite] = 0
@@ -159,7 +159,7 @@ def date_binary(values: pa.Array) -> tuple[pa.Array, int]:
 
 
 def timestamp(arrow: pa.DataType) -> Decoder:
-    """`2024-02-29 12:00:00.5`, with `+00` for timestamptz; BC and years beyond 9999 exactly; infinities cannot be held."""
+    """Return a decoder of `2024-02-29 12:00:00.5`, with `+00` for timestamptz; BC and years beyond 9999 exactly, but no infinities."""
     pattern = r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?" + (r"\+00$" if arrow.tz else "$")
 
     def decode(values: pa.Array) -> tuple[pa.Array, int]:
@@ -173,7 +173,7 @@ def timestamp(arrow: pa.DataType) -> Decoder:
 
 
 def timestamp_binary(arrow: pa.DataType) -> Decoder:
-    """Microseconds since 2000 as int64; its extremes are the infinities, and the last decades do not fit when counted from 1970."""
+    """Return a decoder of microseconds since 2000 as int64; its extremes are the infinities, and its last decades do not fit since 1970."""
 
     def decode(values: pa.Array) -> tuple[pa.Array, int]:
         moments = _fixed(values, ">i8").astype(np.int64)
@@ -185,7 +185,7 @@ def timestamp_binary(arrow: pa.DataType) -> Decoder:
 
 
 def time(values: pa.Array) -> tuple[pa.Array, int]:
-    """`23:59:59.999999`; `24:00:00` cannot be held."""
+    """Decode `23:59:59.999999`; `24:00:00` cannot be held."""
     texts = values.view(pa.string())
     midnight = pc.equal(texts, "24:00:00")
     texts, unheld = _without(texts, midnight) if pc.any(midnight).as_py() else (texts, 0)
@@ -194,7 +194,7 @@ def time(values: pa.Array) -> tuple[pa.Array, int]:
 
 
 def time_binary(values: pa.Array) -> tuple[pa.Array, int]:
-    """Microseconds since midnight as int64."""
+    """Decode microseconds since midnight as int64."""
     moments = _fixed(values, ">i8").astype(np.int64)
     if ((moments < 0) | (moments > _DAY_US)).any():
         raise ValueError("not a time of day")
@@ -233,7 +233,7 @@ def _timestamp_us(moment: str) -> int | None:
 
 
 def array(arrow: pa.DataType, element: Decoder, delimiter: str) -> Decoder:
-    """One-dimensional arrays from index 1, as lists; others cannot be held. An element that cannot be held becomes null."""
+    """Return a decoder of one-dimensional arrays from index 1, as lists; no others can be held. An element that cannot becomes null."""
     list_type = pa.list_(arrow)
 
     def decode(values: pa.Array) -> tuple[pa.Array, int]:
@@ -257,7 +257,7 @@ def array(arrow: pa.DataType, element: Decoder, delimiter: str) -> Decoder:
 
 
 def _plain_lists(values: pa.Array, element: Decoder, delimiter: str) -> tuple[pa.Array, int]:
-    """Values that hold no quotes, escapes or inner braces: `{1,NULL,3}`."""
+    """Decode values that hold no quotes, escapes or inner braces: `{1,NULL,3}`."""
     inner = pc.binary_slice(values, 1, -1)
     lists = pc.split_pattern(inner, delimiter.encode())
     counts = (
@@ -275,7 +275,7 @@ def _plain_lists(values: pa.Array, element: Decoder, delimiter: str) -> tuple[pa
 
 
 def _array_elements(value: bytes, delimiter: str) -> list[bytes | None] | None:
-    """The elements of one array's text; None if it has several dimensions or another lower bound than 1."""
+    """Split one array's text into its elements; None if it has several dimensions or another lower bound than 1."""
     if value.startswith(b"["):
         return None
     if not (value.startswith(b"{") and value.endswith(b"}")):
@@ -306,7 +306,7 @@ def _array_elements(value: bytes, delimiter: str) -> list[bytes | None] | None:
 
 
 def key_text(values: pa.Array) -> list[str]:
-    """Canonical values as texts that PostgreSQL reads back exactly."""
+    """Return canonical values as texts that PostgreSQL reads back exactly."""
     kind = values.type
     if pa.types.is_binary(kind):
         return ["\\x" + value.hex() for value in values.to_pylist()]
@@ -355,7 +355,7 @@ def _valid(values: pa.Array) -> Bools:
 
 
 def _contents(values: pa.Array) -> tuple[Longs, npt.NDArray[np.uint8]]:
-    """Lengths and joined bytes of a binary array without nulls."""
+    """Return lengths and joined bytes of a binary array without nulls."""
     _, offset_buffer, data_buffer = values.buffers()
     offsets = np.frombuffer(offset_buffer, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
     data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
@@ -363,7 +363,7 @@ def _contents(values: pa.Array) -> tuple[Longs, npt.NDArray[np.uint8]]:
 
 
 def _fixed(values: pa.Array, wire: str) -> npt.NDArray[Any]:
-    """The non-null values as numbers of fixed size."""
+    """Return the non-null values as numbers of fixed size."""
     if len(values) == values.null_count:
         return np.zeros(0, wire)
     lengths, data = _contents(values.drop_null() if values.null_count else values)
@@ -393,7 +393,7 @@ def _without(texts: pa.Array, unheld: pa.Array) -> tuple[pa.Array, int]:
 def _by_exception(
     texts: pa.Array, plain: pa.Array, arrow: pa.DataType, storage: pa.DataType, parse: Callable[[str], int | None]
 ) -> tuple[pa.Array, int]:
-    """Cast what looks plain at once, and parse the rest one by one; None from `parse` means: cannot be held."""
+    """Cast plain texts at once, and parse the others one by one; None from `parse` means that the value cannot be held."""
     decoded = pc.if_else(plain, texts, pa.scalar(None, pa.string())).cast(arrow).view(storage)
     positions = np.flatnonzero(~plain.fill_null(True).to_numpy(zero_copy_only=False))
     exceptional: Sequence[int | None] = [parse(value) for value in texts.take(pa.array(positions)).to_pylist()]

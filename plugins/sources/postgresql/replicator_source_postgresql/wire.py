@@ -41,7 +41,7 @@ class ColumnCountError(ValueError):
 
 
 def received_messages(pgconn: PGconn) -> list[Message]:
-    """The next few CopyData messages that libpq has in its buffer, as (length, content); none if it has no more. No I/O.
+    """Return the next few CopyData messages that libpq has in its buffer, as (length, content); none if it has no more. No I/O.
 
     A last element of length -1 means that the server has ended the COPY: `get_result` says why. psycopg's OperationalError if the
     connection is broken.
@@ -51,11 +51,11 @@ def received_messages(pgconn: PGconn) -> list[Message]:
         # What came before an exception stays in the list.
         messages.extend(islice(iter(partial(pgconn.get_copy_data, 1), _NOTHING), _MESSAGES_AT_ONCE_MAX))
     except psycopg.OperationalError:
-        # Read on behind the end, libpq says after an error of the server that there is no COPY. That is not the error.
+        # Read beyond the end, libpq says after an error of the server that there is no COPY. That is not the error.
         if not messages or messages[-1][0] >= 0:
             raise
     if messages and messages[-1][0] < 0:
-        # Behind a regular end every further call says so again.
+        # After a regular end every further call says so again.
         while len(messages) > 1 and messages[-2][0] < 0:
             messages.pop()
     return messages
@@ -63,14 +63,14 @@ def received_messages(pgconn: PGconn) -> list[Message]:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Messages behind each other, and their sizes."""
+    """Messages one after another, and their sizes."""
 
     data: bytes | memoryview
     sizes: Longs
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> Block:
-        """Copy messages behind each other."""
+        """Copy messages one after another."""
         return cls(
             b"".join(map(itemgetter(1), messages)), np.fromiter(map(itemgetter(0), messages), np.int64, len(messages))
         )
@@ -78,7 +78,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Frames:
-    """Messages joined to one buffer: `data` (padded, so that eight bytes can be read at every offset) and where each begins and ends."""
+    """Messages joined to one buffer: `data` (padded, so that eight bytes can be read at every offset), and the start and end of each."""
 
     data: bytes
     starts: Longs
@@ -86,17 +86,17 @@ class Frames:
 
     @classmethod
     def join(cls, blocks: Sequence[Block]) -> Frames:
-        """Copy blocks behind each other."""
+        """Copy blocks one after another."""
         sizes = np.concatenate([block.sizes for block in blocks]) if blocks else np.zeros(0, np.int64)
         ends = np.cumsum(sizes)
         return cls(b"".join([*(block.data for block in blocks), _PADDING]), ends - sizes, ends)
 
     def first(self, count: int) -> Frames:
-        """Only the first messages."""
+        """The first messages only."""
         return Frames(self.data, self.starts[:count], self.ends[:count])
 
     def after(self, count: int) -> Block:
-        """What follows the first messages."""
+        """The messages after the first ones."""
         starts, ends = self.starts[count:], self.ends[count:]
         return Block(memoryview(self.data)[starts[0] : ends[-1]] if len(starts) else b"", ends - starts)
 
@@ -110,29 +110,29 @@ class Frames:
         return np.ndarray((len(self.data) - 7,), "<u8", buffer=self.data, strides=(1,))
 
     def words(self, offsets: Longs) -> npt.NDArray[np.uint64]:
-        """The eight bytes at each offset, the first one lowest."""
+        """Return the eight bytes at each offset, the first one lowest."""
         return self._words[offsets]
 
     def int64(self, offsets: Longs) -> Longs:
-        """Big-endian 64-bit integers."""
+        """Read big-endian 64-bit integers."""
         return self._words[offsets].byteswap().view(np.int64)
 
     def int32(self, offsets: Longs) -> Longs:
-        """Big-endian 32-bit integers, signed."""
+        """Read big-endian 32-bit integers, signed."""
         return self._words[offsets].astype(np.uint32).byteswap().view(np.int32).astype(np.int64)
 
     def int16(self, offsets: Longs) -> Longs:
-        """Big-endian 16-bit integers, signed."""
+        """Read big-endian 16-bit integers, signed."""
         return self._words[offsets].astype(np.uint16).byteswap().view(np.int16).astype(np.int64)
 
     def values(self, starts: Longs, ends: Longs, valid: Bools | None = None) -> pa.Array:
-        """The bytes between starts and ends as a binary array, null where not `valid`. Offsets must ascend and not overlap."""
+        """Return the bytes between starts and ends as a binary array, null where not `valid`. Offsets must ascend and not overlap."""
         return gathered(self.data, starts, ends, valid)
 
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Where one column's values lie, one per row; `kinds` says what each is (`t` text, `n` null, `u` unchanged), None if all are there."""
+    """Positions of one column's values, one per row; `kinds` says what each is (`t` text, `n` null, `u` unchanged), None if all exist."""
 
     starts: Longs
     ends: Longs
@@ -143,7 +143,7 @@ class Slices:
         return Slices(self.starts[rows], self.ends[rows], None if self.kinds is None else self.kinds[rows])
 
     def is_kind(self, kind: int) -> Bools:
-        """Which values are of this kind."""
+        """Mark the values of this kind."""
         if self.kinds is None:
             return np.full(len(self.starts), kind == TEXT)
         matches: Bools = self.kinds == kind
@@ -160,16 +160,16 @@ UNCHANGED: Final = ord("u")
 
 
 def read_tuples(frames: Frames, offsets: Longs, limits: Longs, column_count: int) -> tuple[list[Slices], Longs]:
-    """Walk pgoutput's TupleData of many rows, column by column.
+    """Read pgoutput's TupleData of many rows, column by column.
 
     Args:
         frames: The messages.
-        offsets: Where each row's tuple begins.
-        limits: Where each row's message ends.
-        column_count: What each tuple must have.
+        offsets: Start of each row's tuple.
+        limits: End of each row's message.
+        column_count: The number of columns that each tuple must have.
 
     Returns:
-        The values' slices per column, and where each tuple ended.
+        The values' slices per column, and the end of each tuple.
 
     Raises:
         ColumnCountError: A tuple has another number of columns.

@@ -10,17 +10,17 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from replicator.capture.catalogue import CatalogChange, judge
+from replicator.capture.definitions.catalogue import CatalogChange, judge
 from replicator.model.alteration import alteration
 from replicator.model.errors import SchemaConflictError, SourceUnavailableError
 from replicator.model.events import DDLEvent
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import ChunkRequest
-from replicator.testing.waiting import wait_until
-from replicator_source_postgresql.lookups import LogCatalogue
+from replicator_source_postgresql.log.lookups import LogCatalogue
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.postgresql_stream import Row, Stream, T
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testing.waiting import wait_until
 
 MakeSource = Callable[..., PostgresqlSource]
 

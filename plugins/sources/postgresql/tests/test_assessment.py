@@ -17,7 +17,7 @@ from replicator.model.errors import (
 )
 from replicator.model.schema import TableId
 from replicator.plugins import ChunkRequest, Secret
-from replicator_source_postgresql import assessment
+from replicator_source_postgresql.assessment import server as assessment
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.postgresql_programs import find_distribution
 from replicator_testbed.proxy import FaultProxy

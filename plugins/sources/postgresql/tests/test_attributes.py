@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pytest
 
-from replicator_source_postgresql.attributes import READINGS_MAX, Found, Known, Shown, kind_of, read
+from replicator_source_postgresql.log.attributes import READINGS_MAX, Found, Known, Shown, kind_of, read
 
 
 def shown(names: str) -> list[Shown]:

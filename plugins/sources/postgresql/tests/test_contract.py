@@ -12,11 +12,11 @@ from psycopg import sql
 
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
-from replicator.testing.source_contract import SourceContract
-from replicator.testing.source_harness import Row, SourceHarness, TableKind, WriterTransaction
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.servers import ScratchDatabase
+from replicator_testing.source_contract import SourceContract
+from replicator_testing.source_harness import Row, SourceHarness, TableKind, WriterTransaction
 
 COLUMNS = ("id", "name", "amount", "note")
 KEYS = {TableKind.KEYED: ("id",), TableKind.COMPOSITE: ("name", "id"), TableKind.KEYLESS: COLUMNS}

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 
-from replicator_source_postgresql.copyout import column_values, copy_columns
+from replicator_source_postgresql.snapshot.copy_out import column_values, copy_columns
 from replicator_source_postgresql.wire import Block, Frames, MalformedError
 
 

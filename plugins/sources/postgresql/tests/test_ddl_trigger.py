@@ -9,7 +9,7 @@ import pytest
 from replicator.model.errors import Severity
 from replicator.model.schema import TableId
 from replicator.plugins.source import LogReader, PullLimits
-from replicator_source_postgresql.ddl_trigger import SCRIPT, VERSION
+from replicator_source_postgresql.replication.ddl_trigger import SCRIPT, VERSION
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.servers import ScratchDatabase
 

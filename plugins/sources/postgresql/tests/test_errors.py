@@ -7,7 +7,7 @@ import pytest
 from psycopg.pq import DiagnosticField
 
 from replicator.model.errors import ConfigError, FatalError, ReplicatorError, SourceUnavailableError, TableError
-from replicator_source_postgresql.errors import ROW_TOO_LARGE, translate, translate_connect, translate_log
+from replicator_source_postgresql.connecting.errors import ROW_TOO_LARGE, translate, translate_connect, translate_log
 
 # The first as servers sent it in `test_a_row_too_large_to_be_sent_is_told_with_its_transaction_and_table`.
 TOO_LARGE = [

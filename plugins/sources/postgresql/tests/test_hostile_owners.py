@@ -11,10 +11,10 @@ from replicator.model.errors import ReplicatorError, SchemaConflictError
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import ChunkRequest
 from replicator.plugins.verification import KeyRange
-from replicator.testing.waiting import wait_until
-from replicator_source_postgresql import connection
+from replicator_source_postgresql.connecting import connection
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.servers import ScratchDatabase
+from replicator_testing.waiting import wait_until
 
 T = TableId("public", "t")
 MakeSource = Callable[..., PostgresqlSource]

@@ -21,11 +21,11 @@ from replicator.model.errors import (
 from replicator.model.events import DDLOperation
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import LogBatch, PullLimits
-from replicator_source_postgresql.connection import SameServer, Session
-from replicator_source_postgresql.errors import translate
-from replicator_source_postgresql.feed import Feed
-from replicator_source_postgresql.log import LsnMarks, PgLogReader, mark_prefix
-from replicator_source_postgresql.lookups import LogCatalogue
+from replicator_source_postgresql.connecting.connection import SameServer, Session
+from replicator_source_postgresql.connecting.errors import translate
+from replicator_source_postgresql.log.feed import Feed
+from replicator_source_postgresql.log.lookups import LogCatalogue
+from replicator_source_postgresql.log.reader import LsnMarks, PgLogReader, mark_prefix
 from replicator_source_postgresql.lsn import lsn_from_text
 from replicator_source_postgresql.source import VERSION_WITH_MESSAGES
 from replicator_source_postgresql.types import SESSION_OPTIONS, TYPES_QUERY, TypeInfo, column_type, type_infos

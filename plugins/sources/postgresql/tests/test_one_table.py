@@ -12,7 +12,7 @@ from replicator.model.events import ROW, DDLOperation
 from replicator.model.schema import TableId
 from replicator.plugins.kit.arrow import Longs
 from replicator.plugins.source import LogBatch, PullLimits
-from replicator_source_postgresql import pgoutput
+from replicator_source_postgresql.log import pgoutput
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_source_postgresql.wire import Frames, MalformedError, read_tuples
 from replicator_testbed.servers import PostgresServer, ScratchDatabase

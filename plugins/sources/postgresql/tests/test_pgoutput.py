@@ -17,10 +17,10 @@ from replicator.model.errors import CorruptStreamError, FatalError, KeyMissingEr
 from replicator.model.events import DDLOperation, change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import LogBatch, PullLimits
-from replicator_source_postgresql.log import LsnMarks, PgLogReader, mark_prefix
-from replicator_source_postgresql.lookups import Described, LiveColumns
+from replicator_source_postgresql.log.lookups import Described, LiveColumns
+from replicator_source_postgresql.log.reader import LsnMarks, PgLogReader, mark_prefix
 from replicator_source_postgresql.lsn import lsn_from_text, lsn_to_text, widen_xid
-from replicator_source_postgresql.snapshot import PgVisibility
+from replicator_source_postgresql.snapshot.reader import PgVisibility
 from replicator_source_postgresql.types import TypeInfo
 from replicator_source_postgresql.wire import Block
 
@@ -743,7 +743,7 @@ WRONG: Mapping[str, Callable[[], list[bytes]]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_bytes_stop_the_stream_with_their_position(case: str) -> None:
-    with pytest.raises(CorruptStreamError, match="the log after 0/0") as caught:
+    with pytest.raises(CorruptStreamError, match="The log after 0/0") as caught:
         pulled(*WRONG[case]())
     assert caught.value.table is None
 

@@ -10,9 +10,9 @@ import pytest
 from replicator.model.errors import ConfigError, TableError
 from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.schema import TableId, TableSchema
+from replicator_source_postgresql.rehearsal.statements import parse
+from replicator_source_postgresql.rehearsal.tokens import NotUnderstoodError
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_source_postgresql.sqltokens import NotUnderstoodError
-from replicator_source_postgresql.statements import parse
 from replicator_testbed.postgresql_stream import Stream, T
 from replicator_testbed.present import present
 from replicator_testbed.servers import ScratchDatabase

@@ -13,7 +13,7 @@ from replicator.config import Secret
 from replicator.model.errors import ReplicatorError
 from replicator.plugins.source import SourceContext
 from replicator_source_postgresql.config import PostgresqlConfig
-from replicator_source_postgresql.connection import verify_tls
+from replicator_source_postgresql.connecting.connection import verify_tls
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed import rogue
 from replicator_testbed.receiver import make_certificate

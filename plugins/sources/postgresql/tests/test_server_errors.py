@@ -23,16 +23,16 @@ from replicator.model.errors import (
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import LogReader, PullLimits
-from replicator.testing.defaults import chunk_request
-from replicator.testing.waiting import wait_until
-from replicator_source_postgresql.connection import SameServer
-from replicator_source_postgresql.errors import translate
-from replicator_source_postgresql.feed import KEEPALIVE_SIZE, Feed
+from replicator_source_postgresql.catalogue.queries import COLUMNS_QUERY
+from replicator_source_postgresql.connecting.connection import SameServer
+from replicator_source_postgresql.connecting.errors import translate
+from replicator_source_postgresql.log.feed import KEEPALIVE_SIZE, Feed
 from replicator_source_postgresql.lsn import lsn_from_text
-from replicator_source_postgresql.queries import COLUMNS_QUERY
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_source_postgresql.wire import Frames
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testing.defaults import chunk_request
+from replicator_testing.waiting import wait_until
 
 MakeSource = Callable[..., PostgresqlSource]
 A, B = TableId("public", "a"), TableId("public", "b")

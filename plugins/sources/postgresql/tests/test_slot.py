@@ -15,14 +15,14 @@ from replicator.model.errors import ConfigError, LogGapError, OffsetExpiredError
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import LogReader, PullLimits
-from replicator.testing.waiting import wait_until
-from replicator_source_postgresql.continuity import System, parse_timeline_history, verify_joins
 from replicator_source_postgresql.position import Position
-from replicator_source_postgresql.slot import SlotState, resource_name
+from replicator_source_postgresql.replication.continuity import System, parse_timeline_history, verify_joins
+from replicator_source_postgresql.replication.slot import SlotState, resource_name
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.postgresql_programs import find_distribution
 from replicator_testbed.present import present
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testing.waiting import wait_until
 
 MakeSource = Callable[..., PostgresqlSource]
 

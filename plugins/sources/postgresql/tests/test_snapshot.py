@@ -22,14 +22,14 @@ from replicator.model.keys import key_bytes
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.cursors import cursors, keys_of
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen
-from replicator.testing.defaults import chunk_request
-from replicator.testing.waiting import wait_until
-from replicator_source_postgresql import chunksql
-from replicator_source_postgresql.discovery import read_tables
-from replicator_source_postgresql.snapshot import PgVisibility, read_plan
+from replicator_source_postgresql.catalogue.discovery import read_tables
+from replicator_source_postgresql.snapshot import chunk_statements as chunksql
+from replicator_source_postgresql.snapshot.reader import PgVisibility, read_plan
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.postgresql_tables import make_tables
 from replicator_testbed.servers import ScratchDatabase
+from replicator_testing.defaults import chunk_request
+from replicator_testing.waiting import wait_until
 
 T = TableId("public", "t")
 MakeSource = Callable[..., PostgresqlSource]
@@ -575,7 +575,7 @@ def slowed(source: PostgresqlSource, database: ScratchDatabase) -> Any:
     """The table's plan with a row filter that takes a minute: the test-only way to a slow statement."""
     from dataclasses import replace
 
-    from replicator_source_postgresql.catalogue import PublishedAs
+    from replicator_source_postgresql.catalogue.tables import PublishedAs
 
     with database.connect() as connection:
         table = read_tables(connection, [T], source.identity()["publication"])[T]

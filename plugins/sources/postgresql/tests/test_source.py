@@ -19,16 +19,16 @@ from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import LogBatch, LogReader, PullLimits, Seen
-from replicator.testing.defaults import chunk_request
-from replicator.testing.waiting import wait_until
 from replicator_source_postgresql import hooks
 from replicator_source_postgresql import source as module
 from replicator_source_postgresql.config import PostgresqlConfig
-from replicator_source_postgresql.lookups import LogCatalogue
+from replicator_source_postgresql.log.lookups import LogCatalogue
 from replicator_source_postgresql.position import Position
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.postgresql_programs import find_distribution
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testing.defaults import chunk_request
+from replicator_testing.waiting import wait_until
 
 T = TableId("public", "t")
 MakeSource = Callable[..., PostgresqlSource]
@@ -272,3 +272,9 @@ def test_types_named_by_the_log_are_looked_up_while_another_thread_reads(
 def test_every_setting_stands_in_the_documentation() -> None:
     page = (Path(__file__).parents[4] / "docs" / "sources" / "postgresql.md").read_text()
     assert [name for name in PostgresqlConfig.model_fields if f"`{name}`" not in page] == []
+
+
+def test_a_process_that_reads_no_statement_loads_no_parser() -> None:
+    program = "import sys, replicator_source_postgresql.source; print('sqlglot' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "False\n"

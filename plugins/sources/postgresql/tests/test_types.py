@@ -19,10 +19,10 @@ from psycopg import sql
 from replicator.model.errors import UnsupportedTypeError
 from replicator.plugins.kit.calendar import civil_from_days, days_from_civil
 from replicator_source_postgresql import values as v
-from replicator_source_postgresql.connection import SameServer
-from replicator_source_postgresql.copyout import CopyScript, copy_columns
-from replicator_source_postgresql.feed import Feed
-from replicator_source_postgresql.pgoutput import INSERT
+from replicator_source_postgresql.connecting.connection import SameServer
+from replicator_source_postgresql.log.feed import Feed
+from replicator_source_postgresql.log.pgoutput import INSERT
+from replicator_source_postgresql.snapshot.copy_out import CopyScript, copy_columns
 from replicator_source_postgresql.types import (
     SESSION_OPTIONS,
     TYPES_QUERY,

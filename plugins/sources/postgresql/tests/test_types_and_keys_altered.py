@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from replicator.capture.catalogue import CatalogChange, judge
+from replicator.capture.definitions.catalogue import CatalogChange, judge
 from replicator.model.errors import SchemaConflictError
 from replicator.model.events import DDLEvent
 from replicator.plugins.source import ChunkRequest

@@ -19,11 +19,11 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.canonical import digest_of, key_texts, row_texts
 from replicator.plugins.kit.reads import joined
 from replicator.plugins.source import Seen
-from replicator.plugins.verification import IDS_MAX, Below, Checksum, Ids, TableState
-from replicator.testing.waiting import wait_until
+from replicator.plugins.verification import IDS_MAX, Below, Checksum, Ids, VerifiedState
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_source_postgresql.values import key_text
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testing.waiting import wait_until
 
 T = TableId("public", "t")
 MakeSource = Callable[..., PostgresqlSource]
@@ -227,7 +227,7 @@ def verify(source: PostgresqlSource, table: TableId = T, columns: Sequence[str] 
     return rows
 
 
-def compare_among(state: TableState, rows: Sequence[Row]) -> None:
+def compare_among(state: VerifiedState, rows: Sequence[Row]) -> None:
     """Compare what a state says of some rows: of a sample, and of rows by their ids, one of which does not exist."""
     ids = sorted({id_ for id_, _, _ in rows})
     for among in (Below("5" + "0" * 31), Ids(frozenset({*ids[:1000:2], "0" * 32})), Ids(frozenset())):
@@ -240,7 +240,7 @@ def compare_among(state: TableState, rows: Sequence[Row]) -> None:
             assert found == {group: checksum_of(hashes) for group, hashes in groups.items()}
 
 
-def compare_texts(state: TableState, batch: pa.RecordBatch, schema: TableSchema, names: Sequence[str]) -> None:
+def compare_texts(state: VerifiedState, batch: pa.RecordBatch, schema: TableSchema, names: Sequence[str]) -> None:
     ids = [id_ for id_, _, _ in expected(batch, schema, names)]
     texts = state.texts(set(ids))
     assert texts.keys() == set(ids)
@@ -360,7 +360,7 @@ def _text(us: int) -> str:
     return text
 
 
-QUESTIONS: Final[Sequence[Callable[[TableState], object]]] = (
+QUESTIONS: Final[Sequence[Callable[[VerifiedState], object]]] = (
     lambda state: state.checksums(0),
     lambda state: state.checksums(2),
     lambda state: state.rows(set("0123456789abcdef")),

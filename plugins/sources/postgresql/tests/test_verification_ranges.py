@@ -18,10 +18,10 @@ from plugins.sources.postgresql.tests.test_verification import (
 from replicator.model.errors import UnsupportedTypeError
 from replicator.model.schema import TableId
 from replicator.plugins.verification import KeyRange
-from replicator.testing.table_states import assert_ranges
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_source_postgresql.verification import RANGE_SETTINGS, StateQuery
+from replicator_source_postgresql.verification.states import RANGE_SETTINGS, StateQuery
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testing.table_states import assert_ranges
 
 UUIDS = (
     "00000000-0000-0000-0000-000000000000", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A12",

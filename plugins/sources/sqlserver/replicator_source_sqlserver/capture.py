@@ -1,4 +1,4 @@
-"""What the two ways to capture changes have in common: one class for each value of `source.capture`."""
+"""The common part of the two ways to capture changes: one class for each value of `source.capture`."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import SourceContext, SourceLog, TableDescription, Visibility
 from replicator.plugins.verification import SourceState
-from replicator_source_sqlserver import verification
-from replicator_source_sqlserver.catalogue import Accepted, CatalogTable
+from replicator_source_sqlserver.catalogue.tables import Accepted, CatalogTable
 from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.connection import Connection, Connector, Session
+from replicator_source_sqlserver.connecting.connection import Connection, Connector, Session
 from replicator_source_sqlserver.history import SameDatabase
-from replicator_source_sqlserver.snapshot import TableReader
+from replicator_source_sqlserver.snapshot.reader import TableReader
+from replicator_source_sqlserver.verification import verifier as verification
 
 _DESCRIPTIONS_KEPT: Final = 4
-"""Of a table: comparisons ask for descriptions, too, and answers are judged later."""
+"""Upper bound of descriptions kept per table: comparisons ask for descriptions, too, and answers are judged later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sessions:
-    """The connections of one source object, by what they are for; all are opened when first needed, and reach one database.
+    """The connections of one source object, by their purpose; all are opened when first needed, and reach one database.
 
     Attributes:
         control: Catalogue, marks.
         watch: Waiting locks, and the status.
-        log: What the log's thread asks before its reader is open, and writes into the mark table.
+        log: Queries of the log's thread before its reader is open, and writes into the mark table.
         reading: Reads of tables, which may take any time.
     """
 
@@ -47,7 +47,7 @@ class Sessions:
 
     @classmethod
     def of(cls, config: SqlServerConfig) -> Self:
-        """Describe them; nothing is connected yet."""
+        """Describe the connections; nothing is connected yet."""
         connector, same = Connector(config), SameDatabase()
         return cls(
             connector=connector,
@@ -59,7 +59,7 @@ class Sessions:
         )
 
     def following(self, verify: Callable[[Connection], None]) -> Session:
-        """Another one, for a reader of the log, which closes it. `verify`: what else must hold of its connections."""
+        """Make another session, for a reader of the log, which closes it. `verify`: checks each of its connections."""
 
         def both(connection: Connection) -> None:
             self.same.verify(connection)
@@ -69,7 +69,7 @@ class Sessions:
 
     @contextmanager
     def verifying(self) -> Iterator[Session]:
-        """Another one, for one state that is verified."""
+        """Open another session, for one state that is verified."""
         session = Session(self.connector, is_bounded=False, verify=self.same.verify)
         self._verifying.add(session)
         try:
@@ -79,17 +79,17 @@ class Sessions:
             session.close()
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all sessions."""
         for session in (self.control, self.watch, self.log, self.reading, *self._verifying):
             session.close()
         self.connector.close()
 
 
 class Capture(SourceLog):
-    """The log of a source, and what of catalogue, findings and reads of tables depends on how changes are captured.
+    """The log of a source, and the parts of catalogue, findings and reads of tables that depend on how changes are captured.
 
     Attributes:
-        numbers: `object_id` of tables under the names that they had when they were accepted.
+        numbers: `object_id` of tables, by the names that they had when they were accepted.
     """
 
     def __init__(self, config: SqlServerConfig, context: SourceContext, sessions: Sessions) -> None:
@@ -98,16 +98,16 @@ class Capture(SourceLog):
         self._described: dict[TableId, Sequence[TableDescription]] = {}
 
     def remember(self, found: Mapping[TableId, TableDescription]) -> None:
-        """Remember what the host is told of tables: one of the last descriptions is what it accepts."""
+        """Remember descriptions that the host is given of tables: one of the last is the one that it accepts."""
         for table, description in found.items():
             self._described[table] = (*self._described.get(table, ())[1 - _DESCRIPTIONS_KEPT :], description)
 
     def accepted(self, identities: Mapping[TableId, TableIdentity]) -> Mapping[TableId, Accepted]:
-        """Tables with the shapes in which the host was told of them under these identities."""
+        """Return tables with the shapes in which they were described to the host under these identities."""
         return {table: Accepted(identity, self._shape(table, identity)) for table, identity in identities.items()}
 
     def _shape(self, table: TableId, identity: TableIdentity) -> TableSchema | None:
-        """A column may come without another identity, so the very object that the host was given counts first."""
+        """Find the shape of an identity. A column may come without another identity, so the object that the host was given counts first."""
         told = [one for one in self._described.get(table, ()) if one.identity == identity]
         given = [one for one in told if one.identity is identity]
         return next((one.schema for one in reversed(given or told)), None)
@@ -115,7 +115,7 @@ class Capture(SourceLog):
     @property
     @abstractmethod
     def tables(self) -> TableReader:
-        """Reads tables so that what was seen can be told by this log."""
+        """The reader of tables, whose reads this log can compare with its transactions."""
 
     @contextmanager
     def open_state(self, schema: TableSchema, columns: Collection[str]) -> Iterator[SourceState]:
@@ -127,19 +127,19 @@ class Capture(SourceLog):
 
     @abstractmethod
     def begin_state(self, connection: Connection, table: CatalogTable, columns: Collection[str]) -> Visibility:
-        """Make the snapshot in which columns of a table are verified, and say what it sees. See `verification.Begin`."""
+        """Make the snapshot in which columns of a table are verified, and return what it sees. See `verification.Begin`."""
 
     @abstractmethod
     def read_tables(self, connection: Connection, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
-        """What the catalogue says of those of the tables that exist, with what captures their changes."""
+        """Read from the catalogue those of the tables that exist, with the instances or the tracking that capture their changes."""
 
     @abstractmethod
     def identity(self) -> Mapping[str, str]:
-        """What of the source's identity only this way to capture has."""
+        """The part of the source's identity that is specific to this way to capture."""
 
     @abstractmethod
     def assess(self, connection: Connection, tables: Sequence[TableId]) -> Sequence[Problem]:
-        """Every problem that prevents these tables from being replicated."""
+        """Find every problem that prevents these tables from being replicated."""
 
     @override
     def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:

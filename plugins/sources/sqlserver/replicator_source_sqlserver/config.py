@@ -14,6 +14,9 @@ from replicator.plugins.lineage import DatasetName
 FREETDS: Final = "FreeTDS"
 _NO_CERTIFICATES: Final = "Refused: SQL Server takes no client certificates over ODBC."
 
+IDLE_S: Final = 610.0
+"""Seconds of silence after which a capture job is suspicious without a mark table: twice the time after which it writes by itself."""
+
 
 class SqlServerConfig(RelationalConfig):
     """Settings of the SQL Server source."""
@@ -78,7 +81,7 @@ class SqlServerConfig(RelationalConfig):
 
     @property
     def is_freetds(self) -> bool:
-        """Whether the driver is FreeTDS, by its name or by that of its library."""
+        """Return whether the driver is FreeTDS, by its name or by that of its library."""
         return "tds" in Path(self.driver).name.lower()
 
     def dataset_name(self, table: TableId) -> DatasetName:
@@ -92,5 +95,5 @@ class SqlServerConfig(RelationalConfig):
 
     @property
     def mark_table_id(self) -> TableId | None:
-        """`mark_table`."""
+        """The id of `mark_table`; None without one."""
         return None if self.mark_table is None else TableId(*self.mark_table.split("."))

@@ -1,4 +1,4 @@
-"""Tables and change tables that our account may not read any more: that fails these tables alone, which continue once it may.
+"""Errors of tables and change tables that our account may no longer read: only these tables fail, and continue once it may.
 
 The catalogue has only what an account may see. A captured table that is missing there has not been dropped: its instances would be, too.
 """
@@ -10,8 +10,8 @@ from typing import Final
 
 from replicator.model.errors import THEN_BY_ITSELF, CurableError, SourceUnavailableError, TableError
 from replicator.model.schema import TableId
-from replicator_source_sqlserver.catalogue import CaptureInstance
-from replicator_source_sqlserver.connection import Connection
+from replicator_source_sqlserver.catalogue.tables import CaptureInstance
+from replicator_source_sqlserver.connecting.connection import Connection
 from replicator_source_sqlserver.names import quoted, quoted_table
 from replicator_source_sqlserver.remedies import change_table
 
@@ -25,7 +25,7 @@ _CAPTURED: Final = "SELECT DISTINCT t.source_object_id FROM cdc.change_tables t"
 
 
 def read_unreadable(connection: Connection) -> frozenset[int]:
-    """The numbers of the change tables that our account may not read."""
+    """Read the numbers of the change tables that our account may not read."""
     return frozenset(int(number) for (number,) in connection.rows(_UNREADABLE))
 
 
@@ -42,7 +42,7 @@ def denied(table: TableId, instances: Sequence[CaptureInstance], user: str) -> T
 
 
 def read_captured(connection: Connection) -> frozenset[int]:
-    """The numbers of the tables that are captured, also of those that our account may not see."""
+    """Read the numbers of the tables that are captured, also of those that our account may not see."""
     if not connection.rows(_IS_CAPTURED)[0][0]:
         return frozenset()
     return frozenset(int(number) for (number,) in connection.rows(_CAPTURED))
@@ -59,10 +59,10 @@ def hidden(table: TableId, user: str) -> TableError:
 
 
 def verify_some_readable(errors: Mapping[TableId, TableError], tables: Collection[TableId]) -> None:
-    """See that not all of several tables are denied: that is one cause, which is often granted again, and fails none of them.
+    """Verify that not all of several tables are denied: that is one cause, which is often granted again, and fails none of them.
 
     Raises:
-        SourceUnavailableError: All are.
+        SourceUnavailableError: All are denied.
     """
     is_denied = all(error.code == CODE for error in errors.values())
     if len(tables) > 1 and is_denied and errors.keys() == set(tables):

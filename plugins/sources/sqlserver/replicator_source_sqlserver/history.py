@@ -1,7 +1,7 @@
-"""The history of a database: what says that positions in its log, or versions of change tracking, mean what they meant.
+"""The history of a database: while it is the same, positions in its log, and versions of change tracking, keep their meaning.
 
 A database that is restored, or that an asynchronous replica takes over, goes back to an earlier state and counts on from there. What was
-read behind that state never happened in it, and once it has counted past our position no number shows that. The server gives each such
+read after that state never happened in it, and once it has counted past our position no number shows that. The server gives each such
 history another identifier, its *recovery fork*. So every offset has it, and it is compared on each connection that reads the log: a
 restore ends all connections.
 """
@@ -19,32 +19,32 @@ from typing_extensions import override
 from replicator.model.errors import LogGapError, SourceUnavailableError
 from replicator.model.offset import Offset
 from replicator.plugins.source import LogBatch, LogReader, PullLimits
-from replicator_source_sqlserver.connection import Connection
+from replicator_source_sqlserver.catalogue.server import read_history, read_reached
+from replicator_source_sqlserver.connecting.connection import Connection
 from replicator_source_sqlserver.moments import in_milliseconds
-from replicator_source_sqlserver.server import read_history, read_reached
 
 _FIELD: Final = "history"
 _CREATED: Final = "created"
 _TELLING: Final = ("fork", _CREATED)
-"""What tells two histories apart: the first of these that is known of both."""
+"""Parts that tell two histories apart: the first of these that is known of both."""
 
 
 @dataclass(slots=True)
 class KnownHistory:
-    """The one that an offset is of; empty until it is known. Used from one thread at a time."""
+    """The history that an offset belongs to; empty until it is known. Used from one thread at a time."""
 
     names: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, offset: Offset) -> KnownHistory:
-        """What an offset says."""
+        """Read the history in an offset."""
         names = dict(offset.value.get(_FIELD, {}))
         if _CREATED in names:
             names[_CREATED] = in_milliseconds(datetime.fromisoformat(names[_CREATED])).isoformat()
         return cls(names)
 
     def verify(self, connection: Connection) -> None:
-        """See that the database has it.
+        """Verify that the database has this history.
 
         Raises:
             LogGapError: `other_history`.
@@ -53,7 +53,7 @@ class KnownHistory:
         told = next((name for name in _TELLING if name in known and name in now), None)
         if told is not None and known[told] != now[told]:
             raise LogGapError(
-                "the database has another history than the one that was read: it was restored, or a replica took over that lacked "
+                "The database has another history than the one that was read: it was restored, or a replica took over that lacked "
                 f"changes ({told}: {known[told]}, now {now[told]}).",
                 code="other_history",
                 action="Run `replicator snapshot NAME --changed-only` or `--restart`.",
@@ -61,7 +61,7 @@ class KnownHistory:
         self.names = now
 
     def noted(self, offset: Offset) -> Offset:
-        """The offset with the history in which it is one."""
+        """Return the offset with the history that it belongs to."""
         return Offset.of({**offset.value, _FIELD: self.names})
 
 
@@ -69,7 +69,7 @@ class SameDatabase:
     """The database that the connections of one source object reach. Thread-safe."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Begin without a database."""
         self._lock = threading.Lock()
         self._names: Mapping[str, str] = {}
 
@@ -80,7 +80,7 @@ class SameDatabase:
         show to our account is not compared.
 
         Raises:
-            SourceUnavailableError: `another_server`: a new process begins with whichever answers then, and compares positions.
+            SourceUnavailableError: `another_server`: a new process begins with the server that answers then, and compares positions.
         """
         now = read_reached(connection)
         with self._lock:
@@ -88,7 +88,7 @@ class SameDatabase:
         other = [f"{name}: {value}, before {known[name]}" for name, value in now.items() if known[name] != value]
         if other:
             raise SourceUnavailableError(
-                f"the connection reached another database than those before ({'; '.join(other)}).",
+                f"The connection reached another database than those before ({'; '.join(other)}).",
                 code="another_server",
                 action="Set source.host to one server, or to an availability group's listener. A proxy must not spread connections over"
                 " several servers.",

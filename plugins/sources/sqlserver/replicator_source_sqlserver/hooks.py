@@ -1,4 +1,4 @@
-"""Registers the SQL Server source; the driver is imported only when the source is asked for."""
+"""Register the SQL Server source; the driver is imported only when the source is asked for."""
 
 from __future__ import annotations
 

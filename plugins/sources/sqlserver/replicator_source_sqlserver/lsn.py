@@ -7,7 +7,7 @@ from typing import Final
 
 SIZE: Final = 10
 ZERO: Final = bytes(SIZE)
-"""Below every position. SQL Server answers it, or NULL, where it has none."""
+"""A position below every other. SQL Server answers it, or NULL, where it has none."""
 
 _TEXT: Final = re.compile(r"0[xX]([0-9A-Fa-f]{20})")
 
@@ -32,7 +32,7 @@ def lsn_from_text(text: str) -> bytes:
 
 
 def next_lsn(lsn: bytes) -> bytes:
-    """The lowest position above another one, as `sys.fn_cdc_increment_lsn` has it.
+    """Return the lowest position above another one, as `sys.fn_cdc_increment_lsn` has it.
 
     Raises:
         OverflowError: There is none.
@@ -41,7 +41,7 @@ def next_lsn(lsn: bytes) -> bytes:
 
 
 def previous_lsn(lsn: bytes) -> bytes:
-    """The highest position below another one, as `sys.fn_cdc_decrement_lsn` has it.
+    """Return the highest position below another one, as `sys.fn_cdc_decrement_lsn` has it.
 
     Raises:
         OverflowError: There is none.

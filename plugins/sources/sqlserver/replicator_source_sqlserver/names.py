@@ -6,21 +6,21 @@ from replicator.model.schema import TableId
 
 
 def quoted(name: str) -> str:
-    """An identifier in brackets."""
+    """Return an identifier in brackets."""
     if "\0" in name:
         raise ValueError("an identifier has a NUL")
     return "[" + name.replace("]", "]]") + "]"
 
 
 def quoted_table(table: TableId) -> str:
-    """A table's name in brackets."""
+    """Return a table's name in brackets."""
     return f"{quoted(table.namespace)}.{quoted(table.name)}"
 
 
 def literal(text: str) -> str:
-    """An expression of Unicode text.
+    """Return an expression of Unicode text.
 
-    A backslash in front of a line's end would join the two lines: the text is cut between them. A character of code 0 would end the
+    A backslash before a line's end would join the two lines: the text is cut between them. A character of code 0 would end the
     statement in a driver.
     """
     pieces = text.replace("'", "''").replace("\\\n", "\\'+N'\n").replace("\\\r", "\\'+N'\r")

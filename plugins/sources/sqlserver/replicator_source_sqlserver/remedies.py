@@ -1,4 +1,4 @@
-"""The T-SQL that puts a database in order, as findings print it. Each statement ends with its semicolon."""
+"""The T-SQL that corrects a database, as findings print it. Each statement ends with its semicolon."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from datetime import timedelta
 from typing import Final
 
 from replicator.model.schema import TableId
-from replicator_source_sqlserver.catalogue import CaptureInstance
-from replicator_source_sqlserver.instancenames import derived_name
+from replicator_source_sqlserver.catalogue.instance_names import derived_name
+from replicator_source_sqlserver.catalogue.server import Account, Engine, ServerFacts
+from replicator_source_sqlserver.catalogue.tables import CaptureInstance
 from replicator_source_sqlserver.names import literal, quoted, quoted_table
-from replicator_source_sqlserver.server import Account, Engine, ServerFacts
 
 INSTANCES_MAX: Final = 2
-"""Capture instances that a table may have."""
+"""Maximum number of capture instances of a table."""
 ALONE: Final = "If nobody else reads the older one of its two capture instances, and Replicator has read what came before the newer one"
-"""When the older one is needed no more: with it goes what only it has."""
+"""The condition on which the older one is no longer needed: with it the changes are dropped that only it has."""
 _PERFORMANCE: Final = (16,)
-"""SQL Server 2022, in which VIEW SERVER STATE got parts."""
+"""SQL Server 2022, in which VIEW SERVER STATE was split into parts."""
 CONTINUOUS: Final = "EXEC sys.sp_cdc_change_job @job_type = N'capture', @continuous = 1;"
 DURABLE: Final = "ALTER DATABASE CURRENT SET DELAYED_DURABILITY = DISABLED;"
 ALLOW_SNAPSHOTS: Final = "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON;"
@@ -36,9 +36,9 @@ def enable_table(table: TableId, name: str, account: Account, *, bars_switch: bo
 
     Args:
         table: The table.
-        name: Of the instance.
-        account: Ours.
-        bars_switch: Whether ALTER TABLE … SWITCH is to be refused.
+        name: The name of the instance.
+        account: Our account.
+        bars_switch: True if ALTER TABLE … SWITCH is to be refused.
     """
     given = "" if name == derived_name(table) else f", @capture_instance = {literal(name)}"
     switch = ", @allow_partition_switch = 0" if bars_switch else ""
@@ -61,7 +61,7 @@ def another_instance(
 def replace_instance(
     table: TableId, name: str, instances: Sequence[CaptureInstance], account: Account, *, bars_switch: bool = False
 ) -> str | None:
-    """What to do where there are two capture instances: one of them has to go, which a person decides. None where there are fewer."""
+    """Return the next step for a table with two capture instances: a person has to choose one to drop. None where there are fewer."""
     if len(instances) < INSTANCES_MAX:
         return None
     statements = (
@@ -84,7 +84,7 @@ def disable_instance(table: TableId, instance: str) -> str:
 
 
 def change_table(instance: str) -> str:
-    """The change table of a capture instance, quoted."""
+    """Return the change table of a capture instance, quoted."""
     return quoted_table(TableId("cdc", f"{instance}_CT"))
 
 
@@ -136,12 +136,12 @@ def track_database(retention: timedelta) -> str:
 
 
 def keep_tracking_for(retention: timedelta) -> str:
-    """Keep what is known of changes for so long."""
+    """Keep change tracking's data for `retention`."""
     return f"ALTER DATABASE CURRENT SET CHANGE_TRACKING (CHANGE_RETENTION = {retention.days} DAYS);"
 
 
 def clean_tracking() -> str:
-    """Remove what is known of changes that are older than the retention."""
+    """Remove change tracking's data that are older than the retention."""
     return "ALTER DATABASE CURRENT SET CHANGE_TRACKING (AUTO_CLEANUP = ON);"
 
 
@@ -167,7 +167,7 @@ def enable_job(name: str) -> str:
 
 
 def start_capture(facts: ServerFacts) -> str:
-    """What to look at where nothing is captured, and nobody says why."""
+    """Return the steps to take where nothing is captured and no error tells why."""
     if not facts.has_jobs:
         return (
             "The service's own scheduler captures. See SELECT * FROM sys.dm_cdc_errors; and try: EXEC sys.sp_cdc_scan;"
@@ -184,13 +184,13 @@ def start_capture(facts: ServerFacts) -> str:
 
 
 def keep_for(retention: timedelta) -> str:
-    """Keep changes for so long."""
+    """Keep changes for `retention`."""
     minutes = int(retention.total_seconds() // 60)
     return f"EXEC sys.sp_cdc_change_job @job_type = N'cleanup', @retention = {minutes};"
 
 
 def allow_large_values(facts: ServerFacts) -> tuple[tuple[str, ...], str | None]:
-    """Let values of any size be written to captured columns: statements, or what to do where none can."""
+    """Let values of any size be written to captured columns: return statements, or the next step where none can."""
     if facts.is_rds:
         return (), "Set max text repl size to -1 in the parameter group of the Amazon RDS instance."
     if facts.engine == Engine.AZURE_SQL_DATABASE:

@@ -1,7 +1,7 @@
 """Rows as pyodbc gives them → Arrow columns: one form of each value, whether it was read from a table or from a change table.
 
 What a driver gives for `ColumnSpec.selected` is a value of Python of one type. Arrow takes a whole column of them at once: nothing here
-runs once per value. Of seven digits behind the second pyodbc keeps six and cuts the last one, through either driver.
+runs once per value. Of seven digits after the point pyodbc keeps six and cuts the last one, through either driver.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from replicator.model.errors import TableError, UnsupportedTypeError
-from replicator_source_sqlserver.connection import Row
+from replicator_source_sqlserver.connecting.connection import Row
 from replicator_source_sqlserver.types import ColumnSpec
 
 _GIVEN: Final[dict[int, type]] = {
@@ -32,7 +32,7 @@ _GIVEN: Final[dict[int, type]] = {
     pa.time64("us").id: dt.time,
     pa.timestamp("us").id: dt.datetime,
 }
-"""What pyodbc gives, by the number of the Arrow type that it is kept in."""
+"""Type of pyodbc's values, by the number of the Arrow type that they are kept in."""
 
 _REPORT: Final = (
     "Run `replicator snapshot NAME TABLE`; if it fails again, exclude the table and report its CREATE TABLE."
@@ -40,7 +40,7 @@ _REPORT: Final = (
 
 
 def columns_of(rows: Sequence[Row]) -> list[Sequence[Any]]:
-    """The values of each column. Without rows there are no columns either.
+    """Return the values of each column. Without rows there are no columns either.
 
     Four times as fast as `zip(*rows)`, which makes an iterator for each row.
     """
@@ -48,12 +48,12 @@ def columns_of(rows: Sequence[Row]) -> list[Sequence[Any]]:
 
 
 def decoded(values: Sequence[Any], spec: ColumnSpec, *, name: str) -> pa.Array:
-    """One column in its canonical type, which is exactly `spec.arrow`.
+    """Convert one column to its canonical type, which is exactly `spec.arrow`.
 
     Args:
-        values: What the driver gave for `spec.selected`; None is NULL.
-        spec: How the column is replicated.
-        name: Of the column, for messages, which have no value of it.
+        values: Values of `spec.selected` from the driver; None is NULL.
+        spec: The column's replication.
+        name: The column's name, for messages, which have no value of it.
 
     Raises:
         UnsupportedTypeError: `unrepresentable_value`: the type cannot hold a value, or Arrow cannot hold them all in one array.

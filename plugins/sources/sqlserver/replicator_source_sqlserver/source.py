@@ -33,15 +33,17 @@ from replicator.plugins.source import (
     WholeRead,
 )
 from replicator.plugins.verification import SourceState, SupportsSourceVerification
-from replicator_source_sqlserver import assessment, discovery, planning
+from replicator_source_sqlserver.assessment import server as assessment
 from replicator_source_sqlserver.capture import Capture, Sessions
-from replicator_source_sqlserver.changetracking import ChangeTracking
+from replicator_source_sqlserver.catalogue import discovery
+from replicator_source_sqlserver.catalogue import statistics as planning
+from replicator_source_sqlserver.catalogue.server import read_lineage
+from replicator_source_sqlserver.cdc.capture import ChangeDataCapture
 from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.datacapture import ChangeDataCapture
-from replicator_source_sqlserver.server import read_lineage
+from replicator_source_sqlserver.tracking.capture import ChangeTracking
 
 _CAPTURES: Final[Mapping[str, type[Capture]]] = {"cdc": ChangeDataCapture, "change_tracking": ChangeTracking}
-"""By `source.capture`."""
+"""The way to capture changes, by `source.capture`."""
 
 
 class SqlServerSource(DeltaSource[SqlServerConfig], SupportsSourceVerification, SupportsPlanning):
@@ -60,7 +62,7 @@ class SqlServerSource(DeltaSource[SqlServerConfig], SupportsSourceVerification, 
 
     @override
     def identity(self) -> Mapping[str, str]:
-        """What stays when another server of the same availability group takes over, and when the database is restored."""
+        """The part of the identity that stays when another server of the availability group takes over, or the database is restored."""
         with self._sessions.control.use("reading the database's identity") as connection:
             return {**read_lineage(connection), **self._capture.identity()}
 

@@ -1,4 +1,4 @@
-"""The one type mapping: how a column is asked for, in what Arrow type it is kept, and how a value of a key is given back to the server.
+"""The one type mapping: the expression that selects a column, the Arrow type it is kept in, and the server's form of a key's value.
 
 A column is asked for by the same expression in its table and in the change table, so that a snapshot and the log agree on every value.
 What a client library would have to convert, the server converts: code pages to Unicode, `datetimeoffset` to UTC, `datetime` to the
@@ -18,7 +18,7 @@ _MICROSECONDS: Final = 6
 _MAX: Final = -1
 _UTC: Final = "'+00:00'"
 CODE_PAGE_TYPES: Final = frozenset({"char", "varchar", "text"})
-"""Text in the code page of its collation."""
+"""Types of text in the code page of its collation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +26,10 @@ class DeclaredType:
     """A column's type as the catalogue has it.
 
     Attributes:
-        name: Of the system type behind it, such as `nvarchar`; of a CLR type its own (`hierarchyid`).
-        max_length: In bytes; -1 is max.
-        precision, scale: As `sys.columns` has them; 0 where they mean nothing.
-        collation: Of text; None for others.
+        name: Name of the system type, such as `nvarchar`; of a CLR type its own (`hierarchyid`).
+        max_length: The length in bytes; -1 is max.
+        precision, scale: Their values in `sys.columns`; 0 where they have no meaning.
+        collation: The collation of text; None for others.
     """
 
     name: str
@@ -40,11 +40,11 @@ class DeclaredType:
 
     @property
     def length(self) -> int:
-        """Characters or bytes, as declared; -1 is max."""
+        """The length in characters or bytes, as declared; -1 is max."""
         return self.max_length // 2 if self.name.startswith("n") and self.max_length != _MAX else self.max_length
 
     def __str__(self) -> str:
-        """As one writes it in a CREATE TABLE."""
+        """Return the type as a CREATE TABLE has it."""
         if self.name in {"decimal", "numeric"}:
             return f"{self.name}({self.precision},{self.scale})"
         if self.name in {"time", "datetime2", "datetimeoffset"}:
@@ -56,7 +56,7 @@ class DeclaredType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSpec:
-    """How a column is replicated.
+    """The replication of a column.
 
     Attributes:
         arrow: The canonical type.
@@ -73,13 +73,13 @@ class ColumnSpec:
 
 
 def spec_of(declared: DeclaredType) -> ColumnSpec | None:
-    """How a column of this type is replicated; None if it cannot be (`sql_variant`, types of one's own in .NET, newer ones)."""
+    """Return the replication of a column of this type; None if there is none (`sql_variant`, user-defined types of .NET, newer ones)."""
     make = _SPECS.get(declared.name)
     return None if make is None else make(declared)
 
 
 def key_text(text: str, spec: ColumnSpec) -> str:
-    """A part of a key, as `kit.cursors` spells it, in the form that `key_value` takes."""
+    """Return a part of a key, as `kit.cursors` spells it, in the form that `key_value` takes."""
     if pa.types.is_binary(spec.arrow):
         return "0x" + text.removeprefix("\\x")
     if pa.types.is_timestamp(spec.arrow):
@@ -108,7 +108,7 @@ def _unicode(declared: DeclaredType) -> ColumnSpec:
 
 
 def _code_page(declared: DeclaredType) -> ColumnSpec:
-    """Text in a code page: a character takes a byte at least, so the same length holds it."""
+    """Return the spec of text in a code page: a character takes a byte at least, so the same length holds it."""
     is_max = declared.max_length == _MAX
     wide = "max" if is_max or declared.length > _NVARCHAR_MAX else str(declared.length)
     # nchar would pad a char of a code page with several bytes for a character.
@@ -131,7 +131,7 @@ def _bytes(declared: DeclaredType) -> ColumnSpec:
 
 
 def _clock(declared: DeclaredType, arrow: pa.DataType, *, is_utc: bool = False) -> ColumnSpec:
-    """Seven digits are cut to six when they are read, so two values would be one: no key."""
+    """Return the spec of a time: seven digits are cut to six when they are read, so two values would be one: no key."""
     plain = f"{'datetime2' if is_utc else declared.name}({declared.scale})"
     selected = f"CAST(SWITCHOFFSET({{}}, {_UTC}) AS {plain})" if is_utc else "{}"
     value = f"CONVERT({plain}, {{}}, 121)"
@@ -145,7 +145,7 @@ def _clock(declared: DeclaredType, arrow: pa.DataType, *, is_utc: bool = False) 
 
 
 def _rounded(scale: int) -> Callable[[DeclaredType], ColumnSpec]:
-    """`datetime` counts 1/300 s, which drivers spell in different ways; the server shows milliseconds, and finds the value by them."""
+    """Return a maker of specs: `datetime` counts 1/300 s, which drivers spell differently; the server shows and compares milliseconds."""
 
     def make(declared: DeclaredType) -> ColumnSpec:
         return ColumnSpec(

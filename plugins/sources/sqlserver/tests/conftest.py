@@ -12,8 +12,8 @@ import pytest
 from replicator.config import Secret
 from replicator.plugins.source import SourceContext
 from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.connection import Connector, Session
-from replicator_source_sqlserver.driver import settings_of, write_freetds_conf
+from replicator_source_sqlserver.connecting.connection import Connector, Session
+from replicator_source_sqlserver.connecting.driver import settings_of, write_freetds_conf
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.databases import MARKS, SqlServerDatabase, SqlServers

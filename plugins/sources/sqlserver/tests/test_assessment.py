@@ -17,14 +17,14 @@ import pytest
 from replicator.config import Secret
 from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
-from replicator.service.fixing import script
-from replicator_source_sqlserver.assessment import assess_connection, assess_server
+from replicator.service.configuring.fixing import script
+from replicator_source_sqlserver.assessment.server import assess_connection, assess_server
+from replicator_source_sqlserver.assessment.tables import assess_table, missing_table
+from replicator_source_sqlserver.catalogue.discovery import read_tables
+from replicator_source_sqlserver.catalogue.instance_names import free_name
+from replicator_source_sqlserver.catalogue.server import ServerFacts, cause, read_facts
 from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.connection import Connector, Session
-from replicator_source_sqlserver.discovery import read_tables
-from replicator_source_sqlserver.instancenames import free_name
-from replicator_source_sqlserver.server import ServerFacts, cause, read_facts
-from replicator_source_sqlserver.table_assessment import assess_table, missing_table
+from replicator_source_sqlserver.connecting.connection import Connector, Session
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.capture.job import Failure
 from replicator_testbed.sqlserver.drivers import Driver, connect, library

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator_source_sqlserver.changes import NONE, UnpairedImageError, absent, paired
+from replicator_source_sqlserver.cdc.changes import NONE, UnpairedImageError, absent, paired
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import pytest
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.cursors import cursors
 from replicator.plugins.source import ChunkRequest, Cursor
-from replicator_source_sqlserver.chunksql import ReadPlan, chunk_query
 from replicator_source_sqlserver.names import quoted
+from replicator_source_sqlserver.snapshot.chunk_statements import ReadPlan, chunk_query
 from replicator_source_sqlserver.types import DeclaredType, spec_of
 
 LIMIT = 3

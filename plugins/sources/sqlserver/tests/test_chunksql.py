@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.cursors import cursors
 from replicator.plugins.source import ChunkRequest, Cursor
-from replicator_source_sqlserver.chunksql import ReadPlan, chunk_query
-from replicator_source_sqlserver.trackedchanges import Last, TrackedChanges
+from replicator_source_sqlserver.snapshot.chunk_statements import ReadPlan, chunk_query
+from replicator_source_sqlserver.tracking.changes import LastTracked, TrackedChanges
 from replicator_source_sqlserver.types import DeclaredType, spec_of
 
 NAMES = ("a", "b", "c")
@@ -127,7 +127,7 @@ def test_no_keys_are_no_rows(database: duckdb.DuckDBPyConnection) -> None:
 def test_tracked_changes_are_continued_by_a_bigint() -> None:
     """A number above 2,147,483,647 is a decimal; CHANGETABLE takes a number, and no expression."""
     changes = TrackedChanges(plan(1), TableId("dbo", "t"))
-    query, parameters = changes.part(5, Last(version=3_000_000_000, key=("1",)), 10)
+    query, parameters = changes.part(5, LastTracked(version=3_000_000_000, key=("1",)), 10)
     assert "CHANGETABLE(CHANGES [dbo].[t], 2999999999) AS c" in query
     assert (
         "c.SYS_CHANGE_VERSION > CAST(3000000000 AS bigint) OR (c.SYS_CHANGE_VERSION = CAST(3000000000 AS bigint) AND"

@@ -12,14 +12,15 @@ from replicator.config import Secret
 from replicator.model.errors import OffsetExpiredError
 from replicator.model.guarantee import Guarantee
 from replicator.plugins.source import SourceContext
-from replicator_source_sqlserver import capturelog, logend
+from replicator_source_sqlserver import log_end as logend
+from replicator_source_sqlserver.cdc import queries as capturelog
+from replicator_source_sqlserver.cdc.capture import ChangeDataCapture
+from replicator_source_sqlserver.cdc.marks import server_moment
+from replicator_source_sqlserver.cdc.position import Position
+from replicator_source_sqlserver.cdc.visibility import LsnVisibility, NotedHeads, read_visibility
 from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.datacapture import ChangeDataCapture
 from replicator_source_sqlserver.lsn import ZERO, previous_lsn
-from replicator_source_sqlserver.marks import server_moment
-from replicator_source_sqlserver.position import Position
 from replicator_source_sqlserver.source import SqlServerSource
-from replicator_source_sqlserver.visibility import LsnVisibility, NotedHeads, read_visibility
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, library
 from replicator_testbed.sqlserver.engine.permissions import EVERYWHERE
@@ -85,7 +86,7 @@ def test_a_mark_is_reached_behind_everything_that_was_visible_when_it_was_made(t
 @pytest.mark.matrix
 def test_a_clock_that_was_set_back_reaches_no_mark_too_early(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was committed before has later times than what was committed, and seen, afterwards; a page ends there."""
-    monkeypatch.setattr("replicator_source_sqlserver.log._COMMITS_MAX", 1)
+    monkeypatch.setattr("replicator_source_sqlserver.cdc.log._COMMITS_MAX", 1)
     reader = two.open(two.position())
     two.execute("INSERT INTO dbo.t (id) VALUES (1)")
     two.model.set_clock(-HOUR)

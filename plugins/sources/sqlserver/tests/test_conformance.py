@@ -1,16 +1,15 @@
 """The conformance script on the model: its answers are those of the file that real servers are compared with.
 
-After a change of the model that is meant: `python -m replicator_testbed.sqlserver.conformance > …/tests/conformance_of_the_model.json`.
+After a change of the model that is meant: `python -m replicator_testbed.sqlserver.conformance.model` writes
+`tests/conformance_of_the_model.json`.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -19,16 +18,16 @@ from typing import Any
 import pyodbc
 import pytest
 
-from replicator.testing.waiting import PATIENCE
-from replicator_source_sqlserver import conformance_command
-from replicator_source_sqlserver.conformance import SCHEMA, ConformanceError, Probe, Scratch, ask, to_json
-from replicator_source_sqlserver.conformance_probes import PROBES
-from replicator_source_sqlserver.conformance_types import TYPES
-from replicator_source_sqlserver.conformance_verifying import MORE
 from replicator_testbed.servers import PostgresServer
-from replicator_testbed.sqlserver.conformance import answering_model
+from replicator_testbed.sqlserver.conformance import __main__ as command
+from replicator_testbed.sqlserver.conformance.asking import SCHEMA, ConformanceError, Probe, Scratch, ask, to_json
+from replicator_testbed.sqlserver.conformance.model import answering_model
+from replicator_testbed.sqlserver.conformance.probes import PROBES
+from replicator_testbed.sqlserver.conformance.types import TYPES
+from replicator_testbed.sqlserver.conformance.verifying import MORE
 from replicator_testbed.sqlserver.drivers import Driver, connect, connection_string
 from replicator_testbed.sqlserver.model import SqlServerModel
+from replicator_testing.waiting import PATIENCE
 
 KNOWN = Path(__file__).with_name("conformance_of_the_model.json")
 TIMEOUT = timedelta(seconds=120)
@@ -90,17 +89,17 @@ def test_every_rule_of_capture_is_asked_about() -> None:
 def test_another_answer_is_shown_and_the_exit_code_is_1(
     model: SqlServerModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(conformance_command, "PROBES", few("commits", "without a key"))
+    monkeypatch.setattr(command, "PROBES", few("commits", "without a key"))
     mine = tmp_path / "mine.json"
-    assert conformance_command.main(["conformance", dsn(model), "--output", str(mine)]) == 0
+    assert command.main([dsn(model), "--output", str(mine)]) == 0
     document = json.loads(mine.read_text())
     document["server"]["version"] = "13.0"
     mine.write_text(to_json(document))
-    assert conformance_command.main(["conformance", dsn(model), "--compare", str(mine)]) == 0
+    assert command.main([dsn(model), "--compare", str(mine)]) == 0
     document["answers"]["commits"]["one position in both tables"] = 0
     mine.write_text(to_json(document))
     capsys.readouterr()
-    assert conformance_command.main(["conformance", dsn(model), "--compare", str(mine)]) == 1
+    assert command.main([dsn(model), "--compare", str(mine)]) == 1
     shown = capsys.readouterr()
     assert '+      "one position in both tables": 1,' in shown.err
     assert json.loads(shown.out)["answers"]["commits"]["one position in both tables"] == 1
@@ -113,11 +112,11 @@ def test_a_schema_that_is_there_is_left_alone_until_it_is_to_be_removed(
     connection = connect(Driver.FREETDS, model.address)
     connection.execute(f"CREATE SCHEMA {SCHEMA}")
     connection.execute(f"CREATE TABLE {SCHEMA}.kept (id int)")
-    assert conformance_command.main(["conformance", dsn(model)]) == 2
+    assert command.main([dsn(model)]) == 2
     assert "--remove" in capsys.readouterr().err
     assert connection.execute(f"SELECT COUNT(*) FROM {SCHEMA}.kept").fetchval() == 0
     connection.close()
-    assert conformance_command.main(["conformance", dsn(model), "--remove"]) == 0
+    assert command.main([dsn(model), "--remove"]) == 0
     assert left(model) == []
 
 
@@ -153,20 +152,14 @@ def test_a_capture_job_that_does_not_run_ends_the_script(postgres: PostgresServe
 
 @pytest.mark.matrix
 def test_a_server_that_refuses_is_no_traceback(model: SqlServerModel, capsys: pytest.CaptureFixture[str]) -> None:
-    assert conformance_command.main(["conformance", dsn(model).replace("UID=app", "UID=nobody")]) == 2
+    assert command.main([dsn(model).replace("UID=app", "UID=nobody")]) == 2
     assert "18456" in capsys.readouterr().err
 
 
 def test_the_help_says_that_no_real_server_was_used() -> None:
-    command = [sys.executable, "-m", conformance_command.__name__, "conformance", "--help"]
-    text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60 * PATIENCE).stdout
+    program = [sys.executable, "-m", command.__name__, "--help"]
+    text = subprocess.run(program, check=True, capture_output=True, text=True, timeout=60 * PATIENCE).stdout
     assert "never ran this on a real SQL Server" in text
-
-
-def test_it_is_a_command() -> None:
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    module, _, function = project["scripts"]["replicator-source-sqlserver"].partition(":")
-    assert getattr(importlib.import_module(module), function) is conformance_command.main
 
 
 @pytest.mark.matrix

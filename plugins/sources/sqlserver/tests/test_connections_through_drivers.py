@@ -19,18 +19,18 @@ from replicator.model.errors import (
     SourceUnavailableError,
 )
 from replicator.model.schema import TableId
-from replicator.testing.waiting import wait_until
+from replicator_source_sqlserver.cdc.marks import read_token, write_token
 from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.connection import Session
-from replicator_source_sqlserver.driver import settings_of
-from replicator_source_sqlserver.errors import number_of, translate
-from replicator_source_sqlserver.marks import read_token, write_token
+from replicator_source_sqlserver.connecting.connection import Session
+from replicator_source_sqlserver.connecting.driver import settings_of
+from replicator_source_sqlserver.connecting.errors import number_of, translate
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.certificates import Authority
 from replicator_testbed.sqlserver.drivers import Driver
 from replicator_testbed.sqlserver.engine.settings import UserOption
 from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import USER, SqlServerModel
+from replicator_testing.waiting import wait_until
 
 Open = Callable[..., pyodbc.Connection]
 OpenSession = Callable[..., Session]

@@ -13,9 +13,6 @@ from replicator.config import Secret
 from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import SourceContext, WholeRead
-from replicator.testing.source_contract import SourceContract
-from replicator.testing.source_harness import Row, Setting, SourceHarness, TableKind, WriterTransaction, row
-from replicator.testing.waiting import wait_until
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.names import quoted, quoted_table
 from replicator_source_sqlserver.source import SqlServerSource
@@ -23,6 +20,9 @@ from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, connect, library
 from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import SqlServerModel
+from replicator_testing.source_contract import SourceContract
+from replicator_testing.source_harness import Row, Setting, SourceHarness, TableKind, WriterTransaction, row
+from replicator_testing.waiting import wait_until
 
 COLUMNS = ("id", "name", "amount", "note")
 KEYS = {TableKind.KEYED: ("id",), TableKind.COMPOSITE: ("name", "id"), TableKind.KEYLESS: COLUMNS}
@@ -176,8 +176,8 @@ class TestSqlServerSource(SourceContract):
 
     @pytest.fixture
     def harness(self, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[SourceHarness]:
-        monkeypatch.setattr("replicator_source_sqlserver.visibility.UNSETTLED_S", 0.5)
-        monkeypatch.setattr("replicator_source_sqlserver.datacapture.UNSETTLED_S", 0.5)
+        monkeypatch.setattr("replicator_source_sqlserver.cdc.visibility.UNSETTLED_S", 0.5)
+        monkeypatch.setattr("replicator_source_sqlserver.cdc.capture.UNSETTLED_S", 0.5)
         with server_under_test(postgres) as model, SqlServerHarness(model) as harness:
             yield harness
 

@@ -13,9 +13,9 @@ from replicator.model.errors import CurableError, SourceUnavailableError
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits, SourceContext
-from replicator_source_sqlserver.catalogue import Accepted
+from replicator_source_sqlserver.catalogue.tables import Accepted
 from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.connection import Connector
+from replicator_source_sqlserver.connecting.connection import Connector
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, library
@@ -74,7 +74,7 @@ def test_a_change_table_that_may_not_be_read_within_a_large_commit_is_named(
     two: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the host has of the commit it drops, and the log is opened again without the table."""
-    monkeypatch.setattr("replicator_source_sqlserver.log.PAGE_ROWS", 2)
+    monkeypatch.setattr("replicator_source_sqlserver.cdc.log.PAGE_ROWS", 2)
     reader = two.open(two.position())
     two.execute(
         "BEGIN TRANSACTION; INSERT INTO dbo.t (id) VALUES (1), (2), (3), (4); INSERT INTO dbo.u (id) VALUES (1), (2); COMMIT"

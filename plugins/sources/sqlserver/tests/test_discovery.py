@@ -13,11 +13,11 @@ from replicator.config import Secret
 from replicator.model.errors import SourceUnavailableError, TableError
 from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest
-from replicator_source_sqlserver.chunksql import chunk_query
+from replicator_source_sqlserver.catalogue.discovery import list_tables, read_tables
 from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.connection import Connector, Session
-from replicator_source_sqlserver.discovery import list_tables, read_tables
-from replicator_source_sqlserver.snapshot import read_plan
+from replicator_source_sqlserver.connecting.connection import Connector, Session
+from replicator_source_sqlserver.snapshot.chunk_statements import chunk_query
+from replicator_source_sqlserver.snapshot.reader import read_plan
 from replicator_testbed.sqlserver.drivers import Driver, library
 from replicator_testbed.sqlserver.model import SqlServerModel
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from replicator.config import Secret
 from replicator.model.errors import ConfigError
 from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.driver import settings_of, write_freetds_conf
+from replicator_source_sqlserver.connecting.driver import settings_of, write_freetds_conf
 from replicator_testbed.sqlserver.certificates import Authority
 
 MICROSOFT = "ODBC Driver 18 for SQL Server"

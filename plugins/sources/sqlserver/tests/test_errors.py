@@ -13,7 +13,7 @@ from replicator.model.errors import (
     TableError,
     UnsupportedTypeError,
 )
-from replicator_source_sqlserver.errors import facts_of, number_of, translate
+from replicator_source_sqlserver.connecting.errors import facts_of, number_of, translate
 
 
 class DriverError(Exception):

@@ -16,12 +16,18 @@ from replicator.model.errors import SourceUnavailableError
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import LogReader, PullLimits, SourceContext
-from replicator_source_sqlserver import capturelog
-from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.datacapture import ChangeDataCapture
-from replicator_source_sqlserver.health import BEHIND_S, FAILING_S, IDLE_S, MARKED_S, CaptureHealth, polling_s
+from replicator_source_sqlserver.cdc import queries as capturelog
+from replicator_source_sqlserver.cdc.capture import ChangeDataCapture
+from replicator_source_sqlserver.cdc.job import (
+    BEHIND_S,
+    FAILING_S,
+    MARKED_S,
+    CaptureHealth,
+    polling_s,
+)
+from replicator_source_sqlserver.cdc.visibility import NotedHeads, known_head
+from replicator_source_sqlserver.config import IDLE_S, SqlServerConfig
 from replicator_source_sqlserver.source import SqlServerSource
-from replicator_source_sqlserver.visibility import NotedHeads, known_head
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.capture.job import Failure
 from replicator_testbed.sqlserver.databases import SqlServerDatabase
@@ -125,7 +131,7 @@ def test_a_job_that_a_schedule_runs_has_no_pace_that_is_known(watched: Watched) 
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second in place of minutes."""
     for name, value in (("MARKED_S", 1.0), ("IDLE_S", 1.0), ("_POLLS", 0)):
-        monkeypatch.setattr(f"replicator_source_sqlserver.health.{name}", value)
+        monkeypatch.setattr(f"replicator_source_sqlserver.cdc.job.{name}", value)
 
 
 @pytest.mark.matrix
@@ -179,7 +185,7 @@ def test_an_idle_database_whose_last_write_was_captured_is_no_stalled_one(watche
 def test_a_job_that_was_behind_is_behind_for_the_next_attempt(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replicator_source_sqlserver.health.BEHIND_S", 1.0)
+    monkeypatch.setattr("replicator_source_sqlserver.cdc.job.BEHIND_S", 1.0)
     watched.at(1.0)
     time.sleep(1.5)
     schemas = {T: watched.source.describe([T])[T].schema}
@@ -189,7 +195,7 @@ def test_a_job_that_was_behind_is_behind_for_the_next_attempt(
         reader.pull(WIDE)
         assert len(watched.waiting_for) == 1
         watched.scan()
-        monkeypatch.setattr("replicator_source_sqlserver.health.HEARTBEAT_S", 0.0)
+        monkeypatch.setattr("replicator_source_sqlserver.cdc.job.HEARTBEAT_S", 0.0)
         reader.pull(WIDE)
         watched.scan()
         reader.pull(WIDE)
@@ -351,7 +357,7 @@ def test_a_scan_that_locks_change_tables_delays_a_large_transaction_and_loses_no
     two: World, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
     """Before each of its parts; before the first one when its rows have been counted."""
-    monkeypatch.setattr("replicator_source_sqlserver.log.PAGE_ROWS", 51)
+    monkeypatch.setattr("replicator_source_sqlserver.cdc.log.PAGE_ROWS", 51)
     limits = PullLimits(rows=rows, bytes=64 << 20, wait_s=0.0)
     values = ", ".join(f"({n})" for n in range(60))
     start = two.position()

@@ -13,9 +13,9 @@ from replicator.model.identity import TableIdentity
 from replicator.model.isolation import TableFailedError
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
-from replicator_source_sqlserver import capturelog
-from replicator_source_sqlserver.catalogue import Accepted
-from replicator_source_sqlserver.health import CaptureHealth
+from replicator_source_sqlserver.catalogue.tables import Accepted
+from replicator_source_sqlserver.cdc import queries as capturelog
+from replicator_source_sqlserver.cdc.job import CaptureHealth
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.world import World, codes, drained, labels, shown, world_of_two
@@ -184,7 +184,7 @@ def test_a_column_that_came_while_its_table_had_failed_is_told_when_the_table_is
 def test_a_change_table_that_was_altered_far_behind_the_page_is_read_as_it_is(
     two: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replicator_source_sqlserver.log._COMMITS_MAX", 2)
+    monkeypatch.setattr("replicator_source_sqlserver.cdc.log._COMMITS_MAX", 2)
     reader = two.open(two.position())
     drained(reader)
     two.execute(*(f"INSERT INTO dbo.t (id, name) VALUES ({n}, N'{n}')" for n in range(5)))
@@ -249,7 +249,7 @@ def test_a_table_whose_changes_cannot_be_decoded_fails_alone_though_more_rows_ar
     two: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection runs one statement at a time: what failed is ended before the catalogue is asked."""
-    monkeypatch.setattr("replicator_source_sqlserver.blocks.FIRST_ROWS", 2)
+    monkeypatch.setattr("replicator_source_sqlserver.snapshot.blocks.FIRST_ROWS", 2)
     two.execute("CREATE TABLE dbo.bits (id int NOT NULL, flag bit NOT NULL, name char(2000) NOT NULL)")
     two.enable(TableId("dbo", "bits"))
     two.execute(

@@ -12,14 +12,15 @@ import pytest
 from replicator.model.errors import OffsetExpiredError, SourceUnavailableError
 from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits
-from replicator.testing.source_harness import Change, Delivered
-from replicator_source_sqlserver import capturelog, discovery
-from replicator_source_sqlserver.capturedtables import CapturedTables, Turn
-from replicator_source_sqlserver.health import CaptureHealth
-from replicator_source_sqlserver.log import _Turned
-from replicator_source_sqlserver.position import Position
+from replicator_source_sqlserver.catalogue import discovery
+from replicator_source_sqlserver.cdc import queries as capturelog
+from replicator_source_sqlserver.cdc.job import CaptureHealth
+from replicator_source_sqlserver.cdc.log import _Turned
+from replicator_source_sqlserver.cdc.position import Position
+from replicator_source_sqlserver.cdc.tables import CapturedTables, Turn
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.world import WIDE, World, drained, labels, shown, world_of_two
+from replicator_testing.source_harness import Change, Delivered
 
 T, U = TableId("dbo", "t"), TableId("dbo", "u")
 
@@ -85,7 +86,7 @@ def test_a_large_value_that_an_update_leaves_alone_is_absent(two: World) -> None
 def test_a_large_transaction_is_read_in_parts_and_stays_open_until_its_end(
     two: World, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    monkeypatch.setattr("replicator_source_sqlserver.log.PAGE_ROWS", 51)  # odd: an UPDATE has two rows
+    monkeypatch.setattr("replicator_source_sqlserver.cdc.log.PAGE_ROWS", 51)  # odd: an UPDATE has two rows
     reader = two.open(two.position())
     values = ", ".join(f"({n})" for n in range(200))
     two.execute(
@@ -207,8 +208,8 @@ def test_what_cleanup_deletes_while_it_is_read_is_noticed(
 @pytest.mark.condition("D27")
 def test_a_page_of_wide_rows_ends_where_a_pull_is_full(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits of two tables, one of them larger than a page."""
-    monkeypatch.setattr("replicator_source_sqlserver.log.PAGE_BYTES", 1)
-    monkeypatch.setattr("replicator_source_sqlserver.blocks.FIRST_LOB_ROWS", 2)
+    monkeypatch.setattr("replicator_source_sqlserver.cdc.log.PAGE_BYTES", 1)
+    monkeypatch.setattr("replicator_source_sqlserver.snapshot.blocks.FIRST_LOB_ROWS", 2)
     reader = two.open(two.position())
     wide, narrow = "REPLICATE(N'w', 5000)", "N'n'"
     for n in range(20):
@@ -248,7 +249,7 @@ def test_a_page_of_wide_rows_ends_where_a_pull_is_full(two: World, monkeypatch: 
 def test_rows_of_a_large_transaction_that_vanish_between_two_parts_are_noticed(
     two: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replicator_source_sqlserver.log.PAGE_ROWS", 5)
+    monkeypatch.setattr("replicator_source_sqlserver.cdc.log.PAGE_ROWS", 5)
     reader = two.open(two.position())
     two.execute(f"INSERT INTO dbo.t (id) VALUES {', '.join(f'({n})' for n in range(20))}")
     two.capture()

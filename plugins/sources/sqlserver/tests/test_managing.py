@@ -12,12 +12,12 @@ from replicator.model.events import DDLOperation
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits, SourceContext
-from replicator.testing.source_harness import Change, Delivered
-from replicator.testing.waiting import wait_until
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.databases import MARKS, SqlServerDatabase, SqlServers, enable
+from replicator_testing.source_harness import Change, Delivered
+from replicator_testing.waiting import wait_until
 
 T = TableId("dbo", "t")
 WIDE = PullLimits(rows=1000, bytes=64 << 20, wait_s=0.2)

@@ -12,15 +12,15 @@ from plugins.sources.sqlserver.tests.verifying import schema_of
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.cursors import cursors
 from replicator.plugins.source import ChunkRequest, Cursor
-from replicator.testing.table_states import assert_ranges, assert_state
-from replicator_source_sqlserver.connection import Connection, Session
-from replicator_source_sqlserver.discovery import read_tables
-from replicator_source_sqlserver.snapshot import read_plan
+from replicator_source_sqlserver.catalogue.discovery import read_tables
+from replicator_source_sqlserver.connecting.connection import Connection, Session
+from replicator_source_sqlserver.snapshot.reader import read_plan
 from replicator_source_sqlserver.source import SqlServerSource
-from replicator_source_sqlserver.trackedchanges import Last, TrackedChanges
+from replicator_source_sqlserver.tracking.changes import LastTracked, TrackedChanges
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, enable
 from replicator_testbed.sqlserver.drivers import Driver
 from replicator_testbed.sqlserver.model import SqlServerModel
+from replicator_testing.table_states import assert_ranges, assert_state
 
 ROWS: Final = 7
 SHAPES: Final = {
@@ -125,7 +125,7 @@ def _tracked(connection: Connection, table: TableId) -> list[object]:
     catalogued = read_tables(connection, [table])[table]
     reads = TrackedChanges(plan=read_plan(catalogued, catalogued.schema), name=table)
     found: list[object] = []
-    last: Last | None = None
+    last: LastTracked | None = None
     while rows := connection.rows(*reads.part(0, last, 2)):
         changes = reads.decode(rows, upto=1_000_000)
         found += changes.row.to_pylist()

@@ -15,10 +15,10 @@ import pytest
 
 from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits
-from replicator.testing.source_harness import Delivered
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, SqlServers
 from replicator_testbed.sqlserver.world import world_of
+from replicator_testing.source_harness import Delivered
 
 TABLES = tuple(TableId("dbo", name) for name in ("a", "b"))
 KEYS = 12
@@ -109,9 +109,9 @@ def test_the_log_replayed_in_its_order_is_the_table(
     database: SqlServerDatabase, monkeypatch: pytest.MonkeyPatch, seed: int, count: int
 ) -> None:
     draw = random.Random(seed)
-    monkeypatch.setattr("replicator_source_sqlserver.log.PAGE_ROWS", 20)
-    monkeypatch.setattr("replicator_source_sqlserver.log.PAGE_BYTES", 1)
-    monkeypatch.setattr("replicator_source_sqlserver.blocks.FIRST_LOB_ROWS", 3)
+    monkeypatch.setattr("replicator_source_sqlserver.cdc.log.PAGE_ROWS", 20)
+    monkeypatch.setattr("replicator_source_sqlserver.cdc.log.PAGE_BYTES", 1)
+    monkeypatch.setattr("replicator_source_sqlserver.snapshot.blocks.FIRST_LOB_ROWS", 3)
     database.execute(*(f"DELETE FROM {table}" for table in TABLES))
     database.server.capture.scan_all()
     replay, writer = Replay(), database.connect(autocommit=False)

@@ -9,7 +9,7 @@ import pytest
 
 from replicator.config import Secret
 from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.connection import Connector
+from replicator_source_sqlserver.connecting.connection import Connector
 from replicator_testbed import rogue
 from replicator_testbed.sqlserver.drivers import Driver, library
 

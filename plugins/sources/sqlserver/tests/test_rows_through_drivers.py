@@ -14,7 +14,7 @@ from replicator.config import Secret
 from replicator.model.errors import UnsupportedTypeError
 from replicator.model.schema import TableId
 from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.connection import Connector, Session
+from replicator_source_sqlserver.connecting.connection import Connector, Session
 from replicator_source_sqlserver.rows import columns_of, decoded
 from replicator_source_sqlserver.types import DeclaredType, spec_of
 from replicator_testbed.sqlserver.drivers import Driver, library

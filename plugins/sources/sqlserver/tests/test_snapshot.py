@@ -22,13 +22,13 @@ from replicator.model.errors import (
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen, Visibility
-from replicator_source_sqlserver.catalogue import CatalogTable
-from replicator_source_sqlserver.chunksql import KEYS_MAX, Query, ReadPlan, chunk_query
-from replicator_source_sqlserver.connection import Connection, Session
-from replicator_source_sqlserver.discovery import read_tables
+from replicator_source_sqlserver.catalogue.discovery import read_tables
+from replicator_source_sqlserver.catalogue.tables import CatalogTable
+from replicator_source_sqlserver.connecting.connection import Connection, Session
 from replicator_source_sqlserver.lsn import ZERO, lsn_to_text
-from replicator_source_sqlserver.snapshot import TableReader, _Run
-from replicator_source_sqlserver.wholereads import WholeReads
+from replicator_source_sqlserver.snapshot.chunk_statements import KEYS_MAX, Query, ReadPlan, chunk_query
+from replicator_source_sqlserver.snapshot.reader import TableReader, _Run
+from replicator_source_sqlserver.snapshot.whole_reads import WholeReads
 from replicator_testbed.sqlserver.drivers import Driver
 from replicator_testbed.sqlserver.model import SqlServerModel
 
@@ -227,7 +227,7 @@ def test_more_keys_than_a_statement_takes_are_asked_for_in_parts(
         asked.append(len(request.keys or ()))
         return chunk_query(plan, request)
 
-    monkeypatch.setattr("replicator_source_sqlserver.snapshot.chunk_query", query)
+    monkeypatch.setattr("replicator_source_sqlserver.snapshot.reader.chunk_query", query)
     cut = reader.read_chunk(ChunkRequest(schema=schema, limit=1000, keys=keys))
     assert (cut.rows.num_rows, cut.cursor, cut.is_cut) == (0, None, True)
     assert cut.visibility.classify(pa.array(["1"])).to_pylist() == [Seen.UNKNOWN]

@@ -13,13 +13,13 @@ from replicator.config import Secret
 from replicator.model.guarantee import Guarantee
 from replicator.model.schema import TableId
 from replicator.plugins.source import LogStatus, SourceContext
-from replicator.testing.waiting import wait_until
+from replicator_source_sqlserver.cdc.marks import write_token
 from replicator_source_sqlserver.config import SqlServerConfig
-from replicator_source_sqlserver.connection import Connection
-from replicator_source_sqlserver.marks import write_token
+from replicator_source_sqlserver.connecting.connection import Connection
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.databases import MARKS, SqlServerDatabase, SqlServers
+from replicator_testing.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from replicator.model.errors import Problem, Severity, SourceUnavailableError
 from replicator.model.guarantee import Guarantee
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
-from replicator.service.fixing import script
+from replicator.service.configuring.fixing import script
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, connect

@@ -16,12 +16,12 @@ from replicator.model.events import DDLOperation
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, LogBatch, LogReader, PullLimits, SourceContext
-from replicator.testing.source_harness import Change, Delivered
-from replicator_source_sqlserver import discovery
+from replicator_source_sqlserver.catalogue import discovery
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, connect
 from replicator_testbed.sqlserver.model import SqlServerModel
+from replicator_testing.source_harness import Change, Delivered
 
 A, B = TABLES = TableId("dbo", "a"), TableId("dbo", "b")
 KEYS = 12

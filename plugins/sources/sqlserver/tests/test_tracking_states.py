@@ -23,10 +23,10 @@ from replicator.model.errors import SourceUnavailableError, TableError
 from replicator.model.schema import TableSchema
 from replicator.plugins.kit.canonical import digest_of
 from replicator.plugins.source import PullLimits, Seen
-from replicator.testing.source_harness import Delivered, classify
-from replicator.testing.table_states import assert_ranges, assert_state, expected
-from replicator_source_sqlserver.versions import spelled
+from replicator_source_sqlserver.tracking.versions import spelled
 from replicator_testbed.sqlserver.drivers import Driver, connect
+from replicator_testing.source_harness import Delivered, classify
+from replicator_testing.table_states import assert_ranges, assert_state, expected
 
 __all__ = ["model", "world"]
 

@@ -14,11 +14,11 @@ import pyodbc
 import pytest
 
 from replicator.model.schema import TableId
-from replicator_source_sqlserver.chunksql import whole_query
-from replicator_source_sqlserver.connection import Connection, Session
-from replicator_source_sqlserver.discovery import read_tables
+from replicator_source_sqlserver.catalogue.discovery import read_tables
+from replicator_source_sqlserver.connecting.connection import Connection, Session
 from replicator_source_sqlserver.rows import columns_of, decoded
-from replicator_source_sqlserver.snapshot import read_plan
+from replicator_source_sqlserver.snapshot.chunk_statements import whole_query
+from replicator_source_sqlserver.snapshot.reader import read_plan
 from replicator_source_sqlserver.types import ColumnSpec
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver

@@ -30,9 +30,9 @@ from plugins.sources.sqlserver.tests.verifying import (
 )
 from replicator.model.schema import TableSchema
 from replicator.plugins.kit.canonical import digest_of, key_texts, row_texts
-from replicator.testing.table_states import assert_rows, assert_state
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, enable
+from replicator_testing.table_states import assert_rows, assert_state
 
 
 def assert_proved(source: SqlServerSource, schema: TableSchema) -> None:

@@ -16,18 +16,18 @@ from replicator.model.schema import TableId
 from replicator.plugins.kit.canonical import digest_of
 from replicator.plugins.source import Seen
 from replicator.plugins.verification import Ids
-from replicator.testing.table_states import assert_ranges, assert_state
-from replicator.testing.waiting import wait_until
-from replicator_source_sqlserver.changetable import change_table
-from replicator_source_sqlserver.connection import Connection
-from replicator_source_sqlserver.discovery import read_tables
+from replicator_source_sqlserver.catalogue.discovery import read_tables
+from replicator_source_sqlserver.cdc.change_table import change_table
+from replicator_source_sqlserver.cdc.settling import Settling, locking_query
+from replicator_source_sqlserver.cdc.visibility import NotedHeads
+from replicator_source_sqlserver.connecting.connection import Connection
 from replicator_source_sqlserver.lsn import ZERO, lsn_to_text
-from replicator_source_sqlserver.rangesql import pieces_of
-from replicator_source_sqlserver.settling import Settling, locking_query
 from replicator_source_sqlserver.source import SqlServerSource
-from replicator_source_sqlserver.statequeries import LISTED_MAX
-from replicator_source_sqlserver.visibility import NotedHeads
+from replicator_source_sqlserver.verification.ranges import pieces_of
+from replicator_source_sqlserver.verification.state_statements import LISTED_MAX
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, enable
+from replicator_testing.table_states import assert_ranges, assert_state
+from replicator_testing.waiting import wait_until
 
 HIGHEST = b"\xff" * 10
 ORDERS = "CREATE TABLE dbo.t (id int NOT NULL PRIMARY KEY, note nvarchar(20) NULL)"

@@ -19,18 +19,18 @@ from replicator.model.errors import SourceUnavailableError, TableError
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds
 from replicator.plugins.source import Seen, Visibility
-from replicator.testing.waiting import wait_until
-from replicator_source_sqlserver.connection import Connection, Session
-from replicator_source_sqlserver.discovery import read_tables
+from replicator_source_sqlserver.catalogue.discovery import read_tables
+from replicator_source_sqlserver.connecting.connection import Connection, Session
 from replicator_source_sqlserver.lsn import ZERO, lsn_to_text
-from replicator_source_sqlserver.snapshot import TableReader
-from replicator_source_sqlserver.wholereads import WholeReads, WholeVisibility
+from replicator_source_sqlserver.snapshot.reader import TableReader
+from replicator_source_sqlserver.snapshot.whole_reads import WholeReads, WholeVisibility
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.capture.job import utc_now
 from replicator_testbed.sqlserver.drivers import Driver
 from replicator_testbed.sqlserver.engine.permissions import EVERYWHERE
 from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import SqlServerModel
+from replicator_testing.waiting import wait_until
 
 Open = Callable[..., pyodbc.Connection]
 OpenSession = Callable[..., Session]

@@ -1,4 +1,4 @@
-"""What is left to do until a table has the columns that are wanted, whatever was done of it before. Pure.
+"""Steps that remain until a table has the wanted columns, whatever was done before. Pure.
 
 BigQuery alters one thing after the other, outside of transactions, and tells no identity of a column: its name is all there is.
 So that a name never means two columns at any moment between the statements, an alteration has two stages:
@@ -59,15 +59,15 @@ class Plan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the table has these columns already."""
+        """Return whether the table has these columns already."""
         return not (self.freed or self.renamed or self.retyped or self.added or self.dropped)
 
     def freed_all(self) -> Plan:
-        """The same in its second stage."""
+        """Return the plan in its second stage."""
         return replace(self, is_freed=True)
 
     def to_text(self) -> str:
-        """A text that `of` reads back, and which is no mark of a shape."""
+        """Return a text that `of` reads back, and which is no mark of a shape."""
         return f"{_WORD}{json.dumps(asdict(self))}"
 
     @classmethod
@@ -81,11 +81,11 @@ class Plan:
         return cls(**found | {name: [tuple(pair) for pair in found[name]] for name in lists})
 
     def statements(self, path: str, columns: Mapping[str, str]) -> Iterator[str]:
-        """What is left of the stage.
+        """Generate the remaining statements of the stage.
 
         Args:
-            path: Of the table.
-            columns: Those that it has: name → type.
+            path: The path of the table.
+            columns: The columns that it has: name → type.
         """
         there: dict[str, str] = {folded(name): type_ for name, type_ in columns.items()}
         table = f"ALTER TABLE {quoted(path)}"
@@ -108,14 +108,14 @@ class Plan:
 
 
 def planned(names: Names, before: Shape, after: Shape, todo: Steps, sequence_num: int) -> Plan:
-    """How a table gets the columns of a shape.
+    """Plan how a table gets the columns of a shape.
 
     Args:
-        names: Say what columns are called in the target.
+        names: The rules for names of columns in the target.
         before: The shape that it has.
         after: The shape that it gets.
-        todo: What becomes of the source's columns.
-        sequence_num: Of the alteration.
+        todo: The steps for the source's columns.
+        sequence_num: The number of the alteration.
     """
     renamed = {names.column(old): names.column(new) for old, new in todo.renamed.items()}
     renamed = {old: new for old, new in renamed.items() if old != new}
@@ -144,7 +144,7 @@ def planned(names: Names, before: Shape, after: Shape, todo: Steps, sequence_num
 
 
 def strangers(plan: Plan, before: Shape, columns: Collection[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Columns that the table should have and lacks, and columns that have a name which the plan gives, but are not ours."""
+    """Return columns that the table should have and lacks, and columns with a name that the plan gives, but that are not ours."""
     there, ours = {folded(name) for name in columns}, {folded(column.name) for column in before.held}
     given = [*(new for _, new in (*plan.freed, *plan.renamed)), *(name for name, *_ in plan.added)]
     lacking = [column.name for column in before.held if folded(column.name) not in there]
@@ -152,7 +152,7 @@ def strangers(plan: Plan, before: Shape, columns: Collection[str]) -> tuple[Sequ
 
 
 def touched(plan: Plan) -> Collection[str]:
-    """Columns that lose their names or types, folded."""
+    """Return columns that lose their names or types, folded."""
     temporary = {folded(new) for _, new in plan.freed}
     return {folded(name) for name, _ in (*plan.freed, *plan.renamed, *plan.retyped)} - temporary
 
@@ -160,10 +160,10 @@ def touched(plan: Plan) -> Collection[str]:
 def filled(
     after: Shape, wanted: TableSchema, todo: Steps, fill: pa.RecordBatch, unfit_values: str
 ) -> Mapping[str, str]:
-    """What rows that are there get in new columns: GoogleSQL by name in the target, of values that are not NULL.
+    """Return the values that existing rows get in new columns: GoogleSQL by name in the target, of values that are not NULL.
 
     Raises:
-        UnsupportedTypeError: As `rewrite.rewrite`, which does the same to values of a batch.
+        UnsupportedTypeError: See `rewrite.rewrite`, which does the same to values of a batch.
     """
     values = {}
     for column in after.columns:

@@ -1,4 +1,4 @@
-"""Everything that would keep tables from being written, all at once."""
+"""Findings about everything that would keep tables from being written, all at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Assessor:
     store: Callable[[], StagingStore]
 
     def problems(self, schemas: Sequence[TableSchema]) -> Sequence[Problem]:
-        """All findings."""
+        """Find all problems."""
         found: list[Problem] = table_problems(self.names, (s.table for s in schemas))
         for schema in schemas:
             found += check_columns(schema)
@@ -64,7 +64,7 @@ class Assessor:
         return found
 
     def _rights(self) -> list[Problem]:
-        """Whether jobs may be run: a dry run asks exactly that. The error that it raises says the rest."""
+        """Check that jobs may be run: a dry run needs that privilege. The error that it raises says the rest."""
         self.jobs().dry_run("SELECT 1")
         return []
 
@@ -171,7 +171,7 @@ class Assessor:
         return found + self._hindrances(existing, path, named) if is_ours else found
 
     def _estimate(self, named: str, size: int | None) -> Problem:
-        """What a table that changes all the time costs a day at most, by the bytes that it has now."""
+        """Estimate the highest cost per day of a table that changes all the time, by the bytes that it has now."""
         every = timedelta(seconds=self.context.max_wait_s)
         batches = round(86_400 / max(every.total_seconds(), 1.0))
         reads = "its size, which is unknown" if size is None else format_size(size)
@@ -218,6 +218,6 @@ class Assessor:
 
 
 def _is_usable_from(bucket: str, location: str) -> bool:
-    """Whether BigQuery in `location` can load from a bucket there: it must be the same location; the US loads from anywhere."""
+    """Return whether BigQuery in `location` can load from a bucket there: it must be the same location; the US loads from anywhere."""
     bucket, location = bucket.lower(), location.lower()
     return location in {bucket, "us"}

@@ -15,9 +15,9 @@ from replicator.plugins.kit.canonical import DIGEST_DIGITS, TEXT_BYTES_MAX
 _LOWEST_NORMAL: Final = "2.2250738585072014e-308"
 _LOWEST_NORMAL_FLOAT32: Final = "1.1754943508222875e-38"
 _HIGHEST_FLOAT32: Final = "3.4028235677973366e38"
-# Digits behind the point, in scientific notation. 15 digits are as many as every float64 keeps, 17 tell any two apart.
+# Digits after the point, in scientific notation. 15 digits are as many as every float64 keeps, 17 tell any two apart.
 _FIFTEEN, _SIXTEEN, _SEVENTEEN = 14, 15, 16
-# What is added to it is rounded to multiples of 2^-149, the lowest number of 32 bits.
+# A number that is added to this is rounded to multiples of 2^-149, the lowest number of 32 bits.
 _SHIFT: Final = repr(1.5 * 2.0**-97)
 _NUMBERS: Final = {
     "BOOL": "CAST({x} AS INT64)",
@@ -34,28 +34,28 @@ _PART_DIGITS: Final = DIGEST_DIGITS // _PARTS
 
 
 def joined(texts: Sequence[str]) -> str:
-    """The row text or the key text of canonical forms."""
+    """Return the row text or the key text of canonical forms."""
     parts = [part for text in texts for part in (f"COALESCE({text}, '')", "','")]
     return f"CONCAT({', '.join(parts)})"
 
 
 def digest(text: str) -> str:
-    """The digest of a text, or of bytes."""
+    """Return the digest of a text, or of bytes."""
     return f"SUBSTR(TO_HEX(SHA256({text})), 1, {DIGEST_DIGITS})"
 
 
 def is_key_text_another(kind: pa.DataType) -> bool:
-    """Whether values of a type have another canonical form in a key text."""
+    """Return whether values of a type have another canonical form in a key text."""
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def is_comparable(kind: pa.DataType) -> bool:
-    """Whether values of a type have a canonical form here: lists of lists have none."""
+    """Return whether values of a type have a canonical form here: lists of lists have none."""
     return not (pa.types.is_list(kind) and pa.types.is_list(kind.value_type))
 
 
 def sums(hashes: str) -> str:
-    """The statement for checksums: group, rows, and sums of the four parts of the hashes, as text.
+    """Return the statement for checksums: group, rows, and sums of the four parts of the hashes, as text.
 
     SUM of INT64 fails when it overflows: parts of 32 bits leave room for two billion rows of a group.
 
@@ -70,19 +70,19 @@ def sums(hashes: str) -> str:
 
 
 def halves(parts: Sequence[int]) -> tuple[int, int]:
-    """The sums of the hashes' halves, modulo 2^64, from those of the four parts."""
+    """Return the sums of the hashes' halves, modulo 2^64, from those of the four parts."""
     first, second, third, fourth = parts
     return ((first << 32) + second) % (1 << 64), ((third << 32) + fourth) % (1 << 64)
 
 
 def value(x: str, kind: pa.DataType, type_: str, *, is_key: bool) -> str:
-    """The canonical form of one value; NULL for NULL.
+    """Return the canonical form of one value; NULL for NULL.
 
     Args:
-        x: A column.
+        x: The column.
         kind: Its type in the source.
         type_: Its type in BigQuery.
-        is_key: Whether for a key text.
+        is_key: True for a key text.
     """
     if pa.types.is_list(kind):
         return _list(x, kind.value_type)
@@ -117,7 +117,7 @@ def _bytes(x: str, *, is_key: bool) -> str:
 
 
 def _decimal(text: str, scale: int) -> str:
-    """BigQuery writes no zeros at the end. If there are more digits than the scale, they stay: such a value is another one."""
+    """Return a decimal with zeros at its end, which BigQuery does not write. If there are more digits than the scale, they stay."""
     if scale <= 0:
         return f"REGEXP_REPLACE({text}, r'\\.0*$', '')"
     padded = f"CONCAT({text}, IF(STRPOS({text}, '.') > 0, '', '.'), '{'0' * scale}')"
@@ -125,13 +125,13 @@ def _decimal(text: str, scale: int) -> str:
 
 
 def _decimal_text(x: str, scale: int) -> str:
-    """A decimal that is stored as text. What is no such text is equal to nothing, and an empty one not to NULL."""
+    """Return a decimal that is stored as text. A text that is no decimal is equal to nothing, and an empty one not to NULL."""
     form = rf"^-?[0-9]+\.[0-9]{{{scale}}}$" if scale > 0 else "^-?[0-9]+$"
     return f"CASE WHEN REGEXP_CONTAINS({x}, r'{form}') THEN {x} WHEN {x} IS NOT NULL THEN CONCAT('?', {x}) END"
 
 
 def _float(x: str) -> str:
-    """The shortest digits that read back as the same number, which CAST does not give: it writes 15 or 17.
+    """Return the shortest digits that read back as the same number, which CAST does not give: it writes 15 or 17.
 
     The nearest of 16 digits need not read back although another one does: below a power of two, numbers are closer to each other than
     above it. Numbers below the lowest normal one may need fewer than 15 digits although 15 read back.
@@ -159,7 +159,7 @@ def _float(x: str) -> str:
 
 
 def _list(x: str, kind: pa.DataType) -> str:
-    """A list is stored as JSON. Of its elements only strings need a reader of JSON; one of numbers would round some."""
+    """Return the canonical form of a list, stored as JSON. Only strings need a reader of JSON; it would round some numbers."""
     if pa.types.is_string(kind):
         elements = f"JSON_QUERY_ARRAY(IF(STARTS_WITH({x}, '['), {x}, NULL))"
         is_list = f"{elements} IS NOT NULL"
@@ -177,13 +177,13 @@ def _list(x: str, kind: pa.DataType) -> str:
 
 
 def _steps(kind: pa.DataType) -> Sequence[str]:
-    """What makes an element's value `f` of its JSON `r`, one after another; NULL of what is no value of its type."""
-    # CAST reads more than what the target writes: values with spaces around them, and other names of what is no number.
+    """Return the steps from an element's JSON `r` to its value `f`; NULL for an element that is no value of its type."""
+    # CAST reads more than the target writes: values with spaces around them, and other names of what is no number.
     plain = "IF(REGEXP_CONTAINS(r, r'^\"?\\s|\\s\"?$'), NULL, REPLACE(r, '\"', ''))"
     if pa.types.is_string(kind):
         return ["JSON_VALUE(r, '$')"]
     if pa.types.is_binary(kind):
-        # It also reads what has other bits behind the last byte, which nobody writes who encodes these bytes.
+        # It also reads texts with other bits after the last byte, which no encoder of these bytes writes.
         return [f"SAFE.FROM_BASE64({plain})", f"IF(TO_BASE64(f) = {plain}, f, NULL)"]
     if pa.types.is_boolean(kind):
         return ["SAFE_CAST(r AS BOOL)"]
@@ -200,7 +200,7 @@ def _steps(kind: pa.DataType) -> Sequence[str]:
 
 
 def _element(kind: pa.DataType) -> str:
-    """The canonical form of `f`."""
+    """Return the canonical form of `f`."""
     names = (
         (pa.types.is_string, "STRING"),
         (pa.types.is_binary, "BYTES"),
@@ -214,7 +214,7 @@ def _element(kind: pa.DataType) -> str:
 
 
 def _float32(x: str) -> str:
-    """The nearest number that 32 bits hold, as a float64: JSON has the shortest digits that tell those apart.
+    """Return the nearest number that 32 bits hold, as a float64: JSON has the shortest digits that tell those apart.
 
     Adding and taking away a number that is so much larger rounds to 24 bits. A number that is too large for 32 bits stays what it is.
     """

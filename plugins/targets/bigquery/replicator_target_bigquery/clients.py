@@ -12,21 +12,25 @@ from google.api_core.retry import Retry
 from google.auth import identity_pool, impersonated_credentials
 from google.auth.credentials import AnonymousCredentials
 from google.auth.exceptions import DefaultCredentialsError
+from google.auth.transport.requests import AuthorizedSession, Request
 from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient
 from google.oauth2 import service_account
+from requests import Session
+from requests.adapters import HTTPAdapter
 
 from replicator_target_bigquery.config import BigQueryConfig
 
 TIMEOUT_S: Final = 60.0
 READ_RETRY: Final = Retry(initial=0.2, maximum=5.0, timeout=30.0)
-"""For reads alone: repeating one hides no outcome. Whatever changes something is sent once."""
+"""The retries of reads alone: repeating one hides no outcome. A request that changes something is sent once."""
 
+_TOKEN_RETRIES: Final = 3
 _SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 
 
 def credentials_of(config: BigQueryConfig) -> Any:
-    """The credentials that the configuration names; no I/O beyond reading the file, or asking the machine's metadata server.
+    """Return the credentials that the configuration names; no I/O beyond reading the file, or asking the machine's metadata server.
 
     Raises:
         google.auth.exceptions.GoogleAuthError: There are none.
@@ -61,19 +65,37 @@ def _from_file(path: Path) -> Any:
 def bigquery_client(config: BigQueryConfig) -> bigquery.Client:
     """A client that bills `billing_project` and sends jobs to the location."""
     options = ClientOptions(api_endpoint=config.endpoint) if config.endpoint is not None else None
+    credentials = credentials_of(config)
     return bigquery.Client(
         project=config.billing_project or config.project,
-        credentials=credentials_of(config),
+        credentials=credentials,
         location=config.location,
         client_options=options,
+        _http=_Straight(credentials),
     )
 
 
 def storage_client(config: BigQueryConfig) -> Any:
     """A client of Cloud Storage."""
-    endpoint = config.staging.endpoint
+    endpoint, credentials = config.staging.endpoint, credentials_of(config)
     return StorageClient(
         project=config.billing_project or config.project,
-        credentials=credentials_of(config),
+        credentials=credentials,
+        _http=_Straight(credentials),
         client_options=ClientOptions(api_endpoint=endpoint) if endpoint is not None else None,
     )
+
+
+class _Straight(AuthorizedSession):
+    """A session that follows no redirect: statements, files, and what tokens are asked for with, go where the settings say."""
+
+    def __init__(self, credentials: Any) -> None:
+        self._tokens = Session()
+        self._tokens.mount("https://", HTTPAdapter(max_retries=_TOKEN_RETRIES))
+        super().__init__(credentials, auth_request=Request(self._tokens))  # type: ignore[no-untyped-call]
+        self.max_redirects = self._tokens.max_redirects = 0
+
+    def close(self) -> None:
+        """Close the connections to the service and to that of the tokens."""
+        super().close()  # type: ignore[no-untyped-call]
+        self._tokens.close()

@@ -1,26 +1,13 @@
-"""Whether a table's columns are still those that Replicator made. Pure.
-
-BigQuery tells no identity of a column. But it never moves a column: one that is renamed stays where it is, and one that is added
-comes last. So names that were exchanged, and a column that was dropped and added again, show in the order of the names. The ledger has
-that order (`Entry.columns`). What it cannot show: that the last column was dropped and added again. Of `_sequence_num` and `_is_deleted`
-their mode shows that, because BigQuery adds no column that is REQUIRED.
-"""
+"""The columns of a table that are ours, as the ledger has them: `kit.columns` compares them with those that are there."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Final
 
-from replicator.model.events import IS_DELETED, SEQUENCE_NUM, SOURCE_TIMESTAMP
 from replicator.model.naming import folded
+from replicator.plugins.kit.columns import OWN, Made
 from replicator_target_bigquery.shape import ColumnShape
-
-_REQUIRED: Final = "REQUIRED"
-_OWN: Final = frozenset({SEQUENCE_NUM, IS_DELETED, SOURCE_TIMESTAMP})
-
-Made = Sequence[Sequence[str]]
-"""Of each column its name, its type, and its mode; empty: not known."""
 
 
 def recorded(found: Made, held: Sequence[ColumnShape]) -> str:
@@ -30,27 +17,5 @@ def recorded(found: Made, held: Sequence[ColumnShape]) -> str:
         found: All of them.
         held: Those that are the source's, or were.
     """
-    names = {folded(column.name) for column in held} | _OWN
+    names = {folded(column.name) for column in held} | OWN
     return json.dumps([list(column) for column in found if folded(column[0]) in names])
-
-
-def conflict(made: Made, found: Made) -> str | None:
-    """What somebody else did to columns of ours, as a sentence; None: nothing that matters.
-
-    Columns that others added do not matter, nor does a key column that is no longer REQUIRED.
-    """
-    there = {folded(name): (type_, mode) for name, type_, mode in found}
-    if lacking := [name for name, *_ in made if folded(name) not in there]:
-        return f"It lacks {', '.join(lacking)}."
-    names = {folded(name) for name, *_ in made}
-    order = [name for name, *_ in found if folded(name) in names]
-    moved = [name for (name, *_), other in zip(made, order, strict=True) if folded(name) != folded(other)]
-    reset = [
-        name
-        for name, _, mode in made
-        if name in _OWN and mode == _REQUIRED and there[folded(name)][1] not in {"", mode}
-    ]
-    if moved or reset:
-        return f"Columns were renamed, or dropped and added again: {', '.join(moved or reset)}."
-    retyped = [name for name, type_, _ in made if there[folded(name)][0] != type_]
-    return f"Columns got another type: {', '.join(retyped)}." if retyped else None

@@ -10,7 +10,8 @@ from uuid import uuid4
 
 from google.api_core import exceptions as api
 
-from replicator.model.errors import FatalError, TargetUnavailableError, ThrottledError
+from replicator.model.errors import SchemaConflictError, TableError, TargetUnavailableError, ThrottledError
+from replicator.model.schema import TableId
 from replicator.plugins.kit.ledger import Held
 from replicator.plugins.target import TargetTable
 from replicator_target_bigquery import ledger, statements
@@ -39,34 +40,38 @@ class Commits:
         self._governor = governor
         self._bytes_max = config.budget.maximum_bytes_billed
 
-    def read(self, path: str, at: str | None = None) -> ledger.Entry | None:
-        """The ledger's row, now or at a moment of its history, in GoogleSQL; None if there is no ledger."""
+    def read(self, path: str, table: TableId, at: str | None = None) -> ledger.Entry | None:
+        """The ledger's row, now or at a moment of its history, in GoogleSQL; None if there is no ledger.
+
+        Raises:
+            TableError: `ledger_damaged`.
+            FatalError: `newer_ledger`.
+        """
         try:
             rows = self._jobs.rows(statements.everything(path, at))
         except api.NotFound:
             return None
         if len(rows) != 1:
-            raise FatalError(
-                f"The ledger {path} holds {len(rows)} rows.",
-                code="ledger_damaged",
-                action="Something else wrote into it. Drop it and its table, then recreate the table.",
-            )
-        return ledger.Entry.of(rows[0])
+            raise _damaged(f"The ledger {path} holds {len(rows)} rows", table)
+        try:
+            return ledger.Entry.of(rows[0])
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(f"The ledger {path} cannot be read", table) from error
 
     def read_again(self, path: str, table: TargetTable) -> ledger.Entry:
         """The row of a ledger that was there a moment ago."""
-        row = self.read(path)
+        row = self.read(path, table.table)
         if row is None:
-            raise FatalError(
-                "The ledger was deleted while it was in use.",
+            raise TableError(
+                "Something else deleted the ledger while it was in use.",
                 code="ledger_damaged",
                 table=str(table.table),
-                action="Something else dropped it. Drop its table too, then recreate it.",
+                action="Drop its table too, then recreate it: replicator snapshot NAME TABLE --recreate.",
             )
         return row
 
     def claim(self, path: str, table: TargetTable, before: ledger.Entry | None, *, may_adopt: bool) -> ledger.Entry:
-        """Create the ledger or bring it up to date, write the epoch into it, and then read it."""
+        """Create the ledger or bring it up to date, write the epoch into it, and then return its row."""
         if before is None:
             self._jobs.script(ledger.create_statement(path, table), self.job_id(table, "ledger", uuid4().hex))
         elif before.format < ledger.FORMAT:
@@ -122,6 +127,10 @@ class Commits:
                 self.settle(held, last)
                 return None
             raise
+        except SchemaConflictError:
+            # If it is the ledger that is missing, BigQuery says so in its text alone.
+            self.read_again(held.ledger_path, table)
+            raise
         # What a batch counted stands in the row alone.
         if made is not None or done is None or is_batch:
             held.row = self.read_again(held.ledger_path, table)
@@ -138,7 +147,7 @@ class Commits:
             self.settle(held, sequence_num)
 
     def plan(self, held: HeldTable, shape: str, what: str) -> None:
-        """Write another text instead of the shape's mark, and that the columns are neither the former nor the later ones."""
+        """Write another text instead of the shape's mark: the columns are neither the former nor the later ones."""
         self.commit(held, [], held.last, what, {"shape": text(shape), "table_columns": "NULL"})
         if held.row.shape != shape:
             raise _busy(held)
@@ -173,7 +182,7 @@ class Commits:
             )
 
     def job_id(self, table: TargetTable, what: str, suffix: str) -> str:
-        """A name that the same piece of work has in every attempt."""
+        """Return a job id that the same piece of work has in every attempt."""
         mark = self._names.mark(table.table)
         return f"replicator_{table.uuid[:8]}_{mark}_{table.incarnation}_{table.epoch}_{what}_{suffix}"
 
@@ -182,6 +191,15 @@ class Commits:
         self._governor.used(
             table.table, bytes_billed=usage["bytes_billed"], slot_ms=usage["slot_ms"], is_batch=is_batch
         )
+
+
+def _damaged(what: str, table: TableId) -> TableError:
+    return TableError(
+        f"{what}: something else wrote into it.",
+        code="ledger_damaged",
+        table=str(table),
+        action="Drop it and its table, then recreate the table: replicator snapshot NAME TABLE --recreate.",
+    )
 
 
 def _busy(held: HeldTable) -> ThrottledError:

@@ -39,7 +39,7 @@ class CredentialsConfig(ConfigModel):
 
 
 class StagingConfig(ConfigModel):
-    """Where journal files are stored while BigQuery loads them."""
+    """The location of journal files while BigQuery loads them."""
 
     bucket: str = Field(
         min_length=3,
@@ -70,7 +70,7 @@ class StagingConfig(ConfigModel):
 
 
 class TableConfig(ConfigModel):
-    """How one table is created in BigQuery. Takes effect when the table is created."""
+    """Settings of one table. They take effect when the table is created."""
 
     partition_by: str | None = Field(
         None, description="Column of the source (a date or a timestamp) to partition the table by."
@@ -86,7 +86,7 @@ class TableConfig(ConfigModel):
 
 
 class BudgetConfig(ConfigModel):
-    """Limits on what may be used. Near a limit the pauses between batches grow; no table fails because of it."""
+    """Limits on use. Near a limit the pauses between batches grow; no table fails because of it."""
 
     load_jobs_per_day: int = Field(
         50_000, ge=1, description="Load jobs that this replicator may start in 24 hours; a project may start 100,000."
@@ -203,14 +203,14 @@ class BigQueryConfig(ConfigModel):
 
     @property
     def is_emulator(self) -> bool:
-        """Whether the endpoint is an emulator on this machine."""
+        """Return whether the endpoint is an emulator on this machine."""
         if self.endpoint is None:
             return False
         parts = urlsplit(self.endpoint)
         return parts.scheme == "http" and parts.hostname in _LOOPBACK
 
     def table(self, table: TableId) -> TableConfig:
-        """The settings of one table."""
+        """Return the settings of one table."""
         values: dict[str, object] = {"json_as": self.json_as}
         for pattern, block in self.tables.items():
             if pattern.matches(table):

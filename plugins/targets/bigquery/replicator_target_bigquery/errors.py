@@ -26,7 +26,7 @@ from replicator.model.errors import (
 from replicator.plugins.target import Batch, TargetTable
 
 FENCED: Final = "replicator_fenced"
-"""What a script says when the ledger is not what its writer knew."""
+"""The error text of a script whose ledger is not as its writer knew it."""
 TOO_DEAR: Final = "too_many_bytes_billed"
 
 _TRANSIENT: Final = frozenset(
@@ -55,7 +55,7 @@ _MESSAGE_LENGTH: Final = 300
 _THROTTLED_REST_S: Final = 10.0
 """BigQuery counts changes of one table in windows of ten seconds."""
 _QUOTA_REST_S: Final = 600.0
-"""Quotas of a day come back bit by bit in the course of it."""
+"""Seconds: quotas of a day come back bit by bit in the course of it."""
 _CLIENT_ERRORS: Final = (
     api.GoogleAPICallError, api.RetryError, auth.GoogleAuthError, http.RequestException, InvalidResponse, OSError,
 )  # fmt: skip
@@ -77,10 +77,10 @@ class JobFailedError(Exception):
 
 @contextmanager
 def translated(table: str | None = None) -> Iterator[None]:
-    """Raise ours for theirs.
+    """Translate errors of Google's clients that the block raises.
 
     Args:
-        table: The table worked on, as `schema.table`.
+        table: The table of the operation, as `schema.table`.
     """
     try:
         yield
@@ -91,7 +91,7 @@ def translated(table: str | None = None) -> Iterator[None]:
 
 
 def translate(error: BaseException, table: str | None = None) -> ReplicatorError | FencedAnswer:
-    """Say what an error of Google's clients means, and who acts."""
+    """Return our error for one of Google's clients, which says who acts."""
     reason, message = reason_of(error)
     if FENCED in message:
         return FencedAnswer()
@@ -99,7 +99,7 @@ def translate(error: BaseException, table: str | None = None) -> ReplicatorError
 
 
 def sized(error: BatchTooLargeError, batch: Batch | None) -> BatchTooLargeError:
-    """The same with the size of the batch that was tried."""
+    """Return the error with the size of the batch that was tried."""
     if batch is None:
         return error
     size = sum(file.bytes for file in batch.files)
@@ -130,7 +130,7 @@ def used_up(table: TargetTable, room_s: float) -> ThrottledError:
 
 
 def reason_of(error: BaseException) -> tuple[str, str]:
-    """BigQuery's reason (`rateLimitExceeded`, …; empty if there is none) and message."""
+    """Return BigQuery's reason (`rateLimitExceeded`, …; empty if there is none) and message."""
     if isinstance(error, JobFailedError):
         return error.reason, error.message
     if isinstance(error, api.GoogleAPICallError):
@@ -141,7 +141,7 @@ def reason_of(error: BaseException) -> tuple[str, str]:
 
 
 def is_outcome_unknown(error: BaseException) -> bool:
-    """Whether the request may have been carried out although it failed: the answer was lost, or the service broke."""
+    """Return whether the request may have been carried out although it failed: the answer was lost, or the service broke."""
     if isinstance(error, api.GoogleAPICallError):
         return error.code is None or error.code >= 500  # noqa: PLR2004 - HTTP
     if isinstance(error, auth.GoogleAuthError):
@@ -150,7 +150,7 @@ def is_outcome_unknown(error: BaseException) -> bool:
 
 
 def _is_token_away(error: auth.GoogleAuthError) -> bool:
-    """Whether the token service could not be asked, or failed: this says nothing about the credentials."""
+    """Return whether the token service was not reached, or failed: this says nothing about the credentials."""
     if isinstance(error, auth.TransportError) or isinstance(error.__cause__, auth.TransportError) or error.retryable:
         return True
     # The service that lets one account act as another: the library passes its answer on as it came.
@@ -159,7 +159,7 @@ def _is_token_away(error: auth.GoogleAuthError) -> bool:
 
 def _of_identity(error: BaseException, table: str | None) -> ReplicatorError | None:
     if isinstance(error, auth.GoogleAuthError):
-        # Behind the first argument comes the service's answer as a whole.
+        # After the first argument comes the service's answer as a whole.
         return None if _is_token_away(error) else _credentials_refused(str(error.args[0] if error.args else ""))
     reason, message = reason_of(error)
     if reason == "authError" or isinstance(error, api.Unauthorized):
@@ -236,8 +236,10 @@ def _of_service(error: BaseException, reason: str, message: str, table: str | No
             action=again,
         )
     if reason in _TRANSIENT or is_outcome_unknown(error):
+        is_sent_on = isinstance(error, http.TooManyRedirects)
+        failed = "answers with a redirect, which is not followed" if is_sent_on else "cannot be reached or failed"
         return TargetUnavailableError(
-            f"Google's service cannot be reached or failed ({reason or type(error).__name__}): {_without_values(message)}",
+            f"Google's service {failed} ({reason or type(error).__name__}): {_without_values(message)}",
             code="target_unreachable",
             table=table,
             action=again,
@@ -302,6 +304,6 @@ def _of_data(reason: str, message: str, table: str | None) -> ReplicatorError:
 
 
 def _without_values(message: str) -> str:
-    """Google's words without what they quote, which may be values of rows, and without what addresses carry behind their path."""
+    """Return Google's words without the parts in quotes, which may be values of rows, and without the part of URLs after the path."""
     line = _QUERY.sub("?…", " ".join(message.split()))
     return _VALUES.sub("'…'", line)[:_MESSAGE_LENGTH].rstrip(".") + "."

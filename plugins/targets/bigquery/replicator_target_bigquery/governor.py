@@ -1,6 +1,6 @@
-"""How long tables rest between batches, so that quotas and budgets of a day hold. Pure: time is passed in.
+"""Rest tables between batches, so that quotas and budgets of a day hold. Pure: time is passed in.
 
-What was used is kept in each table's ledger, hour by hour, and found there by the next process.
+Use is kept in each table's ledger, hour by hour, and found there by the next process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Use(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What the last 24 hours have used up."""
+    """The use of the last 24 hours."""
 
     batches: int = 0
     load_jobs: int = 0
@@ -42,18 +42,18 @@ class Usage:
 
 
 def steady_clock() -> Callable[[], float]:
-    """A clock that says the seconds since 1970, as the host knows them now: changes of the host's clock do not move it."""
+    """Return a clock of the seconds since 1970, as the host knows them now: changes of the host's clock do not move it."""
     began = time.time() - time.monotonic()
     return lambda: began + time.monotonic()
 
 
 class Governor:
-    """Remembers what batches used, and says how long a table is to rest. Thread-safe.
+    """Records the use of batches, and tells the rest of each table. Thread-safe.
 
     Args:
-        budget: What may be used up in 24 hours.
+        budget: The limits of 24 hours.
         every_s: The rest of a table while there is plenty.
-        clock: Seconds since 1970: the next process, perhaps on another host, continues with the same clock. It never goes back.
+        clock: Returns seconds since 1970: the next process, perhaps on another host, continues with the same clock. It never goes back.
     """
 
     def __init__(self, budget: BudgetConfig, every_s: float, clock: Callable[[], float]) -> None:
@@ -70,7 +70,7 @@ class Governor:
         self._under_way: dict[TableId, int] = {}
 
     def now(self) -> float:
-        """What its clock says."""
+        """Return the time of its clock."""
         return self._clock()
 
     def begin(self, table: TableId) -> float:
@@ -86,7 +86,7 @@ class Governor:
             return room_s
 
     def ended(self, table: TableId) -> None:
-        """A batch that began has ended, whichever way."""
+        """Note that a batch has ended, successfully or not."""
         with self._lock:
             self._under_way.pop(table, None)
 
@@ -99,14 +99,14 @@ class Governor:
         slot_ms: int = 0,
         is_batch: bool = False,
     ) -> None:
-        """Take note of a job.
+        """Record the use of a job.
 
         Args:
-            table: That it worked on.
-            load_jobs: How many it was.
-            bytes_billed: None: nobody knows; it counts as the table's batch before.
+            table: The table that it worked on.
+            load_jobs: The number of load jobs.
+            bytes_billed: The billed bytes; None if they are unknown: it counts as the table's batch before.
             slot_ms: Milliseconds of slots.
-            is_batch: It is what ends a batch, behind which the table rests.
+            is_batch: True for the job that ends a batch, after which the table rests.
         """
         with self._lock:
             now = self._clock()
@@ -118,7 +118,7 @@ class Governor:
             self._add([_Use(now, table, int(is_batch), load_jobs, billed, slot_ms)])
 
     def memory(self, table: TableId) -> str:
-        """What a table used, for its ledger, as if the batch that is about to be committed were billed as the last one was."""
+        """Return the use of a table, for its ledger, as if the batch that is about to be committed were billed as the last one was."""
         with self._lock:
             now = self._clock()
             self._forget(now)
@@ -132,7 +132,7 @@ class Governor:
             return json.dumps(list(hours.values()), separators=(",", ":"))
 
     def recall(self, table: TableId, memory: str | None, ended_at: float | None) -> None:
-        """Continue from what an earlier process wrote into the table's ledger; does nothing for a table that is known already."""
+        """Continue from the use that an earlier process wrote into the table's ledger; do nothing for a table that is known already."""
         with self._lock:
             if table in self._known:
                 return
@@ -150,9 +150,9 @@ class Governor:
             self._add(uses)
 
     def rest_s(self, table: TableId, *, is_behind: bool = False) -> float:
-        """Seconds from now until the table's next batch may begin; 0 before its first, where the budgets have room for it.
+        """Return the seconds from now until the table's next batch may begin; 0 before its first, where the budgets have room for it.
 
-        A table that is behind is held back by budgets only.
+        A table that lags is held back by budgets only.
         """
         with self._lock:
             now = self._clock()
@@ -167,13 +167,13 @@ class Governor:
             return self._pause(self._clock(), self._every_s)
 
     def usage(self, table: TableId | None = None) -> Usage:
-        """What was used in the last 24 hours by a table, or by all that this process knows of."""
+        """Return the use of the last 24 hours by a table, or by all that this process knows of."""
         with self._lock:
             self._forget(self._clock())
             return self._total if table is None else _sum(use for use in self._uses if use.table == table)
 
     def _room_s(self, table: TableId, now: float) -> float:
-        """Seconds until a batch of the table, billed as its last one was, is within the bounds of a day, with all that are under way."""
+        """Return the seconds until a batch of the table, billed as its last one was, fits within the bounds of a day, with all others."""
         self._forget(now)
         others = [billed for other, billed in self._under_way.items() if other != table]
         bounds = (
@@ -190,7 +190,7 @@ class Governor:
         return max(waits, default=0.0)
 
     def _until(self, bound: int, now: float, amount: Callable[[_Use], int]) -> float:
-        """Seconds until no more than `bound` counts any longer."""
+        """Return the seconds until no more than `bound` counts any longer."""
         left = sum(amount(use) for use in self._uses) - bound
         if left <= 0:
             return 0.0
@@ -201,7 +201,7 @@ class Governor:
         return _SHORTEST_S  # those under way take the room
 
     def _until_alone(self, are_others: bool, now: float) -> float:
-        """A batch that takes more than is allowed for a day comes once a day, and alone."""
+        """Return the seconds until a batch may begin that takes more than is allowed for a day: it comes once a day, and alone."""
         last = max((use.at for use in self._uses if use.batches), default=None)
         if last is not None:
             return max(_SHORTEST_S, last + DAY_S - now)
@@ -246,14 +246,14 @@ def _sum(uses: Iterable[_Use], start: Usage | None = None, sign: int = 1) -> Usa
 
 
 def stretched(used: float, bound: float, per_batch: float, tables: int, *, until_oldest_s: float) -> float:
-    """The pause that makes what is left of a bound last for a day.
+    """Return the pause between batches that makes the rest of a bound last for a day.
 
     Args:
-        used: In the last 24 hours.
-        bound: Of 24 hours.
-        per_batch: What a batch takes on average.
-        tables: That share what is left.
-        until_oldest_s: After which the oldest use no longer counts.
+        used: The use of the last 24 hours.
+        bound: The limit of 24 hours.
+        per_batch: The average use of a batch.
+        tables: The number of tables that share the rest.
+        until_oldest_s: Seconds after which the oldest use no longer counts.
 
     Returns:
         Seconds; 0 while less than half of the bound is used.

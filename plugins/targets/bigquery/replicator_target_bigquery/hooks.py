@@ -1,4 +1,4 @@
-"""Registers the plugin; the class is imported when it is asked for, so that listing plugins needs no client library."""
+"""Register the plugin; the class is imported when it is asked for, so that listing plugins needs no client library."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _log = get_logger("target.bigquery")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incarnations:
-    """Where the incarnations of tables are, and how a new one replaces an older one."""
+    """The locations of tables' incarnations, and the replacement of an older one by a new one."""
 
     config: BigQueryConfig
     names: Names
@@ -45,7 +45,7 @@ class Incarnations:
     commits: Commits
 
     def check_owner(self, table: TargetTable, existing: ExistingTable | None) -> None:
-        """Refuse a table that is not ours, and what is no table."""
+        """Refuse a table that is not ours, and an object that is no table."""
         if existing is None:
             return
         if existing.kind != "TABLE":
@@ -59,7 +59,7 @@ class Incarnations:
             raise not_ours(table.table, existing.owner, "target.dataset")
 
     def path(self, table: TargetTable, row: ledger.Entry) -> str:
-        """Where the table is that the ledger's row is about."""
+        """Return the path of the table that the ledger's row is about."""
         return self.names.building(table) if row.is_building(table) else self.names.path(table.table)
 
     def check_unknown(self, table: TargetTable) -> None:
@@ -81,7 +81,7 @@ class Incarnations:
         check_replaced(table, row, existing)
 
     def choose(self, table: TargetTable, existing: ExistingTable | None) -> str:
-        """Where a new incarnation is to be made: in our own dataset if readers have one of ours already.
+        """Choose the path of a new incarnation: in our own dataset if readers have one of ours already.
 
         Raises:
             TableError: `readers_restricted`.
@@ -92,13 +92,13 @@ class Incarnations:
         return self.names.building(table)
 
     def sweep(self, held: HeldTable, sequence_num: int) -> None:
-        """Drop what was built of the table and is not what the process works on, by other replicators, too."""
+        """Drop tables that were built to replace the table and are not the process's present work, those of other replicators, too."""
         for path in self._built(held.table):
             if path != held.path:
                 self.commits.drop_guarded(held, sequence_num, path)
 
     def forget(self, table: TargetTable) -> None:
-        """Drop what was built of the table."""
+        """Drop the tables that were built to replace the table."""
         for path in self._built(table):
             self.tables.drop(path)
 
@@ -119,7 +119,7 @@ class Incarnations:
         held.path = published
 
     def _replace(self, held: HeldTable, built: ExistingTable, sequence_num: int) -> None:
-        """Steps 1 and 2."""
+        """Do steps 1 and 2."""
         table, published = held.table, self.names.path(held.table.table)
         older = self.tables.find(published)
         self.check_owner(table, older)
@@ -149,7 +149,7 @@ class Incarnations:
             self.commits.alter_guarded(held, statements.add_primary_key(published, built.primary_key), sequence_num)
 
     def _made_replaceable(self, held: HeldTable, older: ExistingTable, built: ExistingTable) -> ExistingTable | None:
-        """The older table clustered as the new one is, if it can be: that changes none of its rows."""
+        """Cluster the older table as the new one is, if possible: that changes none of its rows. Return it, or None."""
         types = {name: type_ for name, type_, _ in built.columns}
         clustered_by = {(name, types[name]) for name in built.clustered_by}
         has_columns = clustered_by <= {(name, type_) for name, type_, _ in older.columns}
@@ -179,14 +179,14 @@ class Incarnations:
         )
 
     def _in_place(self, held: HeldTable) -> ExistingTable:
-        """The table that readers have, if it is the one of this incarnation."""
+        """Return the table that readers have, if it is the one of this incarnation."""
         there = self.tables.find(self.names.path(held.table.table))
         if there is None or not _is_of(there, held.table):
             raise self._lost(held)
         return there
 
     def _lost(self, held: HeldTable) -> TableError:
-        """The error where the new incarnation is nowhere. Who took the table over is told first."""
+        """The error where the new incarnation does not exist. That another process took the table over is reported first."""
         ledger.checked(self.commits.read_again(held.ledger_path, held.table), held.table)
         return replaced(held.table, "its new incarnation is missing")
 
@@ -197,14 +197,14 @@ class Incarnations:
 
 
 def check_replaced(table: TargetTable, row: ledger.Entry, existing: ExistingTable | None) -> ExistingTable:
-    """Refuse a table that is not the one the ledger is about: somebody dropped, replaced or restored it."""
+    """Refuse a table that is not the one the ledger is about: it was dropped, replaced or restored by others."""
     if existing is None or existing.made_at_ms != row.made_at_ms:
         raise replaced(table, "it is missing" if existing is None else "it was replaced by another one")
     return existing
 
 
 def replaced(table: TargetTable, how: str) -> TableError:
-    """The error for a table that somebody else changed."""
+    """The error for a table that others changed."""
     return TableError(
         f"The table in the target was changed by somebody else: {how}.",
         code="target_replaced",

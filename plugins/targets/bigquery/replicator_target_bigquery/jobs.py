@@ -37,7 +37,7 @@ class Done:
 
     @property
     def usage(self) -> Mapping[str, int]:
-        """Bytes billed and milliseconds of slots; 0 where the service does not say."""
+        """Return bytes billed and milliseconds of slots; 0 where the service does not say."""
         return {
             "bytes_billed": int(getattr(self.job, "total_bytes_billed", None) or 0),
             "slot_ms": int(self.job.slot_millis or 0),
@@ -48,10 +48,10 @@ class Jobs:
     """Sends jobs.
 
     Args:
-        client: Of BigQuery.
-        location: Where jobs run.
+        client: The client of BigQuery.
+        location: The location of jobs.
         labels: Labels of the jobs.
-        timeout_s: After which BigQuery ends a job.
+        timeout_s: Seconds after which BigQuery ends a job.
     """
 
     def __init__(self, client: Any, *, location: str, labels: Mapping[str, str], timeout_s: float) -> None:
@@ -62,7 +62,7 @@ class Jobs:
         self._pause = threading.Event()
 
     def script(self, sql: str, job_id: str, *, bytes_max: int | None = None) -> Done:
-        """Run a script; its end is the end of the whole.
+        """Run a script, and wait for its end.
 
         Raises:
             JobFailedError, google.api_core.exceptions.GoogleAPICallError: It failed.
@@ -91,11 +91,11 @@ class Jobs:
         """Load Parquet files into a table in place of what it holds.
 
         Args:
-            uris: In Cloud Storage.
+            uris: The files in Cloud Storage.
             table: `project.dataset.table`.
-            schema: Of the table.
-            job_id: Without attempt number.
-            is_there: Whether what an earlier attempt loaded is still there.
+            schema: The schema of the table.
+            job_id: The job's id, without attempt number.
+            is_there: Returns whether the rows that an earlier attempt loaded still exist.
         """
 
         def send(attempt_id: str) -> Any:
@@ -127,7 +127,7 @@ class Jobs:
         self._client.query(sql, config, location=self._location, retry=READ_RETRY, timeout=TIMEOUT_S, job_retry=None)
 
     def rows(self, sql: str) -> list[Mapping[str, Any]]:
-        """The rows of a small query that changes nothing."""
+        """Return the rows of a small query that changes nothing."""
         job = self._client.query(
             sql, location=self._location, retry=READ_RETRY, timeout=TIMEOUT_S, job_retry=None,
             job_config=bigquery.QueryJobConfig(labels=self._labels, use_query_cache=False),
@@ -137,12 +137,12 @@ class Jobs:
     def read(
         self, sql: str, parameters: Mapping[str, str] | None = None, *, bytes_max: int | None = None
     ) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query that changes nothing, and may take long.
+        """Generate the rows of a query that changes nothing, and may take long.
 
         Args:
             sql: The query.
             parameters: Texts that it names as `@name`.
-            bytes_max: The service refuses it if it would be billed more.
+            bytes_max: The most bytes that may be billed; the service refuses a more expensive query.
         """
         config = bigquery.QueryJobConfig(labels=self._labels, use_query_cache=False)
         config.query_parameters = [

@@ -1,4 +1,4 @@
-"""The ledger: one table of ours per target table, holding one row, which says who may write and what is applied.
+"""The ledger: one table of ours per target table, holding one row, which names the writer and the last number that was applied.
 
 1. The table is made together with its row by one statement (`CREATE TABLE IF NOT EXISTS … AS SELECT`), so that there
    never are two rows.
@@ -9,7 +9,7 @@
    knew (replicator, incarnation, epoch, number), and ends with `move`. Both stand in the script's transaction.
 
 A crash before a commit leaves nothing, after it everything. The row also knows when the target table was made: one that
-was dropped, recreated or restored by somebody else has another time. And it keeps what the next process continues from:
+was dropped, recreated or restored by others has another time. And it keeps what the next process continues from:
 what the table's jobs used, and when its last batch was.
 """
 
@@ -47,17 +47,17 @@ class Entry:
     Attributes:
         last: The last sequence number applied in `incarnation`.
         made_in: The incarnation that the target table was made in; None: it was not.
-        made_at_ms: When the target table was made, as BigQuery says.
-        shape: What it is like; while it is altered, the plan (`alteration.Plan.to_text`).
+        made_at_ms: The time at which the target table was made, as BigQuery says.
+        shape: The mark of the table's shape; while it is altered, the plan (`alteration.Plan.to_text`).
         state: `none`: no table of ours; `building`: readers do not have it yet, perhaps they have an older one (`incarnations`);
             `live`; `dropping`: it is about to be dropped, or was.
         source_position: Position in the source's log after the last batch, in the source's own format.
-        used: What the table's jobs used, as `Governor.memory` wrote it.
-        batch_at_ms: When the last batch was committed, by the clock of its process.
-        merged: What the incarnation's batches counted.
-        columns: Those of ours in the order in which the table has them (`columns.recorded`); none if that is not known.
-        format: That the row has.
-        updated_at: When the statement began that wrote the row, by BigQuery's clock: behind the commit before, not behind its own.
+        used: The use of the table's jobs, as `Governor.memory` wrote it.
+        batch_at_ms: The time of the last batch's commit, by the clock of its process.
+        merged: The counts of the incarnation's batches.
+        columns: Our columns in the order in which the table has them (`columns.recorded`); none if that is not known.
+        format: The format of the row.
+        updated_at: The beginning of the statement that wrote the row, by BigQuery's clock: after the commit before, not after its own.
     """
 
     uuid: str
@@ -111,17 +111,17 @@ class Entry:
         )
 
     def is_of(self, table: TargetTable) -> bool:
-        """Whether the table that the row is about is the one of this incarnation."""
+        """Return whether the row's table is the one of this incarnation."""
         is_made = self.state in {"building", "live"}
         return self.uuid == table.uuid and self.made_in == table.incarnation and is_made
 
     def is_building(self, table: TargetTable) -> bool:
-        """Whether readers do not have the table of this incarnation yet."""
+        """Return whether readers do not have the table of this incarnation yet."""
         return self.is_of(table) and self.state == "building"
 
 
 def create_statement(path: str, table: TargetTable) -> str:
-    """The table and its row, if they are not there. The epoch is one that nobody has: a claim follows."""
+    """Return the statement that makes the table with its row, if it does not exist. The epoch is one that nobody has: a claim follows."""
     return f"""
 CREATE TABLE IF NOT EXISTS {quoted(path)} AS
 SELECT {text(table.uuid)} AS uuid, {text(str(table.table))} AS table_name, {table.incarnation} AS incarnation,
@@ -131,12 +131,12 @@ SELECT {text(table.uuid)} AS uuid, {text(str(table.table))} AS table_name, {tabl
 
 
 def migration(path: str) -> list[str]:
-    """What gives a ledger of an older format the columns of today; the claim then says so. Repeating it does nothing."""
+    """Return the statements that add today's columns to a ledger of an older format, before a claim. Repeating them does nothing."""
     return [f"ALTER TABLE {quoted(path)} ADD COLUMN IF NOT EXISTS {name} {type_}" for name, type_ in _ADDED.items()]
 
 
 def claim_statement(path: str, table: TargetTable, *, may_adopt: bool) -> str:
-    """Record the epoch, unless a newer one is recorded; a ledger of an older incarnation starts again."""
+    """Return the statement that records the epoch, unless a newer one is recorded; a ledger of an older incarnation starts again."""
     same = f"uuid = {text(table.uuid)}"
     allowed = f"{same} AND table_name = {text(str(table.table))} AND epoch <= {table.epoch} AND incarnation <= {table.incarnation}"
     if may_adopt:
@@ -155,10 +155,10 @@ WHERE {allowed}"""
 
 
 def checked(row: Entry, table: TargetTable) -> Entry:
-    """The row after a claim, if the claim holds.
+    """Return the row after a claim, if the claim holds.
 
     Raises:
-        FencedError: A newer epoch or incarnation stands there.
+        FencedError: The row has a newer epoch or incarnation.
         TableError: `not_ours`, `table_names_clash`.
     """
     if row.uuid != table.uuid:
@@ -176,7 +176,7 @@ def checked(row: Entry, table: TargetTable) -> Entry:
 
 
 def guard(path: str, table: TargetTable, last: int) -> str:
-    """The first statement of every script: fails unless the ledger is what its writer knew, and the only row."""
+    """Return the first statement of every script: it fails unless the ledger is as its writer knew it, and the row the only one."""
     expected = (
         f"uuid = {text(table.uuid)} AND table_name = {text(str(table.table))}"
         f" AND incarnation = {table.incarnation} AND epoch = {table.epoch}"
@@ -187,10 +187,10 @@ def guard(path: str, table: TargetTable, last: int) -> str:
 
 
 def move(path: str, last: int, besides: Mapping[str, str] | None = None) -> str:
-    """The last statement of a script's transaction.
+    """Return the last statement of a script's transaction.
 
     Args:
-        path: Of the ledger.
+        path: The path of the ledger.
         last: The number applied.
         besides: Other columns to set, as GoogleSQL.
     """
@@ -199,7 +199,7 @@ def move(path: str, last: int, besides: Mapping[str, str] | None = None) -> str:
 
 
 def count(path: str, row: Entry, found: str) -> str:
-    """Add what a batch finds to the row's counts, before it changes it: the guard has seen that the row is the one given.
+    """Return the statement that adds a batch's counts to the row's, before it changes it: the guard has seen that the row is the given one.
 
     `found` is a query of one row, with a column for each count.
     """

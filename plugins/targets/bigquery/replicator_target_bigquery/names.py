@@ -8,14 +8,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, Literal, Protocol
 
 from replicator.model.errors import Problem
 from replicator.model.events import RESERVED_COLUMNS
 from replicator.model.naming import folded
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.target import TargetTable
-from replicator_target_bigquery.config import BigQueryConfig
 
 LENGTH_MAX: Final = 300
 _UNSAFE: Final = {"ascii": re.compile(r"[^A-Za-z0-9_]+"), "unicode": re.compile(r"[^\w]+")}
@@ -24,61 +23,81 @@ _RESERVED_PREFIXES: Final = (
 )  # fmt: skip
 
 
+class NamingSettings(Protocol):
+    """Settings that decide on names; see `BigQueryConfig`."""
+
+    @property
+    def project(self) -> str:
+        """The project of all datasets."""
+
+    @property
+    def dataset(self) -> str:
+        """The rule for datasets of tables."""
+
+    @property
+    def own_dataset(self) -> str:
+        """The dataset of ledgers and staging."""
+
+    @property
+    def names(self) -> Literal["ascii", "unicode"]:
+        """Which characters names keep."""
+
+
 @dataclass(frozen=True)
 class Names:
-    """Where things stand for one configuration."""
+    """The names of datasets and tables for one configuration."""
 
-    config: BigQueryConfig
+    config: NamingSettings
 
     def dataset(self, table: TableId) -> str:
-        """The dataset of a table, by the naming rule."""
+        """Return the dataset of a table, by the naming rule."""
         return self._safe(self.config.dataset.replace("{namespace}", table.namespace))
 
     def table(self, table: TableId) -> str:
-        """The table's own name."""
+        """Return the table's own name."""
         return self._safe(table.name)
 
     def path(self, table: TableId) -> str:
-        """`project.dataset.table`."""
+        """Return `project.dataset.table`."""
         return f"{self.config.project}.{self.dataset(table)}.{self.table(table)}"
 
     @cached_property
     def own_dataset(self) -> str:
-        """`project.dataset` of ledgers, staging, and tables that are built."""
+        """The path `project.dataset` of ledgers, staging, and tables that are built."""
         return f"{self.config.project}.{self.config.own_dataset}"
 
     def ledger(self, table: TableId) -> str:
-        """The ledger table of a target table: the same for every replicator that would write to it."""
+        """Return the ledger table of a target table: the same for every replicator that would write to it."""
         return f"{self.own_dataset}.ledger_{self.mark(table)}"
 
     def staging_prefix(self, table: TargetTable) -> str:
-        """How the names of a table's staging tables begin: another replicator's begin otherwise."""
+        """Return the prefix of the names of a table's staging tables; another replicator's differs."""
         return f"staging_{self.mark(table.table)}_{_whose(table)}_"
 
     def staging(self, table: TargetTable, skip_to: int, last: int) -> str:
-        """The staging table of one batch: no other process and no other batch has it."""
+        """Return the staging table of one batch: no other process and no other batch has it."""
         numbers = f"{table.incarnation}_{table.epoch}_{skip_to + 1}_{last}"
         return f"{self.own_dataset}.{self.staging_prefix(table)}{numbers}"
 
     def building_prefix(self, table: TableId) -> str:
-        """How the names of tables begin that are built to replace the table: behind it stand whose they are, and the incarnation."""
+        """Return the prefix of tables that are built to replace the table; the replicator and the incarnation follow it."""
         return f"building_{self.mark(table)}_"
 
     def building(self, table: TargetTable) -> str:
-        """The table of an incarnation that readers do not have yet."""
+        """Return the table of an incarnation that readers do not have yet."""
         return f"{self.own_dataset}.{self.building_prefix(table.table)}{_whose(table)}_{table.incarnation}"
 
     def mark(self, table: TableId) -> str:
-        """A short text that identifies the table's path; BigQuery's names of tables are case-sensitive."""
+        """Return a short text that identifies the table's path; BigQuery's names of tables are case-sensitive."""
         readable = re.sub(r"[^A-Za-z0-9]+", "_", self.table(table))[:40]
         return f"{readable}_{hashlib.sha256(self.path(table).encode()).hexdigest()[:16]}"
 
     def columns(self, schema: TableSchema) -> Mapping[str, str]:
-        """Column of the source → column of the target. Collisions are found by `column_problems`."""
+        """Map columns of the source to columns of the target. Collisions are found by `column_problems`."""
         return {column.name: self.column(column.name) for column in schema.held}
 
     def column(self, name: str) -> str:
-        """One column's name: what is not allowed becomes `_`, a digit in front gets one."""
+        """Return one column's name: a character that is not allowed becomes `_`, a digit at the beginning gets one before it."""
         safe = self._safe(name)
         return f"c{safe}"[:LENGTH_MAX] if safe.casefold().startswith(_RESERVED_PREFIXES) else safe
 
@@ -88,7 +107,7 @@ class Names:
 
 
 def staged_fields(schema: TableSchema) -> Mapping[str, str]:
-    """Column of the source → its field in `row` and `before` of a staging table: the journal's, unless BigQuery reserves the name."""
+    """Map columns of the source to fields in `row` and `before` of a staging table: the journal's, unless BigQuery reserves the name."""
     taken = {field.casefold() for field in schema.fields.values()}
     names: dict[str, str] = {}
     for column, field in schema.fields.items():
@@ -103,20 +122,20 @@ def staged_fields(schema: TableSchema) -> Mapping[str, str]:
 
 
 def quoted(path: str) -> str:
-    """A path or a name in GoogleSQL; every name was made safe before."""
+    """Return a path or a name in GoogleSQL; every name was made safe before."""
     assert "`" not in path
     assert "\\" not in path
     return f"`{path}`"
 
 
 def text(value: str) -> str:
-    """A string literal in GoogleSQL."""
+    """Return a string literal in GoogleSQL."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
     return f"'{escaped}'"
 
 
 def table_problems(names: Names, tables: Iterable[TableId]) -> list[Problem]:
-    """Tables that would have the same path."""
+    """Find tables that would have the same path."""
     by_path: dict[str, list[TableId]] = defaultdict(list)
     for table in tables:
         by_path[names.path(table).casefold()].append(table)
@@ -133,7 +152,7 @@ def table_problems(names: Names, tables: Iterable[TableId]) -> list[Problem]:
 
 
 def column_problems(names: Names, schema: TableSchema) -> list[Problem]:
-    """Columns that would have the same name, or one of ours."""
+    """Find columns that would have the same name, or one of ours."""
     reserved = {folded(name) for name in RESERVED_COLUMNS}
     bearers: dict[str, list[str]] = defaultdict(list)
     for column, name in names.columns(schema).items():

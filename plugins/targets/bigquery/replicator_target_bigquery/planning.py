@@ -1,4 +1,4 @@
-"""What tables take in BigQuery, for `replicator plan`: sizes by its documented rules, and what merges are billed. Pure."""
+"""The cost of tables in BigQuery, for `replicator plan`: sizes by its documented rules, and bytes that merges are billed. Pure."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ PRICE: Final = Price(
     "TiB of a month, which is free, differ",
 )
 MINIMUM_BYTES: Final = 10 << 20
-"""Is billed for each table that a statement reads."""
+"""The least that is billed for each table that a statement reads."""
 # https://cloud.google.com/bigquery/docs/reference/standard-sql/data-types#data_type_sizes; NULL takes nothing.
 _SIZES: Final[Mapping[str, int]] = {
     "BOOL": 1, "INT64": 8, "FLOAT64": 8, "NUMERIC": 16, "BIGNUMERIC": 32, "DATE": 8, "TIME": 8, "DATETIME": 8, "TIMESTAMP": 8,
 }  # fmt: skip
 _TEXT: Final = 2
-"""Of each text, besides its bytes."""
+"""Bytes of each text, in addition to its own."""
 _OWN: Final = 8
-"""The column `_sequence_num` of each row."""
+"""Bytes of the column `_sequence_num` in each row."""
 
 
 def table_cost(load: TableLoad, json_as: JsonAs) -> TableCost:
-    """A table's size, and what its batches write and are billed: each merge the whole table, and its key once more."""
+    """Estimate a table's size, and the bytes that its batches write and are billed: each merge the whole table, and its key once more."""
     sample = load.sample
     if sample is None or not sample.num_rows:
         missing = unknown(load.row_bytes.how)
@@ -53,7 +53,7 @@ def table_cost(load: TableLoad, json_as: JsonAs) -> TableCost:
 
 
 def row_bytes(rows: pa.RecordBatch, schema: TableSchema, json_as: JsonAs, only: Sequence[str] | None = None) -> float:
-    """What a row takes on average, or some columns of it."""
+    """Return the average bytes of a row, or of some columns of it."""
     fields = schema.fields
     wanted = [column for column in schema.columns if only is None or column.name in only]
     taken = sum(_column_bytes(rows.column(fields[c.name]), c, json_as) for c in wanted)
@@ -63,14 +63,14 @@ def row_bytes(rows: pa.RecordBatch, schema: TableSchema, json_as: JsonAs, only: 
 def problems(
     billed_per_day: Figure, merges_per_day: Figure, *, bytes_max: int | None, jobs_max: int
 ) -> Sequence[Problem]:
-    """Budgets that will be used up."""
+    """Find budgets that will be used up."""
     found = []
     if bytes_max is not None and billed_per_day.value is not None and billed_per_day.value > bytes_max:
         found.append(
             Problem(
                 code="plan_budget",
-                message=f"batches will be billed up to {format_size(round(billed_per_day.value))} a day, and the limit is "
-                f"{format_size(bytes_max)}: pauses between them grow",
+                message=f"Batches will be billed up to {format_size(round(billed_per_day.value))} a day, and the limit is "
+                f"{format_size(bytes_max)}: pauses between them grow.",
                 location="target.budget.bytes_per_day",
                 action="Raise apply.max_wait, or the limit.",
                 severity=Severity.WARNING,
@@ -80,8 +80,8 @@ def problems(
         found.append(
             Problem(
                 code="plan_budget",
-                message=f"batches will need up to {merges_per_day.value:,.0f} load jobs a day, and the limit is {jobs_max:,}: pauses "
-                "between them grow",
+                message=f"Batches will need up to {merges_per_day.value:,.0f} load jobs a day, and the limit is {jobs_max:,}: pauses "
+                "between them grow.",
                 location="target.budget.load_jobs_per_day",
                 action="Raise apply.max_wait, or the limit if the project's quota allows it.",
                 severity=Severity.WARNING,

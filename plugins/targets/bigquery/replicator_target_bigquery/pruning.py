@@ -1,4 +1,4 @@
-"""Which partitions of a target a batch can touch, where the partition column is part of the key. Pure Parquet.
+"""Select partitions of a target that a batch can touch, where the partition column is part of the key. Pure Parquet.
 
 A MERGE is billed the whole table unless its condition has literals on the partition column. A change touches the keys
 that it names, before and after, so the lowest and the highest value of the column in the batch's files bound them.
@@ -23,7 +23,7 @@ _LITERALS: Final = ("DATE", "DATETIME", "TIMESTAMP")
 
 
 def bounds(files: Iterable[pq.ParquetFile], column: ColumnShape) -> tuple[int, int] | None:
-    """The lowest and the highest value of a key column before and after the changes of some files.
+    """Return the lowest and the highest value of a key column before and after the changes of some files.
 
     Returns:
         The integers that Parquet keeps; None if there is no value.
@@ -33,7 +33,7 @@ def bounds(files: Iterable[pq.ParquetFile], column: ColumnShape) -> tuple[int, i
 
 
 def condition(column: ColumnShape, alias: str, found: tuple[int, int]) -> str:
-    """GoogleSQL that is true of every row of the target that a batch with these bounds can touch."""
+    """Return GoogleSQL that is true of every row of the target that a batch with these bounds can touch."""
     low, high = (_literal(value, column.type) for value in found)
     return f"{column.in_target(alias)} BETWEEN {low} AND {high}"
 

@@ -1,6 +1,6 @@
-"""Folds a batch to one change per key, inside BigQuery: the text of common table expressions.
+"""Fold a batch to one change per key, inside BigQuery: the text of common table expressions.
 
-The words are those of `replicator.spark.reduce`, whose fold this is. A **touch** is what a change does to one key: it
+The words are those of `replicator.spark.reduce`, whose fold this is. A **touch** is the effect of a change on one key: it
 writes a row there, or takes the row away; a key-changing UPDATE takes the row from the old key, then writes it at the
 new one. A **life** is what happens to a row at one key from one beginning to the next. An arrival that lacks columns
 continues the life it came from: lives joined that way are a **chain**. Columns are folded along the chain, the last
@@ -36,10 +36,10 @@ _ALL: Final = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
 
 
 def whole_rows(shape: Shape, staging: str, skip_to: int, *, has_key_changes: bool) -> str:
-    """The last change of each key of a batch in which every row carries all its columns.
+    """Return the last change of each key of a batch in which every row has all its columns.
 
     Returns:
-        A query that gives, once per key, `k<i>`, `removed`, `n`, `moment`, `expected`, `f<i>` and `has_row`: whether the
+        A query that gives, once per key, `k<i>`, `removed`, `n`, `moment`, `expected`, `f<i>` and `has_row`: true if the
         batch wrote a row there, whose last values `f<i>` are.
     """
     key, columns = _list("k", shape.key), shape.columns
@@ -58,14 +58,14 @@ SELECT {key}, removed, n, moment, expected, written IS NOT NULL AS has_row, {val
 def partial_rows(
     shape: Shape, staging: str, skip_to: int, target: str, *, has_key_changes: bool, within: str | None = None
 ) -> str:
-    """The changes of each key folded column by column, where some rows lack columns.
+    """Return the changes of each key folded column by column, where some rows lack columns.
 
     Where keys may have changed, the temporary table of `chains` must have been made, and what a moved row lacks is
     taken from the target's row at its origin: a key that a change of the batch names, so `within`, a condition on the
     target's row `t` that holds for all of these, spares the rest of the target.
 
     Returns:
-        A query as that of `whole_rows`, and `s<i>`: whether `f<i>` holds the value; otherwise it stands in the target
+        A query as that of `whole_rows`, and `s<i>`: true if `f<i>` holds the value; otherwise it stands in the target
         under the row's own key.
     """
     fold = _moved_fold(shape, target, chains_table(staging), within) if has_key_changes else _still_fold(shape)
@@ -73,12 +73,12 @@ def partial_rows(
 
 
 def chains_table(staging: str) -> str:
-    """The temporary table that says which lives belong together; made where rows that lack columns changed keys."""
+    """Return the name of the temporary table that joins lives to chains; made where rows that lack columns changed keys."""
     return f"replicator_chains_{hashlib.sha256(staging.encode()).hexdigest()[:16]}"
 
 
 def chains(shape: Shape, staging: str, skip_to: int) -> str:
-    """`CREATE TEMP TABLE` of the lives that continue another one.
+    """Return a `CREATE TEMP TABLE` of the lives that continue another one.
 
     One row for each life that began with an arrival lacking columns: `life`, `root` (the life its chain began with)
     and `from_k<i>` (where the chain began with this very life: the key in the target that it came from, if any).
@@ -104,7 +104,7 @@ SELECT life, root, {carried} FROM chain"""
 
 
 def multiset(shape: Shape, staging: str, skip_to: int, target: str) -> str:
-    """What a table without a key gains and loses, inserts and deletes of each distinct row balanced.
+    """Return the gains and losses of a table without a key, inserts and deletes of each distinct row balanced.
 
     Equal rows are a stack: a delete removes the one with the highest number, as a plain replay would.
 
@@ -150,11 +150,11 @@ SELECT n, CAST(NULL AS TIMESTAMP) AS moment, TRUE AS removed, IF(ordinal = 1, mi
 
 
 def _touches(shape: Shape, staging: str, skip_to: int, *, has_absent: bool, has_key_changes: bool) -> str:
-    """What each change does to each key: `changes`, `touches`."""
+    """Return the effect of each change on each key: `changes`, `touches`."""
     key = shape.key
     columns = [f"{c.of(quoted(ROW))} AS f{c.index}" for c in shape.columns]
     columns += [f"{c.of(BEFORE)} AS b{i}" for i, c in enumerate(key)]
-    # A row that a snapshot read says nothing of what was there.
+    # A row that a snapshot read says nothing of the row before it.
     columns.append(f"NOT COALESCE({IS_SNAPSHOT}, FALSE) AS is_logged")
     # An unchanged key column may be absent, too long to be sent again: the old key then has it.
     now = [f"COALESCE(f{c.index}, b{i})" for i, c in enumerate(key)]
@@ -188,7 +188,7 @@ touches AS (
 
 
 def _lives(shape: Shape, staging: str, skip_to: int, *, has_key_changes: bool) -> str:
-    """Touches, each with the life that it belongs to."""
+    """Return touches, each with the life that it belongs to."""
     by_key = f"PARTITION BY {_list('k', shape.key)} ORDER BY o"
     begins = "NOT removed AND (NOT is_partial OR arrives OR wrote_before IS NULL OR NOT wrote_before)"
     return f"""{_touches(shape, staging, skip_to, has_absent=True, has_key_changes=has_key_changes)},
@@ -202,7 +202,7 @@ lives AS (
 
 
 def _folded(shape: Shape) -> str:
-    """One row per key and life: `v<i>` wraps the last value sent of a column, NULL if none was, so that a NULL that was sent counts."""
+    """Return one row per key and life: `v<i>` wraps the last value sent of a column, NULL if none was, so that a sent NULL counts."""
     key = _list("k", shape.key)
     within = f"PARTITION BY {key}, life ORDER BY o"
     values = _join(
@@ -221,7 +221,7 @@ folded AS (
 
 
 def _still_fold(shape: Shape) -> str:
-    """The last life of each key, where no row that lacks columns came from another key."""
+    """Return the last life of each key, where no row that lacks columns came from another key."""
     key, columns = _list("k", shape.key), shape.columns
     values = _join(f"v{c.index}.v AS f{c.index}" for c in columns)
     # A life that did not begin in the target has nowhere to look further: what was not sent is NULL.
@@ -234,7 +234,7 @@ SELECT {key}, removed, n, moment, expected, life IS NOT NULL AS has_row, {values
 
 
 def _moved_fold(shape: Shape, target: str, joined: str, within: str | None) -> str:
-    """The last life of each key with what earlier lives of its chain were sent, and what stands at its origin."""
+    """Return the last life of each key with the values that earlier lives of its chain were sent, and those at its origin."""
     key, columns = shape.key, shape.columns
     names = _list("k", key)
     along = f"PARTITION BY root ORDER BY life {_UP_TO_HERE}"
@@ -248,7 +248,7 @@ def _moved_fold(shape: Shape, target: str, joined: str, within: str | None) -> s
     same = " AND ".join(f"origin{i} = k{i}" for i, _ in enumerate(key))
     on = " AND ".join(f"{c.in_target('t')} = last_lives.origin{i}" for i, c in enumerate(key))
     alive = f" AND NOT t.{quoted(IS_DELETED)}" if shape.is_soft else ""
-    # A column of the table may be called like anything of ours.
+    # A column of the table may have any name that we use.
     own = _join(
         f"last_lives.{name}" for name in [f"k{i}" for i, _ in enumerate(key)] + ["removed", "n", "moment", "expected"]
     )
@@ -277,7 +277,7 @@ FROM last_lives LEFT JOIN {origins} AS t ON last_lives.is_moved AND {on}{alive}"
 
 
 def _expected(key: str) -> str:
-    """What the first touch of a key says of the target."""
+    """Return what the first touch of a key says of the target."""
     return f"FIRST_VALUE(expects) OVER (PARTITION BY {key} ORDER BY o {_ALL}) AS expected"
 
 

@@ -1,4 +1,4 @@
-"""Rewrites files that a load would refuse, column by column, with the stated policy applied. Pure Arrow and Parquet.
+"""Rewrite files that a load would refuse, column by column, with the stated policy applied. Pure Arrow and Parquet.
 
 Refused, or changed without a word, would be: dates and times outside of BigQuery's range (one of them fails the whole
 load), arrays (NULL in them, and NULL for them), decimals of more than 38 digits. Whether a file has such values is told
@@ -32,7 +32,7 @@ _SHORT: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"
 
 
 def is_loadable(file: pq.ParquetFile, schema: TableSchema) -> bool:
-    """Whether BigQuery loads the file as it is, and loses nothing."""
+    """Return whether BigQuery loads the file as it is, and loses nothing."""
     columns = {schema.fields[c.name]: c for c in schema.columns}
     if any(_always(c.type) for c in columns.values()) or staged_fields(schema) != schema.fields:
         return False
@@ -73,7 +73,7 @@ def rewrite(files: Iterable[pq.ParquetFile], sink: pa.NativeFile, schema: TableS
 
 
 def chunks(file: pq.ParquetFile, leaf: str) -> Iterator[tuple[int, pq.ColumnChunkMetaData]]:
-    """The pieces of a column, each with the number of its row group; none if the file has no such column."""
+    """Generate the pieces of a column, each with the number of its row group; none if the file has no such column."""
     metadata = file.metadata
     indexes = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path == leaf]
     for group in range(metadata.num_row_groups):
@@ -82,7 +82,7 @@ def chunks(file: pq.ParquetFile, leaf: str) -> Iterator[tuple[int, pq.ColumnChun
 
 
 def json_text(array: pa.Array) -> pa.Array:
-    """Values as JSON: lists as arrays, numbers with every digit, everything else quoted; NULL stays NULL, in a list it is `null`."""
+    """Return values as JSON: lists as arrays, numbers with every digit, all others quoted; NULL stays NULL, in a list it is `null`."""
     type_ = array.type
     if pa.types.is_list(type_):
         elements = pc.fill_null(json_text(array.flatten()), "null")
@@ -104,7 +104,7 @@ def json_text(array: pa.Array) -> pa.Array:
 
 
 def plain_decimals(array: pa.Array) -> pa.Array:
-    """Decimals as plain digits, with as many after the point as their scale."""
+    """Return decimals as plain digits, with as many after the point as their scale."""
     spelled = pc.cast(array, pa.string())
     # Arrow writes very small and very large numbers with an exponent.
     odd = pc.fill_null(pc.match_substring(spelled, "E"), False)
@@ -125,10 +125,10 @@ def _struct(
 
 
 def fitted(array: pa.Array, column: Column, schema: TableSchema, unfit_values: str) -> pa.Array:
-    """Values of a column as a load takes them.
+    """Return values of a column as a load takes them.
 
     Raises:
-        UnsupportedTypeError: As `rewrite`.
+        UnsupportedTypeError: See `rewrite`.
     """
     if pa.types.is_list(column.type):
         return json_text(array)
@@ -152,13 +152,13 @@ def fitted(array: pa.Array, column: Column, schema: TableSchema, unfit_values: s
 
 
 def _within(array: pa.Array, bounds: tuple[int, int]) -> pa.Array:
-    """Per value whether it lies within; NULL for NULL."""
+    """Return, per value, whether it lies within; NULL for NULL."""
     raw = array.view(pa.int32() if pa.types.is_date32(array.type) else pa.int64())
     return pc.and_(pc.greater_equal(raw, bounds[0]), pc.less_equal(raw, bounds[1]))
 
 
 def _by_statistics(file: pq.ParquetFile, leaf: str, bounds: tuple[int, int]) -> bool | None:
-    """Whether every value lies within; None if the statistics do not tell."""
+    """Return whether every value lies within; None if the statistics do not tell."""
     for _, column in chunks(file, leaf):
         statistics = column.statistics
         if statistics is None:

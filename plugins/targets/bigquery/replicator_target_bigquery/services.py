@@ -1,4 +1,4 @@
-"""Everything that talks to Google's services, made when it is first needed."""
+"""The connections to Google's services, made when first needed."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ class ColumnShape:
     """One column.
 
     Attributes:
-        index: Its index among the columns, from 0; inside statements values are called `f<index>`.
-        field: Its name in `row` and `before` of the journal's files.
+        index: The column's index among the columns, from 0; inside statements values are called `f<index>`.
+        field: The column's name in `row` and `before` of the journal's files.
         staged: The same in the staging table.
-        name: Its name in the target.
-        type: Its type in the target.
-        key_index: Its index in the key, from 0; None outside of it.
+        name: The column's name in the target.
+        type: The column's type in the target.
+        key_index: The column's index in the key, from 0; None outside of it.
     """
 
     column: Column
@@ -35,21 +35,21 @@ class ColumnShape:
     key_index: int | None
 
     def of(self, struct: str) -> str:
-        """The value in the target's type, taken from a staged record."""
+        """Return the value in the target's type, taken from a staged record."""
         return converted(f"{struct}.{quoted(self.staged)}", self.column, self.type)
 
     def in_target(self, alias: str) -> str:
-        """The column of the target's table."""
+        """Return the column of the target's table."""
         return f"{alias}.{quoted(self.name)}"
 
     def identity(self, expression: str) -> str:
-        """Text that is the same exactly for the same value."""
+        """Return a text that is the same exactly for the same value."""
         return exact_text(expression, self.type)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A table's columns in order, and what else decides what its statements say.
+    """A table's columns in order, with the options that its statements depend on.
 
     `kept` are columns that stand in the target only: statements do not name them, so a row that is matched keeps what it
     has there, and one that is inserted has NULL.
@@ -76,7 +76,7 @@ class Shape:
 
     @property
     def is_soft(self) -> bool:
-        """Whether deleted rows are marked instead of removed."""
+        """Return whether deleted rows are marked instead of removed."""
         return self.options.deletes == "soft"
 
     @property
@@ -89,7 +89,7 @@ class Shape:
 
 
 def shape_of(schema: TableSchema, options: TableOptions, names: Names, json_as: JsonAs) -> Shape:
-    """The shape of a table version.
+    """Return the shape of a table version.
 
     Raises:
         UnsupportedTypeError: A column's type is outside the canonical set.

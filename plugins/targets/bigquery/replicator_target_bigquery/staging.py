@@ -38,13 +38,13 @@ class Readable(Protocol):
     """As much of a binary file as an upload needs."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """Bytes from here on."""
+        """Read bytes from here on."""
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
         """Seek to an offset."""
 
     def tell(self) -> int:
-        """The current offset."""
+        """Return the current offset."""
 
 
 class StagingStore(ABC):
@@ -66,18 +66,18 @@ class StagingStore(ABC):
 
     @abstractmethod
     def names(self, prefix: str) -> list[str]:
-        """Names of objects that begin so."""
+        """List the names of objects that begin so."""
 
     @abstractmethod
     def missing_rights(self) -> list[str]:
-        """Rights on the bucket that the credentials need and lack."""
+        """Return rights on the bucket that the credentials need and lack."""
 
     @abstractmethod
     def location(self) -> str | None:
-        """Where the bucket is; None if there is no such bucket."""
+        """Return the location of the bucket; None if there is no such bucket."""
 
     def uri(self, name: str) -> str:
-        """An object's URI."""
+        """Return an object's URI."""
         return f"{_GCS}{self.bucket}/{name}"
 
 
@@ -116,19 +116,19 @@ class CloudStore(StagingStore):
             self._client.bucket(self.bucket).blob(name).delete(retry=READ_RETRY, timeout=TIMEOUT_S)
 
     def names(self, prefix: str) -> list[str]:
-        """Names of objects."""
+        """List the names of objects."""
         found = self._client.list_blobs(self.bucket, prefix=prefix, retry=READ_RETRY, timeout=TIMEOUT_S)
         return [blob.name for blob in found]
 
     def missing_rights(self) -> list[str]:
-        """Ask the service."""
+        """Return the rights that the service says are missing."""
         allowed = self._client.bucket(self.bucket).test_iam_permissions(
             list(_RIGHTS), retry=READ_RETRY, timeout=TIMEOUT_S
         )
         return [right for right in _RIGHTS if right not in allowed]
 
     def location(self) -> str | None:
-        """The bucket's location."""
+        """Return the bucket's location; None if there is no such bucket."""
         try:
             return str(self._client.get_bucket(self.bucket, retry=READ_RETRY, timeout=TIMEOUT_S).location)
         except api.NotFound:
@@ -144,7 +144,7 @@ class FolderStore(StagingStore):
         self.bucket = bucket
 
     def put(self, name: str, content: Readable) -> None:
-        """Write under another name, then link: never over something."""
+        """Write under another name, then link: never over an existing file."""
         path = self._root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         content.seek(0)
@@ -164,16 +164,16 @@ class FolderStore(StagingStore):
         (self._root / name).unlink(missing_ok=True)
 
     def names(self, prefix: str) -> list[str]:
-        """Names of files."""
+        """List the names of files."""
         found = (path.relative_to(self._root).as_posix() for path in self._root.rglob("*") if path.is_file())
         return sorted(name for name in found if name.startswith(prefix))
 
     def missing_rights(self) -> list[str]:
-        """None: a process that may not write finds out at once."""
+        """Return none: a process that may not write finds out at once."""
         return []
 
     def location(self) -> str | None:
-        """The target's own, if the folder is there."""
+        """Return the target's own location, if the folder exists."""
         return self._location if self._root.is_dir() else None
 
 
@@ -181,17 +181,17 @@ class FolderStore(StagingStore):
 def staged(
     store: StagingStore, folder: str, files: Sequence[BatchFile], schema: TableSchema, unfit_values: str
 ) -> Iterator[Sequence[str]]:
-    """URIs in Cloud Storage of files with the same changes, for the time of the block.
+    """Yield URIs in Cloud Storage of files with the same changes, for the time of the block.
 
     A file that already is in Cloud Storage and can be loaded as it is stays where it is. Copies are removed after the
-    block, whatever its end; what a crash leaves has a name that a repetition finds.
+    block, whether it fails or not; a copy that a crash leaves has a name that a repetition finds.
 
     Args:
-        store: Where copies go.
+        store: The store of copies.
         folder: The copies' common prefix, with a slash at the end.
-        files: Of one batch.
-        schema: Of their rows.
-        unfit_values: What is done with values that BigQuery cannot hold.
+        files: The files of one batch.
+        schema: The schema of their rows.
+        unfit_values: The policy for values that BigQuery cannot hold.
     """
     made: list[str] = []
     try:
@@ -213,7 +213,7 @@ def staged(
 
 
 def _stage(store: StagingStore, folder: str, uris: Sequence[str], schema: TableSchema, unfit_values: str) -> str | None:
-    """Copy files, joined if they are several, rewritten if need be; the name, or None if one can be loaded from where it is."""
+    """Copy files, joined if they are several, rewritten if need be; return the name, or None if one can be loaded from its own location."""
     try:
         if len(uris) > 1:
             return _stage_rewritten(store, folder, uris, schema, unfit_values)
@@ -248,7 +248,7 @@ def _stage_rewritten(
 
 
 def parquet_files(files: Sequence[BatchFile]) -> Iterator[pq.ParquetFile]:
-    """Journal files, each open until the next one is asked for."""
+    """Open journal files, each until the next one is asked for."""
     return _parquet([file.uri for file in files])
 
 
@@ -270,7 +270,7 @@ class _ArrowFile:
         self._file = file
 
     def read(self, size: int = -1) -> bytes:
-        """Bytes from here on."""
+        """Read bytes from here on."""
         return bytes(self._file.read(None if size is None or size < 0 else size))
 
     def seek(self, offset: int, whence: int = 0) -> int:
@@ -278,12 +278,12 @@ class _ArrowFile:
         return int(self._file.seek(offset, whence))
 
     def tell(self) -> int:
-        """The current offset."""
+        """Return the current offset."""
         return int(self._file.tell())
 
 
 def _crc32c(content: Readable) -> str:
-    """The checksum as Cloud Storage spells it."""
+    """Return the checksum as Cloud Storage spells it."""
     checksum = google_crc32c.Checksum()
     content.seek(0)
     while block := content.read(_COPY_BYTES):

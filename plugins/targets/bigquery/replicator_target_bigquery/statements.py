@@ -15,7 +15,7 @@ from replicator_target_bigquery.shape import Shape
 
 
 def transaction(guard: str, body: Sequence[str], move: str) -> str:
-    """One transaction: the guard first, so that a writer who was replaced changes nothing, and the ledger last.
+    """Return one transaction: the guard first, so that a writer who was replaced changes nothing, and the ledger last.
 
     There is no handler: an error rolls everything back and is the script's outcome.
     """
@@ -26,15 +26,15 @@ def transaction(guard: str, body: Sequence[str], move: str) -> str:
 def batch_statements(
     shape: Shape, target: str, staging: str, batch: Batch, count: Callable[[str], str], within: str | None = None
 ) -> Sequence[str]:
-    """What brings a staged batch into the target, and counts what it finds there.
+    """Return statements that apply a staged batch to the target, and count what it finds there.
 
     The fold is kept in a temporary table, so that it is made once for both.
 
     Args:
-        shape: Of the table.
+        shape: The table's shape.
         target: Its path.
         staging: Path of the staging table.
-        batch: What is staged there.
+        batch: The batch that is staged there.
         count: Makes the statement that notes the counts of a query (`ledger.count`).
         within: A condition on the target's row `t` that holds for every row that the batch can touch; literals in it
             spare the MERGE, and its join for origin keys, the other partitions.
@@ -63,12 +63,12 @@ def batch_statements(
 
 
 def folded_table(staging: str) -> str:
-    """The temporary table that holds a folded batch."""
+    """Return the name of the temporary table that holds a folded batch."""
     return f"replicator_folded_{hashlib.sha256(staging.encode()).hexdigest()[:16]}"
 
 
 def keyed_found(shape: Shape, target: str, folded: str, within: str | None = None) -> str:
-    """A query of one row: what a folded batch finds in a table with a key. Reads the target's key."""
+    """Return a query of one row: what a folded batch finds in a table with a key. Reads the target's key."""
     own = [c.in_target("t") for c in shape.key] + [f"t.{quoted(SEQUENCE_NUM)}"]
     own += [f"t.{quoted(IS_DELETED)}"] if shape.is_soft else []
     rows = f"SELECT {', '.join(own)} FROM {quoted(target)} AS t" + (f" WHERE {within}" if within is not None else "")
@@ -85,18 +85,18 @@ def keyed_found(shape: Shape, target: str, folded: str, within: str | None = Non
 
 
 def multiset_found(folded: str) -> str:
-    """The same of a table without a key."""
+    """Return the same for a table without a key."""
     counts = ["0", "COUNTIF(NOT removed)", "COUNTIF(removed AND n IS NOT NULL)", "COALESCE(SUM(missing), 0)"]
     return f"SELECT {_counted(counts)} FROM {folded}"
 
 
 def appended(staging: str, skip_to: int) -> str:
-    """The same of rows that are appended."""
+    """Return the same for rows that are appended."""
     return f"SELECT {_counted(['0', 'COUNT(*)', '0', '0'])} FROM {quoted(staging)} WHERE {SEQUENCE_NUM} > {skip_to}"
 
 
 def merge(shape: Shape, target: str, source: str, *, has_absent: bool, within: str | None = None) -> str:
-    """`MERGE` of a folded batch into a table with a key; `within` as in `batch_statements`.
+    """Return a `MERGE` of a folded batch into a table with a key; `within` as in `batch_statements`.
 
     There is no guard on `_sequence_num`: the ledger alone decides what is applied, and a guard would hide mistakes.
     """
@@ -127,7 +127,7 @@ WHEN MATCHED THEN UPDATE SET {_assignments(values | marks)}
 
 
 def multiset_merge(shape: Shape, target: str, source: str) -> str:
-    """`MERGE` of the rows that a table without a key gains and loses, told apart by their numbers."""
+    """Return a `MERGE` of the rows that a table without a key gains and loses, told apart by their numbers."""
     inserted = {quoted(c.name): f"s.f{c.index}" for c in shape.columns} | _marks(shape, removed="FALSE")
     return f"""
 MERGE INTO {quoted(target)} AS t USING ({source}
@@ -137,7 +137,7 @@ WHEN NOT MATCHED AND NOT s.removed THEN {_insert(inserted)}"""
 
 
 def append(shape: Shape, target: str, staging: str, skip_to: int) -> str:
-    """`INSERT` of complete rows that the target does not have."""
+    """Return an `INSERT` of complete rows that the target does not have."""
     columns = [quoted(c.name) for c in shape.columns] + [quoted(SEQUENCE_NUM)]
     values = [c.of(quoted(ROW)) for c in shape.columns] + [SEQUENCE_NUM]
     if shape.is_soft:
@@ -161,9 +161,9 @@ def replaced_by(
     kms_key: str | None,
     is_replaceable: bool,
 ) -> str:
-    """Replace a table by another one, columns, layout and rows; BigQuery charges nothing for it.
+    """Return a script that replaces a table by another one, columns, layout and rows; BigQuery charges nothing for it.
 
-    What might not come along is said again. A table that is not replaceable is dropped first.
+    Properties that might not be copied are set again. A table that is not replaceable is dropped first.
     """
     options = {"labels": f"[{', '.join(f'({text(k)}, {text(v)})' for k, v in sorted(labels.items()))}]"}
     if description:
@@ -176,22 +176,22 @@ def replaced_by(
 
 
 def add_primary_key(target: str, columns: Sequence[str]) -> str:
-    """Tell BigQuery of the key."""
+    """Return the statement that tells BigQuery of the key."""
     return f"ALTER TABLE {quoted(target)} ADD PRIMARY KEY ({', '.join(quoted(c) for c in columns)}) NOT ENFORCED"
 
 
 def everything(target: str, at: str | None = None) -> str:
-    """A query of all columns and rows, now or at a moment of the table's history, in GoogleSQL."""
+    """Return a query of all columns and rows, now or at a moment of the table's history, in GoogleSQL."""
     return f"SELECT * FROM {quoted(target)}" + ("" if at is None else f" FOR SYSTEM_TIME AS OF {at}")
 
 
 def fill(target: str, values: Mapping[str, str]) -> str:
-    """Give every row the same values, GoogleSQL by column."""
+    """Return the statement that gives every row the same values, GoogleSQL by column."""
     return f"UPDATE {quoted(target)} SET {_assignments({quoted(n): value for n, value in values.items()})} WHERE TRUE"
 
 
 def clear(shape_is_soft: bool, target: str, sequence_num: int, below: int | None = None) -> str:
-    """Delete (soft: mark) every row, or every row that carries a number below `below`."""
+    """Return the statement that deletes (soft: marks) every row, or every row with a number below `below`."""
     condition = "TRUE" if below is None else f"{quoted(SEQUENCE_NUM)} < {below}"
     if shape_is_soft:
         return (

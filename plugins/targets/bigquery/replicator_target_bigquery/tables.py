@@ -1,4 +1,4 @@
-"""Datasets and tables through BigQuery's REST API: what is there, and making what is not."""
+"""Datasets and tables through BigQuery's REST API: read, and created where they are missing."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from replicator.model.events import (
 )
 from replicator.model.naming import cut
 from replicator.model.schema import TableSchema
+from replicator.plugins.kit.columns import Made
 from replicator.plugins.target import TargetTable
 from replicator_target_bigquery.alteration import DESCRIPTION_MAX as DESCRIPTION_MAX  # noqa: PLC0414
 from replicator_target_bigquery.clients import READ_RETRY, TIMEOUT_S
-from replicator_target_bigquery.columns import Made
 from replicator_target_bigquery.config import BigQueryConfig, TableConfig
 from replicator_target_bigquery.names import Names, staged_fields
 from replicator_target_bigquery.shape import ColumnShape, Shape
@@ -47,7 +47,7 @@ _LEGACY: Final = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingTable:
-    """A table that exists: whose it is, since when, how large, and what readers and writers must mind.
+    """A table that exists: its owner, its age and size, and properties that matter to readers and writers.
 
     `layout` is how it is partitioned and clustered, as far as BigQuery compares that when one table replaces another; `columns` has name,
     type and collation of each, `modes` their modes by name.
@@ -78,7 +78,7 @@ class ExistingTable:
 
 
 class TableClient:
-    """Looks at datasets and tables, and makes them."""
+    """Reads datasets and tables, and creates them."""
 
     def __init__(self, client: Any, config: BigQueryConfig, names: Names) -> None:
         self._client = client
@@ -86,14 +86,14 @@ class TableClient:
         self._names = names
 
     def dataset(self, path: str) -> Any | None:
-        """A dataset; None if there is none."""
+        """Return a dataset; None if there is none."""
         try:
             return self._client.get_dataset(path, retry=READ_RETRY, timeout=TIMEOUT_S)
         except api.NotFound:
             return None
 
     def ensure_dataset(self, path: str) -> None:
-        """Make a dataset if it is not there."""
+        """Make a dataset if it does not exist."""
         if self.dataset(path) is not None:
             return
         if not self._config.create_datasets:
@@ -118,7 +118,7 @@ class TableClient:
         )
 
     def find(self, path: str) -> ExistingTable | None:
-        """A table; None if there is none."""
+        """Return a table; None if there is none."""
         try:
             table = self._client.get_table(path, retry=READ_RETRY, timeout=TIMEOUT_S)
         except api.NotFound:
@@ -146,10 +146,10 @@ class TableClient:
         )
 
     def columns(self, path: str, at: str | None = None) -> Mapping[str, str]:
-        """A table's columns, name → type, as a statement would see them: a query that is not carried out says so, and costs nothing.
+        """Return a table's columns, name → type, as a statement would see them: a dry run of a query says so, and costs nothing.
 
         Args:
-            path: Of the table.
+            path: The path of the table.
             at: A moment of its history, in GoogleSQL. None: now.
         """
         config = bigquery.QueryJobConfig(dry_run=True, use_query_cache=False)
@@ -160,7 +160,7 @@ class TableClient:
         return {field.name: _LEGACY.get(field.field_type, field.field_type) for field in job.schema}
 
     def made(self, path: str, existing: ExistingTable) -> Made:
-        """The columns of a table in its order, with their modes."""
+        """Return the columns of a table in its order, with their modes."""
         return [(name, type_, existing.modes.get(name, "")) for name, type_ in self.columns(path).items()]
 
     def create(self, path: str, table: TargetTable, schema: TableSchema, shape: Shape, settings: TableConfig) -> bool:
@@ -178,7 +178,7 @@ class TableClient:
     def resource(
         self, path: str, table: TargetTable, schema: TableSchema, shape: Shape, settings: TableConfig
     ) -> dict[str, Any]:
-        """The table as BigQuery's `tables` resource."""
+        """Return the table as BigQuery's `tables` resource."""
         fields = [
             {
                 "name": c.name,
@@ -222,13 +222,13 @@ class TableClient:
         return self._encrypted(resource)
 
     def cluster(self, path: str, columns: Sequence[str]) -> None:
-        """Change what new rows of a table are clustered by; those that are there stay as they are."""
+        """Set the columns by which new rows of a table are clustered; existing rows stay as they are."""
         table = self._client.get_table(path, retry=READ_RETRY, timeout=TIMEOUT_S)
         table.clustering_fields = list(columns) or None
         self._client.update_table(table, ["clustering_fields"], retry=None, timeout=TIMEOUT_S)
 
     def create_staging(self, path: str, schema: TableSchema) -> None:
-        """Make a staging table that BigQuery removes by itself after a time, if nobody does before."""
+        """Make a staging table that BigQuery removes after a time, if no process does before."""
         expires = datetime.now(UTC) + max(self._config.staging.keep, timedelta(hours=1))
         resource = self._encrypted(
             {
@@ -241,7 +241,7 @@ class TableClient:
         self._client.create_table(bigquery.Table.from_api_repr(resource), exists_ok=True, retry=None, timeout=TIMEOUT_S)
 
     def may_create(self, dataset: str) -> bool:
-        """Whether tables may be made in a dataset: one is made, and removed at once. BigQuery would remove it in an hour."""
+        """Return whether tables may be made in a dataset: one is made, and removed at once. BigQuery would remove it in an hour."""
         path = f"{dataset}.replicator_probe_{uuid4().hex}"
         expires = datetime.now(UTC) + timedelta(hours=1)
         resource = {"tableReference": _reference(path), "expirationTime": str(_milliseconds(expires))}
@@ -253,7 +253,7 @@ class TableClient:
         return True
 
     def has_row_policies(self, path: str) -> bool:
-        """Whether a table has row-level access policies."""
+        """Return whether a table has row-level access policies."""
         project, dataset, table = path.rsplit(".", 2)
         resource = f"/projects/{project}/datasets/{dataset}/tables/{table}/rowAccessPolicies"
         try:
@@ -264,7 +264,7 @@ class TableClient:
         return bool(answer.get("rowAccessPolicies"))
 
     def rows(self, path: str) -> int | None:
-        """How many rows a table holds; None if there is none."""
+        """Count the rows of a table; None if there is no table."""
         try:
             return int(self._client.get_table(path, retry=READ_RETRY, timeout=TIMEOUT_S).num_rows or 0)
         except api.NotFound:
@@ -275,7 +275,7 @@ class TableClient:
         self._client.delete_table(path, not_found_ok=True, retry=None, timeout=TIMEOUT_S)
 
     def own_tables(self, prefix: str) -> list[str]:
-        """Paths of the tables in our own dataset whose names begin so."""
+        """List the paths of the tables in our own dataset whose names begin with `prefix`."""
         try:
             found = list(self._client.list_tables(self._names.own_dataset, retry=READ_RETRY, timeout=TIMEOUT_S))
         except api.NotFound:
@@ -289,12 +289,12 @@ class TableClient:
 
 
 def is_primary_key(key: Sequence[ColumnShape]) -> bool:
-    """Whether BigQuery is told of the key."""
+    """Return whether BigQuery is told of the key."""
     return 0 < len(key) <= _KEY_COLUMNS_MAX and all(column.type in _KEY_TYPES for column in key)
 
 
 def staging_schema(schema: TableSchema) -> list[bigquery.SchemaField]:
-    """The journal's columns as BigQuery loads them: nothing is left to detection."""
+    """Return the journal's columns as BigQuery loads them: nothing is left to detection."""
 
     def record(name: str, columns: list[str]) -> bigquery.SchemaField:
         by_name = {c.name: c for c in schema.columns}

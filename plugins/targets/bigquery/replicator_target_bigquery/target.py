@@ -16,13 +16,14 @@ from replicator.model.errors import BatchTooLargeError, Problem, SchemaConflictE
 from replicator.model.naming import check_columns, folded, refuse_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
+from replicator.plugins.kit.columns import conflict
 from replicator.plugins.kit.ledger import LedgerTarget, refuse_soft_multiset
 from replicator.plugins.target import Audit, Batch, Ledger, TargetContext, TargetTable
-from replicator.plugins.verification import SupportsTargetVerification, TableState
+from replicator.plugins.verification import SupportsTargetVerification, VerifiedState
 from replicator_target_bigquery import ledger, pruning, statements, types, verification
 from replicator_target_bigquery.alteration import Plan, filled, planned, strangers, touched
 from replicator_target_bigquery.assess import Assessor
-from replicator_target_bigquery.columns import conflict, recorded
+from replicator_target_bigquery.columns import recorded
 from replicator_target_bigquery.commits import Commits, HeldTable
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import TOO_DEAR, sized, translated, used_up
@@ -41,11 +42,11 @@ _log = get_logger("target.bigquery")
 class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVerification):
     """Tables of a BigQuery project, one dataset per schema or database of the source.
 
-    A batch goes these ways; a crash between them leaves what stands behind the dash:
+    A batch goes these ways; a crash between them leaves what stands after the dash:
 
     1. The journal's files are copied to the staging bucket. - Objects that the next process finds or never needs.
     2. One load job puts them into a staging table of their own. - A table that expires.
-    3. One script, in one transaction: the ledger is what this process knows; merge; the ledger moves on. - Nothing
+    3. One script, in one transaction: the ledger is as this process knows it; merge; the ledger moves. - Nothing
        before its commit, everything after it; which of the two, the next claim reads in the ledger.
     4. Staging table and copies are removed. - As in 1 and 2.
     """
@@ -62,13 +63,13 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
 
     @classmethod
     def default_max_wait_s(cls, config: BigQueryConfig) -> float:  # noqa: ARG003
-        """A batch every five minutes: it costs by the table, not by its changes."""
+        """Return five minutes: a batch costs by the table, not by its changes."""
         return 300.0
 
     # -- what the host asks about -------------------------------------------------------------------------------------
 
     def identity(self) -> Mapping[str, str]:
-        """Project, location and naming rule: another one would be other tables."""
+        """The project, location and naming rule: others would lead to other tables."""
         return {
             "project": self.config.project,
             "location": self.config.location.lower(),
@@ -84,11 +85,11 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
         ).problems(tables)  # fmt: skip
 
     def widens(self, before: pa.DataType, after: pa.DataType) -> bool:
-        """Where BigQuery has one type for both, or SET DATA TYPE for the two."""
+        """Return whether BigQuery has one type for both, or SET DATA TYPE for the two."""
         return types.widens(before, after)
 
     def rest_s(self, table: TableId, *, is_behind: bool) -> float:
-        """The rest of `apply.max_wait`, which a table that is behind does not take; longer when a budget runs out."""
+        """Return the rest of `apply.max_wait`, which a table that lags does not take; longer when a budget runs out."""
         return self._governor.rest_s(table, is_behind=is_behind)
 
     # -- what the host asks for ---------------------------------------------------------------------------------------
@@ -96,14 +97,14 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
     def read_ledger(self, table: TargetTable) -> Ledger | None:
         """The ledger's row, if it is about this table."""
         with translated(str(table.table)):
-            row = self._commits.read(self._names.ledger(table.table))
+            row = self._commits.read(self._names.ledger(table.table), table.table)
         if row is None or (row.uuid, row.table) != (table.uuid, str(table.table)):
             return None
         return Ledger(incarnation=row.incarnation, epoch=row.epoch, last_applied=row.last)
 
     @contextmanager
     def working_on(self, table: TargetTable, batch: Batch | None = None) -> Iterator[None]:
-        """Errors of Google's clients become ours; one about a batch's size says how large it is."""
+        """Translate errors of Google's clients; one about a batch's size says how large it is."""
         try:
             with translated(str(table.table)):
                 yield
@@ -113,11 +114,15 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
     def claim_table(self, table: TargetTable) -> HeldTable:
         """Write this epoch into the ledger, waiting for a transaction that is about to commit, and then read it."""
         path, ledger_path = self._names.path(table.table), self._names.ledger(table.table)
-        before = self._commits.read(ledger_path)
+        before = self._commits.read(ledger_path, table.table)
         if before is None:
             self._incarnations.check_unknown(table)
             self._tables.ensure_dataset(self._names.own_dataset)
-        row = self._commits.claim(ledger_path, table, before, may_adopt=self.config.adopt == "replace")
+        may_adopt = self.config.adopt == "replace"
+        if before is not None and before.uuid != table.uuid and before.state == "live":
+            # Of another replicator's table that was moved away only the ledger is left.
+            may_adopt = may_adopt or self._tables.find(path) is None
+        row = self._commits.claim(ledger_path, table, before, may_adopt=may_adopt)
         # Only now: until the claim, the holder before could still make the table.
         if row.is_of(table):
             self._incarnations.check_found(table, row)
@@ -127,7 +132,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
         return HeldTable(table=table, last=row.last, path=path, ledger_path=ledger_path, row=row)
 
     def move_ledger(self, held: HeldTable, sequence_num: int) -> None:
-        """A script without a body."""
+        """Move the ledger by a script without a body."""
         self._commits.commit(held, [], sequence_num, "advance")
 
     def merge_batch(self, held: HeldTable, batch: Batch) -> Mapping[str, Any] | None:
@@ -157,22 +162,22 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
         }
 
     def audit(self, table: TargetTable, since: str | None) -> Audit:  # noqa: ARG002 - the ledger has sums
-        """The counts in the ledger. What others do to the table's rows BigQuery does not tell."""
+        """Return the counts in the ledger. What others do to the table's rows BigQuery does not tell."""
         with self.holding(table) as held:
             return Audit(position=None, merged=held.row.merged)
 
     def not_compared(self, schema: TableSchema) -> Collection[str]:
-        """JSON, which is not kept as text."""
+        """Return the JSON columns that are not kept as text."""
         return verification.not_compared(schema, self.config.table(schema.table).json_as or "string")
 
     def open_state(
         self, table: TargetTable, schema: TableSchema, *, columns: Mapping[str, str], at: int
-    ) -> AbstractContextManager[TableState]:
-        """The table at a moment at which the ledger is as it has to be."""
+    ) -> AbstractContextManager[VerifiedState]:
+        """Open the table at a moment at which the ledger is at `at`."""
         return verification.open_state(self._services, self.config, self._names, table, schema, columns, at)
 
     def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:
-        """Once per process: remove what earlier processes left in staging. BigQuery itself looks after its tables."""
+        """Remove leftovers of earlier processes in staging, once per process. BigQuery itself maintains its tables."""
         if table.table in self._swept:
             return None
         self._swept.add(table.table)
@@ -183,7 +188,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
     def drop(self, table: TargetTable) -> None:
         """Remove table, staging and ledger, the ledger last; nothing if they are another replicator's."""
         with translated(str(table.table)):
-            row = self._commits.read(self._names.ledger(table.table))
+            row = self._commits.read(self._names.ledger(table.table), table.table)
             if row is not None and (row.uuid, row.table) != (table.uuid, str(table.table)):
                 return
             path = self._names.path(table.table)
@@ -195,7 +200,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
     def forget(self, table: TargetTable) -> None:
         """Remove staging and ledger; the table stays."""
         with translated(str(table.table)):
-            row = self._commits.read(self._names.ledger(table.table))
+            row = self._commits.read(self._names.ledger(table.table), table.table)
             if row is not None and (row.uuid, row.table) == (table.uuid, str(table.table)):
                 self._sweep(table, below=table.epoch + 1)
                 self._incarnations.forget(table)
@@ -260,9 +265,9 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
     def create_table(self, held: HeldTable, schema: TableSchema, sequence_num: int) -> None:
         """Create the table, out of readers' sight if they have an older one; repeating it repairs a crash at any point.
 
-        1. What stands there and is not the wanted table is dropped, on the condition that the ledger is still ours.
+        1. A table there that is not the wanted one is dropped, on the condition that the ledger is still ours.
         2. The table is made by one request, which changes nothing if it is there.
-        3. The ledger learns when BigQuery made it, and whether readers have it.
+        3. The ledger records when BigQuery made it, and whether readers have it.
         """
         table = held.table
         refuse_columns(schema, [*check_columns(schema), *column_problems(self._names, schema)])
@@ -278,7 +283,9 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
         existing = self._tables.find(held.path)
         # The label has the shape that the table was created with; what it was altered to only the ledger knows.
         is_known = held.row.is_of(table) and existing is not None and existing.made_at_ms == held.row.made_at_ms
-        if not is_known and existing is not None and (existing.owner, existing.incarnation, existing.shape) != wanted:
+        is_other = existing is not None and (existing.owner, existing.incarnation, existing.shape) != wanted
+        # One that no ledger knows a crash left without rows; or another replicator took it over, and its rows are old.
+        if existing is not None and (not held.row.is_of(table) or (is_other and not is_known)):
             self._incarnations.check_owner(table, existing)
             self._commits.drop_guarded(held, sequence_num, held.path)
             existing = None
@@ -338,7 +345,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
         self._commits.commit(held, body, sequence_num, "altered", {"shape": text(after.mark), "table_columns": columns})
 
     def drop_table(self, held: HeldTable, sequence_num: int) -> None:
-        """Drop the table, built or not, in a script that first says so in the ledger: a crash behind the DROP is no loss then."""
+        """Drop the table, built or not, in a script that first says so in the ledger: a crash after the DROP is no loss then."""
         published = self._names.path(held.table.table)
         if held.row.is_building(held.table):
             self._incarnations.check_owner(held.table, self._tables.find(published))
@@ -353,14 +360,14 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
         self._commits.commit(held, [], sequence_num, "drop", cleared, first)
 
     def publish_table(self, held: HeldTable, sequence_num: int) -> None:
-        """Replace the older table by what was built; of a table that readers have already only the ledger moves."""
+        """Replace the older table by the built one; of a table that readers have already only the ledger moves."""
         if held.row.is_building(held.table):
             self._incarnations.publish(held, sequence_num)
         else:
             self.move_ledger(held, sequence_num)
 
     def clear_table(self, held: HeldTable, sequence_num: int, below: int | None = None) -> None:
-        """A script with one UPDATE or DELETE, if the table is of this incarnation."""
+        """Clear the table by a script with one UPDATE or DELETE, if it is of this incarnation."""
         body = []
         if held.row.is_of(held.table):
             is_soft = held.table.options.deletes == "soft"
@@ -383,7 +390,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
             )
 
     def _refuse_plan(self, held: HeldTable, plan: Plan, before: Shape, existing: ExistingTable) -> None:
-        """Refuse what BigQuery cannot do, and a table that somebody else altered, before anything is done."""
+        """Refuse an alteration that BigQuery cannot do, and a table that others altered, before anything is done."""
         table = held.table
         key = [column.name for column in before.key] if is_primary_key(before.key) else []
         fixed = [name for name in dict.fromkeys([*key, *existing.fixed]) if folded(name) in touched(plan)]
@@ -400,12 +407,12 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
             raise self.recreate(table, f"Somebody else altered the table in the target: {found}.")
 
     def _carry_out(self, held: HeldTable, plan: Plan, sequence_num: int) -> None:
-        """Do what is left of a stage."""
+        """Do the remaining steps of a stage."""
         for statement in plan.statements(held.path, self._tables.columns(held.path)):
             try:
                 self._commits.alter_guarded(held, statement, sequence_num)
             except SchemaConflictError:
-                # A statement of the process before may have been under way still.
+                # A statement of the former process may have been under way still.
                 if statement in plan.statements(held.path, self._tables.columns(held.path)):
                     raise
             crash_point("target.column_altered")
@@ -444,7 +451,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
         return done
 
     def _within(self, shape: Shape, batch: Batch) -> str | None:
-        """A condition with literals on the partition column, where that is part of the key: only then no other row can be meant."""
+        """Return a condition with literals on the partition column, where that is part of the key: only then no other row can be meant."""
         wanted = self.config.table(batch.schema.table).partition_by
         column = next((c for c in shape.key if c.column.name == wanted), None)
         if column is None or batch.is_append:
@@ -453,7 +460,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
         return None if found is None else pruning.condition(column, "t", found)
 
     def _check_unchanged(self, held: HeldTable) -> ExistingTable:
-        """The table; refuse to write into one that is not the one we made. Who took it over is told first."""
+        """Return the table; refuse to write into one that is not the one we made. A process that took it over is reported first."""
         existing = self._tables.find(held.path)
         if existing is None or existing.made_at_ms != held.row.made_at_ms:
             ledger.checked(self._commits.read_again(held.ledger_path, held.table), held.table)

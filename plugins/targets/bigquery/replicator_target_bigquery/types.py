@@ -38,12 +38,12 @@ _SIMPLE: Final[dict[pa.DataType, str]] = {
 _JSON_TYPES: Final = frozenset({"json", "jsonb"})
 _CLUSTERABLE: Final = frozenset({"BIGNUMERIC", "BOOL", "DATE", "DATETIME", "INT64", "NUMERIC", "STRING", "TIMESTAMP"})
 _PARTITIONABLE: Final = frozenset({"DATE", "DATETIME", "TIMESTAMP"})
-# Documented for ALTER COLUMN … SET DATA TYPE, and every value stays what it is. DATE to DATETIME is not among them.
+# Documented for ALTER COLUMN … SET DATA TYPE, and every value stays the same. DATE to DATETIME is not among them.
 _SETTABLE: Final = {"INT64": frozenset({"NUMERIC", "BIGNUMERIC", "FLOAT64"}), "NUMERIC": frozenset({"BIGNUMERIC"})}
 
 
 def staged_type(type_: pa.DataType) -> str:
-    """The type of a column in a staging table.
+    """Return the type of a column in a staging table.
 
     Raises:
         UnsupportedTypeError: The type is outside the canonical set.
@@ -60,7 +60,7 @@ def staged_type(type_: pa.DataType) -> str:
 
 
 def target_type(column: Column, json_as: JsonAs, *, is_key: bool = False) -> str:
-    """The type of a column in the target. JSON in a key stays text: BigQuery cannot compare JSON.
+    """Return the type of a column in the target. JSON in a key stays text: BigQuery cannot compare JSON.
 
     Raises:
         UnsupportedTypeError: The type is outside the canonical set.
@@ -71,7 +71,7 @@ def target_type(column: Column, json_as: JsonAs, *, is_key: bool = False) -> str
 
 
 def widens(before: pa.DataType, after: pa.DataType) -> bool:
-    """Whether BigQuery gives a column the type for `after` in place, or it has that type already, and every value stays the same."""
+    """Return whether BigQuery gives a column the type for `after` in place, or it has that type already, with every value the same."""
     if not alteration.widens(before, after):
         return False
     old, new = _plain_type(before), _plain_type(after)
@@ -82,12 +82,12 @@ def widens(before: pa.DataType, after: pa.DataType) -> bool:
 
 
 def is_settable(before: str, after: str) -> bool:
-    """Whether BigQuery changes a column's type into the other in place."""
+    """Return whether BigQuery changes a column's type into the other in place."""
     return after in _SETTABLE.get(before, ())
 
 
 def converted(expression: str, column: Column, target: str) -> str:
-    """GoogleSQL that makes the target's value of a staged one."""
+    """Return GoogleSQL that makes the target's value of a staged one."""
     staged = staged_type(column.type)
     if target == staged:
         return expression
@@ -97,12 +97,12 @@ def converted(expression: str, column: Column, target: str) -> str:
 
 
 def literal(value: Any, column: Column, target: str) -> str:
-    """GoogleSQL that makes the target's value of a staged one in Python."""
+    """Return GoogleSQL that makes the target's value of a staged one in Python."""
     return converted(_literal(value, staged_type(column.type)), column, target)
 
 
 def exact_text(expression: str, target: str) -> str:
-    """GoogleSQL text that is the same exactly for values with the same bits."""
+    """Return GoogleSQL text that is the same exactly for values with the same bits."""
     if target == "STRING":
         return expression
     if target == "BYTES":
@@ -116,17 +116,17 @@ def exact_text(expression: str, target: str) -> str:
 
 
 def is_json(column: Column) -> bool:
-    """Whether the source calls the column JSON."""
+    """Return whether the source calls the column JSON."""
     return column.type == pa.string() and column.source_type.lower() in _JSON_TYPES
 
 
 def is_wide(type_: pa.DataType) -> bool:
-    """Whether a decimal has more digits than a load takes without trouble, or a negative scale."""
+    """Return whether a decimal has more digits than a load takes without trouble, or a negative scale."""
     return bool(pa.types.is_decimal(type_) and (type_.precision > _PARQUET_DIGITS_MAX or type_.scale < 0))
 
 
 def clustering_columns(schema: TableSchema, wanted: Sequence[str] | None, json_as: JsonAs) -> tuple[str, ...]:
-    """Columns of the source to cluster by: those that are wanted, or as much of the key as BigQuery can."""
+    """Return columns of the source to cluster by: those that are wanted, or as much of the key as BigQuery can."""
     if wanted is not None:
         return tuple(wanted)
     able = [name for name in schema.key if target_type(schema.column(name), json_as, is_key=True) in _CLUSTERABLE]
@@ -136,7 +136,7 @@ def clustering_columns(schema: TableSchema, wanted: Sequence[str] | None, json_a
 def layout_problems(
     schema: TableSchema, partition_by: str | None, unit: str, cluster_by: Sequence[str] | None, json_as: JsonAs
 ) -> list[Problem]:
-    """Columns that a table cannot be partitioned or clustered by."""
+    """Find columns that a table cannot be partitioned or clustered by."""
     problems = []
     columns = {column.name: column for column in schema.columns}
     able = {"partition_by": _PARTITIONABLE, "cluster_by": _CLUSTERABLE}
@@ -163,7 +163,7 @@ def layout_problems(
 
 
 def type_problems(schema: TableSchema, json_as: JsonAs, unfit_values: str) -> list[Problem]:
-    """What is changed on the way, and what cannot be held."""
+    """Find values that are changed on the way, and values that cannot be held."""
 
     def changes_of(column: Column) -> Sequence[str]:
         target_type(column, json_as)

@@ -17,12 +17,12 @@ import pyarrow as pa
 from replicator.model.errors import TableError, ThrottledError
 from replicator.model.events import IS_DELETED
 from replicator.model.schema import TableSchema
+from replicator.plugins.kit.columns import conflict
 from replicator.plugins.target import TargetTable
-from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, KeyRange, TableState, order_of
+from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, KeyRange, VerifiedState, order_of
 from replicator_target_bigquery import canonical_sql as sql
 from replicator_target_bigquery import ledger
 from replicator_target_bigquery.alteration import Plan
-from replicator_target_bigquery.columns import conflict
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import TOO_DEAR, not_readable, translated
 from replicator_target_bigquery.jobs import Jobs
@@ -32,12 +32,12 @@ from replicator_target_bigquery.types import JsonAs, target_type
 
 _NO_RANGES: Final = "ranges are asked of columns of `range_key`"
 _STEPS_MAX: Final = 100
-"""So many commits of the ledger are followed back."""
+"""Upper bound of the commits of the ledger that are followed back."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A column: what the statements call it, how the table calls it, its type in the source and in BigQuery."""
+    """A column: its alias in the statements, its name in the table, its type in the source and in BigQuery."""
 
     alias: str
     name: str
@@ -45,12 +45,12 @@ class _Read:
     type: str
 
     def value(self, *, is_key: bool) -> str:
-        """Its canonical form."""
+        """Return its canonical form."""
         return sql.value(self.alias, self.kind, self.type, is_key=is_key)
 
 
 def not_compared(schema: TableSchema, json_as: JsonAs) -> Sequence[str]:
-    """As `SupportsTargetVerification.not_compared`."""
+    """See `SupportsTargetVerification.not_compared`."""
     return [
         column.name
         for column in schema.columns
@@ -68,8 +68,8 @@ def open_state(
     schema: TableSchema,
     columns: Mapping[str, str],
     at: int,
-) -> Iterator[TableState]:
-    """As `SupportsTargetVerification.open_state`."""
+) -> Iterator[VerifiedState]:
+    """See `SupportsTargetVerification.open_state`."""
     json_as = config.table(table.table).json_as or "string"
     reads = {}
     for number, name in enumerate(order_of(list(columns), schema)):
@@ -93,17 +93,17 @@ def open_state(
     yield BigQueryState(services.jobs, config.budget.maximum_bytes_billed, source, reads, schema.key, table)
 
 
-class BigQueryState(TableState):
-    """Answers by queries, which read what they need of the table, and nothing else.
+class BigQueryState(VerifiedState):
+    """Answers by queries, which read only the columns that they need.
 
     It has no `range_key`: BigQuery bills the bytes of all columns that a query names, for each range again, unless the table happens to be
     clustered by its key.
 
     Args:
-        jobs: Runs them.
-        bytes_max: A query that would be billed more is refused.
+        jobs: Runs the queries.
+        bytes_max: The most bytes that a query may be billed; a more expensive one is refused.
         source: The table, as the statements read it.
-        columns: What is compared, by the source's names, in the order of the row text.
+        columns: The compared columns, by the source's names, in the order of the row text.
         key: The names of the key's columns.
         table: The table, for errors.
     """
@@ -128,7 +128,7 @@ class BigQueryState(TableState):
     def checksums(
         self, digits: int, among: Among | None = None, within: KeyRange | None = None
     ) -> Mapping[str, Checksum]:
-        """One query."""
+        """See `VerifiedState.checksums`; one query."""
         assert within is None, _NO_RANGES
         group = f"SUBSTR(id, 1, {digits})" if digits else "''"
         hashes = f"SELECT {group} AS g, {self._hash} AS h FROM ({self._texts()})"
@@ -147,7 +147,7 @@ class BigQueryState(TableState):
         return sums
 
     def rows(self, groups: Collection[str], within: KeyRange | None = None) -> pa.Table:
-        """One query."""
+        """See `VerifiedState.rows`; one query."""
         assert within is None, _NO_RANGES
         if not groups:
             return ROWS_SCHEMA.empty_table()
@@ -162,7 +162,7 @@ class BigQueryState(TableState):
         return pa.table([ids, hashes], schema=ROWS_SCHEMA)
 
     def texts(self, ids: Collection[str], within: KeyRange | None = None) -> Mapping[str, Mapping[str, str | None]]:
-        """One query."""
+        """See `VerifiedState.texts`; one query."""
         assert within is None, _NO_RANGES
         values = [self._of_key(name) if name in self._key else _of_row(c) for name, c in self._columns.items()]
         statement = f"SELECT id, {', '.join(values)} FROM ({self._texts()}) WHERE {_is_in('id', 'ids')}"
@@ -174,7 +174,7 @@ class BigQueryState(TableState):
         return sql.digest(sql.joined([_of_row(c) for c in self._columns.values()])) if self._key else "id"
 
     def _texts(self) -> str:
-        """A query for each row's id, and the canonical forms of its values (`v…`); of the key's also those in the key text (`k…`)."""
+        """Return a query for each row's id, and its values in canonical form (`v…`); the key's values also as in the key text (`k…`)."""
         values = [f"{c.value(is_key=False)} AS {_of_row(c)}" for c in self._columns.values()]
         values += [
             f"{self._columns[name].value(is_key=True)} AS {self._of_key(name)}"
@@ -199,12 +199,12 @@ def _of_row(column: _Read) -> str:
 
 
 def _is_in(value: str, parameter: str) -> str:
-    """Whether a value is in a list. As one text a list of a hundred thousand is no more than one parameter."""
+    """Return the condition that a value is in a list. As one text a list of a hundred thousand is no more than one parameter."""
     return f"{value} IN (SELECT one FROM UNNEST(SPLIT(@{parameter}, ',')) AS one)"
 
 
 def _moment(services: Services, names: Names, table: TargetTable, at: int) -> tuple[ledger.Entry, str]:
-    """The last ledger of a table at `at` or below, and a moment at which it was in force, in GoogleSQL.
+    """Return the last ledger of a table at `at` or below, and a moment at which it was in force, in GoogleSQL.
 
     If the table has reached that and nothing beyond, the moment is now. Otherwise the ledger's history is followed back: when the
     statement began that wrote a row, the row before was in force.
@@ -213,7 +213,7 @@ def _moment(services: Services, names: Names, table: TargetTable, at: int) -> tu
         TableError: `state_not_readable`.
     """
     path, then = names.ledger(table.table), ""
-    entry = services.commits.read(path)
+    entry = services.commits.read(path, table.table)
     for _ in range(_STEPS_MAX):
         if entry is None or (entry.uuid, entry.table) != (table.uuid, str(table.table)):
             raise not_readable(table, "The target has no ledger of this table")
@@ -228,7 +228,7 @@ def _moment(services: Services, names: Names, table: TargetTable, at: int) -> tu
         else:
             moment = entry.updated_at
         then = f"TIMESTAMP '{moment.astimezone(UTC).isoformat(sep=' ', timespec='microseconds')}'"
-        before, entry = entry, services.commits.read(path, then)
+        before, entry = entry, services.commits.read(path, table.table, then)
         if entry is not None and (entry.updated_at < before.updated_at) is is_reached:
             raise not_readable(table, "BigQuery's history of the ledger is not in order")
     raise not_readable(table, "The table did not exist then, or too much has been written since")
@@ -236,12 +236,12 @@ def _moment(services: Services, names: Names, table: TargetTable, at: int) -> tu
 
 @contextmanager
 def _readable(table: TargetTable) -> Iterator[None]:
-    """What BigQuery refuses for good is a state that cannot be read."""
+    """Translate errors that BigQuery repeats on every attempt to those of a state that cannot be read."""
     try:
         with translated(str(table.table)):
             yield
     except TableError as error:
-        if error.code == "state_not_readable":
+        if error.code in {"state_not_readable", "ledger_damaged"}:
             raise
         raise not_readable(table, error.message.rstrip(".")) from error
     except ThrottledError as error:

@@ -16,11 +16,11 @@ from google.cloud import bigquery
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.target import TargetContext, TargetTable
-from replicator.testing.target_harness import UUID, TargetHarness, TargetRow
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.target import BigQueryTarget
 from replicator_testbed.bigquery import BUCKET, LOCATION, PROJECT, BigQueryEmulator
+from replicator_testing.target_harness import UUID, TargetHarness, TargetRow
 
 _NUMBERS = itertools.count(1)
 

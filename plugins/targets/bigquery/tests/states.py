@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit import canonical
-from replicator.plugins.verification import TableState
-from replicator.testing.batches import insert
-from replicator.testing.target_harness import Copy
+from replicator.plugins.verification import VerifiedState
 from replicator_target_bigquery.target import BigQueryTarget
+from replicator_testing.batches import insert
+from replicator_testing.target_harness import Copy
 
 UTC_US = pa.timestamp("us", tz="UTC")
 D65 = pa.decimal256(65, 10)
@@ -146,7 +146,7 @@ def put(copy: Copy, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
 
 def state_of(
     copy: Copy, *, at: int | None = None, names: Mapping[str, str] | None = None, schema: TableSchema | None = None
-) -> AbstractContextManager[TableState]:
+) -> AbstractContextManager[VerifiedState]:
     """A state of the table."""
     assert isinstance(copy.target, BigQueryTarget)
     schema = schema or copy.schema
@@ -154,7 +154,7 @@ def state_of(
     return copy.target.open_state(copy.table, schema, columns=columns, at=copy.ledger if at is None else at)
 
 
-def differing(state: TableState, rows: pa.RecordBatch, schema: TableSchema) -> list[Any]:
+def differing(state: VerifiedState, rows: pa.RecordBatch, schema: TableSchema) -> list[Any]:
     """Values whose canonical form is another one than Python's: column, value, found, expected."""
     by_column = {
         name: canonical.column_texts(rows.column(name), is_key=name in schema.key) for name in rows.schema.names

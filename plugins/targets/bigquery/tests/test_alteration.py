@@ -18,14 +18,14 @@ from replicator.model.errors import TableError, TargetUnavailableError
 from replicator.model.naming import folded
 from replicator.model.schema import Column, TableSchema
 from replicator.plugins.target import TableOptions, TargetContext, TargetTable
-from replicator.testing.alterations import AlteredTable, Killed, evolved, killed_at, numbered, text_column
-from replicator.testing.batches import delete, insert, update
-from replicator.testing.target_harness import UUID, Copy, as_tuples, item, items_schema
 from replicator_target_bigquery.alteration import TEMPORARY, Plan, planned
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.shape import Shape, shape_of
 from replicator_target_bigquery.target import BigQueryTarget
+from replicator_testing.alterations import AlteredTable, Killed, evolved, killed_at, numbered, text_column
+from replicator_testing.batches import delete, insert, update
+from replicator_testing.target_harness import UUID, Copy, as_tuples, item, items_schema
 
 from .service import Fault, Service, job
 
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from plugins.targets.bigquery.tests.conftest import Warehouse
     from replicator_testbed.bigquery import BigQueryEmulator
 
-NAMES = Names(
-    BigQueryConfig.model_validate({"project": "demo-project", "location": "EU", "staging": {"bucket": "staging"}})
-)
+CONFIG = BigQueryConfig.model_validate({"project": "demo-project", "location": "EU", "staging": {"bucket": "staging"}})
+NAMES = Names(CONFIG)
 
 
 @dataclass
@@ -369,7 +368,7 @@ def test_a_type_is_widened_where_every_value_stays_what_it_is(
     before: pa.DataType, after: pa.DataType, does: bool
 ) -> None:
     context = TargetContext(replicator="r", uuid=UUID, epoch=1, max_wait_s=0.0)
-    assert BigQueryTarget(NAMES.config, context).widens(before, after) is does
+    assert BigQueryTarget(CONFIG, context).widens(before, after) is does
 
 
 def retyped(schema: TableSchema, **types: pa.DataType) -> TableSchema:

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.testing.alterations import Killed, killed_at
-from replicator.testing.batches import delete, insert, update
-from replicator.testing.target_contract import TargetContract
-from replicator.testing.target_harness import TargetHarness, as_tuples, item, items_schema
+from replicator_testing.alterations import Killed, killed_at
+from replicator_testing.batches import delete, insert, update
+from replicator_testing.target_contract import TargetContract
+from replicator_testing.target_harness import TargetHarness, as_tuples, item, items_schema
 
 if TYPE_CHECKING:
     from plugins.targets.bigquery.tests.conftest import Warehouse

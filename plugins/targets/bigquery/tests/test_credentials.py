@@ -12,16 +12,16 @@ from google.auth.compute_engine import _metadata
 
 from replicator.model.errors import Severity
 from replicator.plugins.target import TargetTable
-from replicator.testing.batches import insert
-from replicator.testing.defaults import target_context
-from replicator.testing.target_harness import UUID, Copy, as_tuples, item, items_schema
-from replicator.testing.waiting import PATIENCE
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.target import BigQueryTarget
 from replicator_testbed.bigquery import BUCKET, LOCATION, PROJECT, WITHOUT_RESTS, BigQueryEmulator
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, has_snapshots
 from replicator_testbed.servers import ScratchDatabase
+from replicator_testing.batches import insert
+from replicator_testing.defaults import target_context
+from replicator_testing.target_harness import UUID, Copy, as_tuples, item, items_schema
+from replicator_testing.waiting import PATIENCE
 
 from .cloud import MACHINE, Cloud
 

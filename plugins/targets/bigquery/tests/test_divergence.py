@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from replicator.model.merged import Merged
-from replicator.testing.batches import delete, insert, update
-from replicator.testing.target_harness import item
 from replicator_testbed.applied import A, Shop
+from replicator_testing.batches import delete, insert, update
+from replicator_testing.target_harness import item
 
 if TYPE_CHECKING:
     from plugins.targets.bigquery.tests.conftest import Warehouse

@@ -18,10 +18,10 @@ from replicator.model.errors import FencedError, TableError, TargetUnavailableEr
 from replicator.model.events import DDLOperation
 from replicator.model.schema import Column, TableSchema
 from replicator.plugins.target import EMPTY_LEDGER, Claim, TargetTable
-from replicator.testing.alterations import Killed, evolved, killed_at, numbered, text_column
-from replicator.testing.batches import delete, insert, update
-from replicator.testing.target_harness import UUID, Copy, as_tuples, item, items_schema
 from replicator_target_bigquery import statements
+from replicator_testing.alterations import Killed, evolved, killed_at, numbered, text_column
+from replicator_testing.batches import delete, insert, update
+from replicator_testing.target_harness import UUID, Copy, as_tuples, item, items_schema
 
 from .service import Fault, Service, job, request
 

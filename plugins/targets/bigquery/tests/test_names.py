@@ -14,10 +14,10 @@ from replicator.model.events import DDLOperation
 from replicator.model.naming import cut, folded
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions, TargetTable
-from replicator.testing.batches import delete, insert, update
-from replicator.testing.target_harness import UUID, Copy, as_tuples
 from replicator_target_bigquery.tables import DESCRIPTION_MAX, TABLE_DESCRIPTION_MAX
 from replicator_testbed import hostile
+from replicator_testing.batches import delete, insert, update
+from replicator_testing.target_harness import UUID, Copy, as_tuples
 
 if TYPE_CHECKING:
     from plugins.targets.bigquery.tests.conftest import Warehouse

@@ -11,12 +11,12 @@ import pytest
 
 from replicator.model.errors import SchemaConflictError, TableError
 from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins.kit.columns import conflict
 from replicator.plugins.target import EMPTY_LEDGER, Claim, TargetTable
-from replicator.testing.alterations import evolved, numbered, text_column
-from replicator.testing.batches import RowChange, insert, update
-from replicator.testing.target_harness import UUID, Copy, as_tuples
-from replicator_target_bigquery.columns import conflict
 from replicator_target_bigquery.target import BigQueryTarget
+from replicator_testing.alterations import evolved, numbered, text_column
+from replicator_testing.batches import RowChange, insert, update
+from replicator_testing.target_harness import UUID, Copy, as_tuples
 
 if TYPE_CHECKING:
     from plugins.targets.bigquery.tests.conftest import Warehouse

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from replicator.plugins.target import TableOptions, TargetTable
-from replicator.testing.histories import random_batches
-from replicator.testing.target_harness import UUID, Copy, items_schema
 from replicator_target_bigquery import statements
 from replicator_target_bigquery.target import BigQueryTarget
+from replicator_testing.histories import random_batches
+from replicator_testing.target_harness import UUID, Copy, items_schema
 
 if TYPE_CHECKING:
     from plugins.targets.bigquery.tests.conftest import Warehouse

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from pydantic import ValidationError
 
-from replicator.model.errors import Severity
-from replicator.testing.defaults import target_context
-from replicator.testing.target_harness import UUID, items_schema
+from replicator.model.errors import ReplicatorError, Severity
 from replicator_target_bigquery import clients
 from replicator_target_bigquery.config import BigQueryConfig
+from replicator_target_bigquery.errors import translated
 from replicator_target_bigquery.target import BigQueryTarget
 from replicator_testbed import rogue
 from replicator_testbed.receiver import make_certificate
+from replicator_testing.defaults import target_context
+from replicator_testing.target_harness import UUID, items_schema
 
 SECRETS = (b"Authorization", b"authorization", b"Bearer", b"assertion", b"PRIVATE KEY")
 
@@ -83,3 +85,33 @@ def test_an_emulator_gets_no_credentials(tmp_path: Path) -> None:
         client.close()
     assert b"GET /bigquery" in server.heard
     assert [secret for secret in SECRETS if secret in server.heard] == []
+
+
+def redirect(port: int, status: str) -> bytes:
+    head = f"HTTP/1.1 {status}\r\nLocation: http://{rogue.HOST}:{port}/elsewhere\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    return head.encode()
+
+
+ASKED: dict[str, Callable[[Any], object]] = {
+    "read": lambda client: client.get_dataset("d", retry=None),
+    "statement": lambda client: client.query("SELECT 'SECRET'", retry=None, job_retry=None),
+    "file": lambda client: client.bucket("bucket").blob("secret").upload_from_string("SECRET", retry=None),
+    "token": lambda client: client.get_dataset("d", retry=None),
+}
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_a_redirect_is_not_followed(tmp_path: Path, what: str) -> None:
+    with (
+        rogue.rogue(rogue.http(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")) as other,
+        rogue.rogue(rogue.http(redirect(other.port, "307 Temporary Redirect"))) as server,
+    ):
+        here = f"http://127.0.0.1:{server.port}"
+        settings = config(tmp_path, "https://bigquery.googleapis.com" if what == "token" else here, f"{here}/token")
+        client = clients.storage_client(settings) if what == "file" else clients.bigquery_client(settings)
+        with pytest.raises(ReplicatorError, match="redirect") as refused, translated():
+            ASKED[what](client)
+        client.close()
+    assert refused.value.code == "target_unreachable"
+    assert server.heard
+    assert bytes(other.heard) == b""

@@ -28,15 +28,15 @@ from replicator.model.errors import FencedError, TargetUnavailableError
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import TargetTable
-from replicator.testing.alterations import numbered, text_column
-from replicator.testing.batches import delete, insert
-from replicator.testing.defaults import target_context
-from replicator.testing.table_states import assert_state
-from replicator.testing.target_contract import TargetContract
-from replicator.testing.target_harness import UUID, Copy, TargetHarness, TargetRow, item, items_schema
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.target import BigQueryTarget
+from replicator_testing.alterations import numbered, text_column
+from replicator_testing.batches import delete, insert
+from replicator_testing.defaults import target_context
+from replicator_testing.table_states import assert_state
+from replicator_testing.target_contract import TargetContract
+from replicator_testing.target_harness import UUID, Copy, TargetHarness, TargetRow, item, items_schema
 
 from .states import BIGNUMERIC, VALUES, boundary_rows, differing, everything, floats, put, state_of
 

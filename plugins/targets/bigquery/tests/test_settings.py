@@ -27,7 +27,6 @@ from replicator.model.errors import (
 )
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions, TargetTable
-from replicator.testing.defaults import target_context
 from replicator_target_bigquery.config import BigQueryConfig, BudgetConfig
 from replicator_target_bigquery.errors import FENCED, FencedAnswer, translate
 from replicator_target_bigquery.governor import DAY_S, Governor, Usage, steady_clock, stretched
@@ -36,6 +35,7 @@ from replicator_target_bigquery.shape import shape_of
 from replicator_target_bigquery.tables import TableClient
 from replicator_target_bigquery.target import BigQueryTarget
 from replicator_target_bigquery.types import layout_problems, type_problems
+from replicator_testing.defaults import target_context
 
 MINIMAL = {"project": "p", "location": "EU", "staging": {"bucket": "bucket"}}
 ORDERS = TableSchema(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from replicator.plugins.target import Batch, TableOptions
-from replicator.testing.target_harness import items_schema
 from replicator_target_bigquery import statements
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.shape import shape_of
+from replicator_testing.target_harness import items_schema
 
 
 def test_only_what_has_a_lower_number_is_cleared_where_a_number_is_given() -> None:

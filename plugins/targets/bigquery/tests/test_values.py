@@ -18,13 +18,13 @@ from replicator.model.errors import UnsupportedTypeError
 from replicator.model.events import BEFORE, ROW, change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions, TargetTable
-from replicator.testing.batches import delete, insert, record_batch, update
-from replicator.testing.target_harness import UUID, Copy, as_tuples
 from replicator_target_bigquery import pruning, rewrite, statements
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.shape import shape_of
 from replicator_target_bigquery.types import exact_text, is_json, staged_type, target_type
+from replicator_testing.batches import delete, insert, record_batch, update
+from replicator_testing.target_harness import UUID, Copy, as_tuples
 
 if TYPE_CHECKING:
     from plugins.targets.bigquery.tests.conftest import Warehouse

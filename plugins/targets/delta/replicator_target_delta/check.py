@@ -1,4 +1,4 @@
-"""Problems at the target's path and at a table's path, found without Spark; leaves nothing behind."""
+"""Problems at the target's path and at a table's path, found without Spark; leaves no files."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from replicator.model.errors import Problem, TableError
 from replicator.model.naming import path_part
 from replicator.model.schema import TableId
 from replicator.plugins.kit.ledger import not_ours
+from replicator_target_delta.log.table import UUID, DamagedLogError, TableLog, read_log, readable_below
 from replicator_target_delta.storage import BUILDINGS, Storage
-from replicator_target_delta.tablelog import UUID, DamagedLogError, TableLog, read_log, readable_below
 
 _FOLDER_NAME_MAX: Final = 255
 _PROBE: Final = "_replicator_probe"
 
 
 def path_problems(open_storage: Callable[[], Storage], root: str) -> Sequence[Problem]:
-    """Whether a file can be written below `root`, which is made for it and removed again where it is not there."""
+    """Check that a file can be written below `root`, which is made for it and removed again where it is not there."""
     missing = root
     try:
         storage = open_storage()
@@ -52,7 +52,7 @@ def path_problems(open_storage: Callable[[], Storage], root: str) -> Sequence[Pr
 
 
 def existing_problems(storage: Storage, table: TableId, uuid: str, adopt: str) -> Sequence[Problem]:
-    """What already exists where the table is to be, if it is not the table of this replicator and may not be adopted."""
+    """Problems with data at the table's path that is not the table of this replicator and may not be adopted."""
     path = storage.table_path(table)
     kind = storage.kind(path)
     if kind is pafs.FileType.File:
@@ -83,7 +83,7 @@ def _owner(log: TableLog | None) -> str | None:
 
 
 def occupied(path: str, table: TableId) -> TableError:
-    """The error where a folder is in the table's way."""
+    """The error for a folder at the table's path that is no Delta table."""
     return TableError(
         f"{path} contains files but is not a Delta table.",
         code="target_occupied",
@@ -93,7 +93,7 @@ def occupied(path: str, table: TableId) -> TableError:
 
 
 def folder_problems(root: str, table: TableId) -> Sequence[Problem]:
-    """Whether the table's folders can have their names, which are no matter to object stores, and are not one of Replicator's own."""
+    """Problems with the names of the table's folders: too long (not in object stores), or one of Replicator's own."""
     parts = [path_part(part) for part in (table.namespace, table.name)]
     if "/".join(parts) == BUILDINGS:
         action = "Rename the table in the source, or exclude it (tables.exclude)."
@@ -117,7 +117,7 @@ def _remove_empty(folder: str, to: str) -> None:
 
 
 def _kind(storage: Storage, path: str) -> pafs.FileType:
-    """What stands at a path at or above the storage's root."""
+    """The type of a path at or above the storage's root."""
     return storage.kind(path) if path == storage.root else Storage(path).kind(path)
 
 

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from replicator.plugins.planning import TableCost, TableLoad
 
 DIRECT_ROWS: Final = 200_000
-"""Changes of a batch, where transactions allow it: more at once would not be faster."""
+"""Changes of a batch, where transactions allow it: larger batches would not be faster."""
 DIRECT_ROWS_MAX: Final = 1_000_000
 """Changes of a batch that is committed directly: it stands in memory twice. Of larger ones Spark's fixed costs are a small part.
 One with rows that lack columns has `DIRECT_ROWS` at most."""
 
 
 LOG_RETENTION_MIN: Final = timedelta(days=1)
-"""The log keeps its versions at least so long, otherwise as long as data files of older versions are kept."""
+"""The shortest time for which the log keeps its versions; otherwise as long as data files of older versions are kept."""
 
 
 class MaintenanceConfig(ConfigModel):
-    """When upkeep of a table is due."""
+    """Conditions under which upkeep of a table is due."""
 
     enabled: bool = Field(True, description="Whether tables are compacted and old files removed in the background.")
     small_files_max: int = Field(
@@ -120,7 +120,7 @@ class DeltaLakeConfig(ConfigModel):
         return table_cost(load)
 
     def price(self) -> None:
-        """See `SupportsTargetPlanning`. What storage and its requests cost depends on who keeps the files."""
+        """See `SupportsTargetPlanning`. The price of storage and its requests depends on who keeps the files."""
 
     def planned_problems(self, billed_per_day: Figure, merges_per_day: Figure) -> Sequence[Problem]:  # noqa: ARG002
         """See `SupportsTargetPlanning`."""

@@ -1,4 +1,4 @@
-"""Which engine applies a batch: the lane, which commits it itself, or Spark's MERGE (`target.engine`)."""
+"""Choice of the engine for a batch: the direct writer (`lane`), which commits it itself, or Spark's MERGE (`target.engine`)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from replicator.plugins import get_logger
 from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator.plugins.target import Batch, EngineReport, TargetTable
 from replicator_target_delta.config import DeltaLakeConfig, MaintenanceConfig
-from replicator_target_delta.ddl import NewTable
-from replicator_target_delta.logstore import LogStore, create
-from replicator_target_delta.maintenance import Condition, UpkeepKind, condition_of_files, takes_turn
+from replicator_target_delta.log.store import LogStore, create
+from replicator_target_delta.log.table import LostFilesError
+from replicator_target_delta.shape.tables import NewTable
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import LostFilesError
+from replicator_target_delta.upkeep.due import Condition, UpkeepKind, condition_of_files, takes_turn
 
 if TYPE_CHECKING:
     from replicator_target_delta.lane.bulk import Bulk
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 DIRECT: Final = EngineReport(rung="L1")
 CHECKPOINT_INTERVAL: Final = 100
-"""Commits of a lane between two checkpoints; Delta makes one for every ten of its own."""
+"""Direct commits between two checkpoints; Delta makes one for every ten of its own."""
 
 BYTES_PER_S: Final = 32 << 20
-"""What the commits of a table write at most on average, unless it is behind."""
+"""Bytes per second that the commits of a table write at most on average, unless it lags."""
 
 SPARK_WANTED: Final = "target.engine is spark"
 
@@ -40,17 +40,17 @@ _log = get_logger("target.delta")
 
 
 def merged_by_spark(reason: str) -> EngineReport:
-    """The engine of a batch that the lane does not apply."""
+    """The engine of a batch that the direct writer does not apply."""
     return EngineReport(rung="L0", reason=None if reason == SPARK_WANTED else reason)
 
 
 def found_by_spark(reason: str) -> EngineReport:
-    """The engine of a batch whose rows Spark finds and writes, and the lane commits."""
+    """The engine of a batch whose rows Spark finds and writes, and the direct writer commits."""
     return EngineReport(rung="L2", reason=reason)
 
 
 class Pace:
-    """When a table may begin its next direct commit: `max_wait_s` after it began the last, or later if that wrote much; thread-safe.
+    """Pace of a table's direct commits: one begins `max_wait_s` after the last began, or later if that wrote much; thread-safe.
 
     Each commit leaves a version and small files that somebody must join.
     """
@@ -64,11 +64,11 @@ class Pace:
         return self._clock()
 
     def committed(self, table: TableId, began: float, written: int) -> None:
-        """A commit was made that began at that time and wrote so many bytes."""
+        """Record a commit that began at that time and wrote `written` bytes."""
         self._due[table] = began + max(self._max_wait_s, written / BYTES_PER_S if self._max_wait_s else 0.0)
 
     def rest_s(self, table: TableId) -> float:
-        """Seconds from now."""
+        """Seconds until the table's next commit may begin."""
         return max(0.0, self._due.get(table, 0.0) - self._clock())
 
 
@@ -84,25 +84,25 @@ class SparkCommits:
         self._store = LogStore(session, path)
 
     def put(self, version: int, lines: Sequence[str]) -> bool:
-        """As `Commits.put`."""
+        """See `Commits.put`."""
         return self._store.put(version, lines)
 
     def checkpoint(self) -> None:
-        """As `LogStore.checkpoint`."""
+        """See `LogStore.checkpoint`."""
         self._store.checkpoint()
 
 
 class DirectTable:
-    """A table's lane, and its upkeep, which is done in the background. Used from one thread, except for what runs in the background.
+    """A table's direct writer, and its upkeep in the background. Used from one thread, except for the background work.
 
-    What fails there ends nothing: `check` raises it, for the host to count and show, and until then nothing else is begun.
+    A failure there ends nothing: `check` raises it, for the host to count and show, and until then nothing else is begun.
 
     Args:
-        lane: The lane.
+        lane: The direct writer.
         commits: Makes checkpoints.
-        background: Does the work.
-        vacuums: Does what takes minutes.
-        config: When files are rewritten.
+        background: Executor of the work.
+        vacuums: Executor of VACUUM, which takes minutes.
+        config: Conditions under which files are rewritten.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class DirectTable:
         self._given_up: frozenset[str] = frozenset()
 
     def apply(self, table: TargetTable, batch: Batch, last: int) -> tuple[Mapping[str, Any] | None, int]:
-        """As `Lane.apply`: what that did, for logs and status, and the bytes that it wrote; ends and begins upkeep that is due."""
+        """See `Lane.apply`; return its counts, for logs and status, and the bytes that it wrote. Ends and begins upkeep that is due."""
         self.finish(table)
         applied = self._lane.apply(table, batch, last)
         if applied is None:
@@ -131,7 +131,7 @@ class DirectTable:
     def apply_bulk(
         self, table: TargetTable, batch: Batch, bulk: Bulk, last: int
     ) -> tuple[Mapping[str, Any] | None, int]:
-        """As `apply`, of a batch that is folded somewhere else."""
+        """Apply a batch that is folded somewhere else; otherwise as `apply`."""
         from replicator_target_delta.lane.bulk import apply_bulk
 
         self.finish(table)
@@ -142,15 +142,15 @@ class DirectTable:
         return _details(applied, batch, "bulk"), applied.bytes
 
     def clear(self, table: TargetTable, sequence_num: int, below: int | None, last: int) -> bool:
-        """As `Lane.clear`; False: it was recorded already."""
+        """See `Lane.clear`; False: it was recorded already."""
         self.finish(table)
         return self._lane.clear(table, sequence_num, below, last) is not None
 
     def finish(self, table: TargetTable) -> bool:
-        """Commit what was rewritten, if that is done. Whether anything was committed.
+        """Commit the rewritten files, if they are done; return whether anything was committed.
 
         Raises:
-            LostFilesError: What was to be rewritten is not there.
+            LostFilesError: Files to rewrite are missing.
         """
         self._check_losses()
         future = self._rewriting
@@ -176,7 +176,7 @@ class DirectTable:
         return condition_of_files(self._lane.files(), self._config, last_vacuum)
 
     def check(self) -> None:
-        """Raise what failed in the background since the last call."""
+        """Raise the error of background work since the last call, if any."""
         failure, self._failure = self._failure, None
         if failure is None and self._vacuum is not None and self._vacuum.done():
             vacuum, self._vacuum = self._vacuum, None
@@ -192,7 +192,7 @@ class DirectTable:
         return True
 
     def make_way(self, upkeep: UpkeepKind, retention: timedelta) -> bool:
-        """Whether Spark's upkeep may begin now: files are rewritten by one of the two; what a VACUUM would remove is given up."""
+        """Return whether Spark's upkeep may begin: only one of the two rewrites files; a rewrite that a VACUUM would remove is given up."""
         if upkeep is not UpkeepKind.VACUUM:
             return self._rewriting is None
         if takes_turn(upkeep, retention):
@@ -200,7 +200,7 @@ class DirectTable:
         return True
 
     def drop_rewrite(self) -> None:
-        """Give up what is being rewritten."""
+        """Give up the rewrite that is in progress."""
         future, self._rewriting = self._rewriting, None
         if future is not None and not future.cancel():
             future.add_done_callback(self._discard)
@@ -222,7 +222,7 @@ class DirectTable:
             self.check()
 
     def check_files(self) -> None:
-        """As `Lane.check_files`."""
+        """See `Lane.check_files`."""
         self._lane.check_files()
 
     def _begin(self, table: TargetTable, schema: TableSchema, version: int) -> None:
@@ -247,7 +247,7 @@ class DirectTable:
             self._give_up(table, refused)
             return
         planned = frozenset(file.path for file in plan.files) if plan is not None else frozenset()
-        # They would be refused behind every batch: Spark rewrites them when its time comes.
+        # They would be refused after every batch: Spark rewrites them when its time comes.
         is_refused = bool(self._given_up) and self._given_up <= planned
         if plan is not None and not is_refused:
             self._planned = planned
@@ -255,10 +255,10 @@ class DirectTable:
 
 
 class Lanes:
-    """The lanes of a process, which share the memory for their indexes and two threads for their upkeep; thread-safe.
+    """The direct writers of a process, which share the memory for their indexes and two threads for their upkeep; thread-safe.
 
     Args:
-        config: The target's.
+        config: The target's settings.
     """
 
     def __init__(self, config: DeltaLakeConfig) -> None:
@@ -270,7 +270,7 @@ class Lanes:
         self._checked: dict[str, str | None] = {}
 
     def create(self, session: Any, storage: Storage, path: str, new: NewTable, ledgers: Mapping[str, int]) -> bool:
-        """Create a table where there is none; False: somebody else was first.
+        """Create a table where there is none; False: another writer was first.
 
         Raises:
             EngineNeededError: Spark must do it.
@@ -282,7 +282,7 @@ class Lanes:
         return create(LogStore(session, path), storage, path, actions, "Manual Update")
 
     def open(self, session: Any, storage: Storage, path: str) -> DirectTable:
-        """The table at `path`.
+        """Open the table at `path`.
 
         Raises:
             EngineNeededError: Spark must merge all batches.
@@ -314,7 +314,7 @@ class Lanes:
                 raise EngineNeededError(why)
 
     def close(self) -> None:
-        """Begin nothing more; what is being done comes to its end."""
+        """Begin no further work; work in progress comes to its end."""
         with self._lock:
             executors, self._background, self._vacuums = (self._background, self._vacuums), None, None
         for executor in executors:
@@ -330,7 +330,7 @@ def _details(applied: Applied, batch: Batch, way: str) -> Mapping[str, Any]:
 
 
 def _why_apart(session: Any, storage: Storage) -> str | None:
-    """Why what this process writes is not what Spark reads; None if Spark has read it.
+    """The reason for which Spark cannot read the files that this process writes; None if it can.
 
     Raises:
         Exception: The storage's or py4j's, where it cannot be told.

@@ -21,8 +21,8 @@ from replicator.model.errors import (
 )
 from replicator.plugins.target import Batch, TargetTable
 from replicator.spark.session import local_folder, spark_error
-from replicator_target_delta.mapping import conflict
-from replicator_target_delta.tablelog import DamagedLogError, LostFilesError
+from replicator_target_delta.log.mapping import conflict
+from replicator_target_delta.log.table import DamagedLogError, LostFilesError
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]{4,})\]")
 _THROWN: Final = re.compile(
@@ -68,7 +68,7 @@ _STORAGE: Final = (
     ("out of space in CodeCache", "spark_out_of_memory", "Give the JVM more room for code (-XX:ReservedCodeCacheSize)."),
 )  # fmt: skip
 ROW_MISSING: Final = "replicator: a row is missing"
-"""With which a checked merge fails."""
+"""Text of the error with which a checked merge fails."""
 _LOG: Final = re.compile(
     r"DELTA_(?:LOG_FILE_NOT_FOUND|TRUNCATED_TRANSACTION_LOG|STATE_RECOVER_ERRORS?|VERSIONS_NOT_CONTIGUOUS|MISSING_PART_FILES)"
     r"|ChecksumException: [^\n]*_delta_log"
@@ -105,7 +105,7 @@ RECREATE: Final = "Run `replicator snapshot NAME TABLE --recreate`."
 
 
 def not_readable(table: TargetTable, why: str, *, action: str = "Run the command again.") -> TableError:
-    """The error for a state of a table that is to be compared, and is not there any more or not understood."""
+    """The error for a state of a table that is to be compared, and does not exist any more or is not understood."""
     return TableError(
         f"The state to compare cannot be read. {why}.",
         code="state_not_readable",
@@ -131,12 +131,12 @@ def refuse_columns_of_others(table: str, metadata: Mapping[str, Any]) -> None:
 
 @contextmanager
 def translated(table: str, *, path: str = "", batch: Batch | None = None) -> Iterator[None]:
-    """Raise ours for theirs.
+    """Translate errors of Spark, Delta and file systems into ours.
 
     Args:
         table: The table worked on, as `schema.table`.
         path: Its folder.
-        batch: What is being applied: an error that names one of its files is about the journal, not the target.
+        batch: The batch that is being applied: an error that names one of its files is about the journal, not the target.
     """
     try:
         yield
@@ -154,7 +154,7 @@ def translated(table: str, *, path: str = "", batch: Batch | None = None) -> Ite
 def translate(
     error: BaseException, table: str, files: tuple[str, ...] = (), *, path: str = "", size: str = ""
 ) -> ReplicatorError | None:
-    """Say what `error` means; None if it is none we know, which makes it a bug."""
+    """Return our error for `error`; None if it is not known, which makes it a bug."""
     if lost := spark_error(error):
         return lost
     if isinstance(error, LostFilesError):
@@ -175,17 +175,17 @@ def translate(
 
 
 def is_concurrent(error: BaseException) -> bool:
-    """Whether the statement lost against another commit."""
+    """Return whether the statement lost against another commit."""
     return _CONCURRENT.search(str(error)) is not None
 
 
 def is_missing(error: BaseException) -> bool:
-    """Whether a checked merge found that a row is missing."""
+    """Return whether a checked merge found that a row is missing."""
     return ROW_MISSING in str(error)
 
 
 def words_of(text: str) -> str:
-    """What Spark, Delta or the storage says, in one line: never a value of a row.
+    """The message of Spark, Delta or the storage, in one line: never a value of a row.
 
     The last cause whose kind speaks of names, paths and hosts alone; else the condition that Spark names.
     """
@@ -213,7 +213,7 @@ def _of_log(text: str, table: str) -> ReplicatorError | None:
 
 
 def _of_access(text: str, files: tuple[str, ...]) -> ReplicatorError | None:
-    """Executors of another user than ours: files of a local journal are readable by their owner only."""
+    """The error for executors of another user than ours: files of a local journal are readable by their owner only."""
     if "Permission denied" not in text or not any(_is_here(uri) and _name(uri) in text for uri in files):
         return None
     return FatalError(
@@ -224,7 +224,7 @@ def _of_access(text: str, files: tuple[str, ...]) -> ReplicatorError | None:
 
 
 def _of_spark(error: BaseException, text: str, table: str) -> ReplicatorError | None:
-    """An unexpected error: a statement that Spark refuses fails its table, a job that failed is retried."""
+    """The error for anything unexpected: a statement that Spark refuses fails its table, a job that failed is retried."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -252,7 +252,7 @@ def _size(batch: Batch) -> str:
 
 
 def _of_memory(text: str, table: str, size: str) -> ReplicatorError | None:
-    """Less at once may need less; where a batch cannot be made smaller, the table waits, and fails alone in the end."""
+    """The error for too little memory. A smaller batch may fit; where it cannot shrink, the table waits, and fails alone in the end."""
     if "out of space in CodeCache" in text or "java.lang.OutOfMemoryError" not in text:
         return None
     return ThrottledError(
@@ -367,7 +367,7 @@ def _of_files(text: str, table: str, files: tuple[str, ...]) -> ReplicatorError 
 
 
 def not_whole(table: str, message: str) -> TargetDamagedError:
-    """The error for a table whose files are not all what its log says."""
+    """The error for a table whose files differ from its log."""
     return TargetDamagedError(
         message,
         code="target_file_unreadable",
@@ -377,7 +377,7 @@ def not_whole(table: str, message: str) -> TargetDamagedError:
 
 
 def _frames(text: str) -> str:
-    """The Java exceptions of `text` and where they were thrown, without their messages, which may hold values of rows."""
+    """The Java exceptions of `text` and their stack frames, without their messages, which may hold values of rows."""
     lines = (_THROWN.match(line) for line in text.splitlines())
     return "\n".join(line[0] for line in lines if line)
 

@@ -1,4 +1,4 @@
-"""The ledger: Delta's transaction identifiers, and the fence that they are.
+"""The ledger: Delta's transaction identifiers, which also fence off older holders.
 
 Each table's log holds, per ledger name (`<uuid>/<table>/<incarnation>`), one number: `epoch << 44 | last applied
 sequence number + 1`. One is added because an empty ledger (-1) must
@@ -7,9 +7,9 @@ ledger moved while it ran. So:
 
 1. A new holder **claims**: it reads every commit of the table, and the next one, which is its own, records its
    epoch in its own ledger and in those of all older incarnations (`record_alone`).
-2. From then on every data statement of an older epoch, of whichever incarnation, is skipped or refused, because each
+2. From then on every data statement of an older epoch, of any incarnation, is skipped or refused, because each
    of them has an identifier that had to be claimed before.
-3. What cannot have an identifier compares epochs and incarnations at the very version it commits on: moving the ledger
+3. A commit that cannot have an identifier compares epochs and incarnations at the version it commits on: moving the ledger
    alone likewise by `record_alone`; creating, replacing and dropping the table in an optimistic transaction.
 
 A crash before the commit of any of them leaves nothing, after it everything. This module, `logstore` and `purge` use
@@ -27,11 +27,11 @@ from typing import Any, Final, NamedTuple, Protocol
 from replicator.model.errors import TableError, TargetUnavailableError
 from replicator.plugins.kit.ledger import Held, fenced, not_ours, set_back
 from replicator.plugins.target import EMPTY_LEDGER, TargetTable
-from replicator_target_delta.logstore import LogStore, commit, obstacle
-from replicator_target_delta.mapping import MAPPING_MODE, columns_property, fields_of
+from replicator_target_delta.log.mapping import MAPPING_MODE, columns_property, fields_of
+from replicator_target_delta.log.store import LogStore, commit, obstacle
+from replicator_target_delta.log.table import COLUMNS, DROPPED, INCARNATION, STATE, UUID, DamagedLogError, read_log
 from replicator_target_delta.scala import Scala
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import COLUMNS, DROPPED, INCARNATION, STATE, UUID, DamagedLogError, read_log
 
 _SEQUENCE_BITS: Final = 44
 _SEQUENCE_MASK: Final = (1 << _SEQUENCE_BITS) - 1
@@ -42,14 +42,14 @@ _VERSION: Final = "spark.databricks.delta.write.txnVersion"
 _NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _AUTO_RESET: Final = "spark.databricks.delta.write.txnVersion.autoReset.enabled"
 _ROW_NUMBERS: Final = "delta.rowTracking"
-"""The domain of what only Delta sets: the highest number of a row that a table has given out."""
+"""The domain that only Delta sets: the highest number of a row that a table has assigned."""
 _DOLLAR: Final = "replicator.dollar"
 _PUTS_MAX: Final = 10
-"""Each one that is lost means that somebody else committed; Delta's transaction does not need to be the first."""
+"""Number of attempts. Each that fails means that another writer committed; Delta's transaction does not need to be the first."""
 
 
 class Entry(NamedTuple):
-    """What a ledger says: who wrote last, and up to which sequence number the table has everything."""
+    """An entry of a ledger: the epoch that wrote last, and the sequence number up to which the table has everything."""
 
     epoch: int
     last: int
@@ -63,12 +63,12 @@ class Entry(NamedTuple):
 
     @classmethod
     def of(cls, version: int | None) -> Entry | None:
-        """Read what Delta keeps; None if there is no entry."""
+        """Read an entry as Delta keeps it; None if there is none."""
         return None if version is None else cls(version >> _SEQUENCE_BITS, (version & _SEQUENCE_MASK) - 1)
 
 
 class Look(Protocol):
-    """What a table's log says at one version, read here or by Spark."""
+    """The log of a table at one version, read here or by Spark."""
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -81,7 +81,7 @@ class Look(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """How a table must be recorded: the ledgers to write, and what our own said before."""
+    """The result of a claim: the ledgers to write, and the last sequence number of our own before."""
 
     records: Mapping[str, int]
     last: int
@@ -90,10 +90,10 @@ class Claimed:
 def plan_claim(
     table: TargetTable, transactions: Mapping[str, int], properties: Mapping[str, str], *, may_adopt: bool
 ) -> Claimed:
-    """Decide what claiming a table records, from what its log says.
+    """Decide what claiming a table records, from its log.
 
     Raises:
-        FencedError: A newer epoch, or a newer incarnation, stands in the table.
+        FencedError: The table has a newer epoch, or a newer incarnation.
         TableError: `not_ours`.
     """
     owner = properties.get(UUID)
@@ -120,7 +120,7 @@ def plan_claim(
 
 
 def entries_of(table: TargetTable, transactions: Mapping[str, int]) -> Mapping[int, Entry]:
-    """What the table's ledgers of its uuid say, by incarnation."""
+    """Entries of the table's ledgers of its uuid, by incarnation."""
     prefix = table.ledger_name.rpartition("/")[0] + "/"
     numbered = (
         (name.removeprefix(prefix), version) for name, version in transactions.items() if name.startswith(prefix)
@@ -129,7 +129,7 @@ def entries_of(table: TargetTable, transactions: Mapping[str, int]) -> Mapping[i
 
 
 def exists(table: TargetTable, properties: Mapping[str, str]) -> bool:
-    """Whether the properties are those of the table in this incarnation."""
+    """Return whether the properties are those of the table in this incarnation."""
     return (
         properties.get(UUID) == table.uuid
         and properties.get(INCARNATION) == str(table.incarnation)
@@ -148,10 +148,10 @@ def claim_lost(table: TargetTable) -> TargetUnavailableError:
 
 
 def check_last(table: TargetTable, own: Entry | None, last: int | None) -> None:
-    """Check that the table's ledger, if it is this epoch's, is where this process left it; None: it does not know where.
+    """Check that the table's ledger, if it is this epoch's, is at `last`, where this process left it; None: it does not know.
 
     Raises:
-        TargetUnavailableError: It was set back: what was applied since is no longer there.
+        TargetUnavailableError: It was set back: changes that were applied since are no longer there.
         FencedError: It is ahead. Only a second process with our lease could do that.
     """
     if last is None or own is None or own.epoch != table.epoch:
@@ -177,16 +177,16 @@ def adopted(table: TargetTable) -> TableError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plans:
-    """What commits of a table record. `may_adopt`: another replicator's table may be taken over."""
+    """Plans of the ledger entries that commits of a table record. `may_adopt`: another replicator's table may be taken over."""
 
     may_adopt: bool
 
     def claim(self, table: TargetTable, log: Look) -> Claimed:
-        """What claiming records (`plan_claim`)."""
+        """Plan a claim (`plan_claim`)."""
         return plan_claim(table, log.transactions, log.properties, may_adopt=self.may_adopt)
 
     def next(self, held: Held, log: Look) -> Claimed:
-        """What the next commit of a table records that is still ours to change."""
+        """Plan the next commit of a table, which must still be ours to change."""
         table, claimed = held.table, self.claim(held.table, log)
         if claimed.last > held.last:
             own = Entry.of(log.transactions.get(table.ledger_name))
@@ -198,7 +198,7 @@ class Plans:
         return claimed
 
     def move(self, held: Held, log: Look, sequence_num: int) -> Claimed:
-        """The same, and our own ledger at a number."""
+        """Plan the next commit, with our own ledger at a number."""
         claimed = self.next(held, log)
         own = Entry(held.table.epoch, sequence_num).version
         return replace(claimed, records={**claimed.records, held.table.ledger_name: own})
@@ -207,14 +207,14 @@ class Plans:
 def record_alone(
     session: Any, storage: Storage, path: str, plan: Callable[[Look], Claimed]
 ) -> tuple[Look, Claimed] | None:
-    """Commit nothing but the ledger entries that `plan` asks for; the log they were planned from. None: there is no table.
+    """Commit only the ledger entries that `plan` asks for; return the log they were planned from, None if there is no table.
 
     `plan` decides again after each commit of others that came first: what it has seen is all that the commit follows. Where the
     table is not one that `logstore` knows, or others are faster again and again, Delta's optimistic transaction commits.
 
     Raises:
-        DamagedLogError: A commit cannot be read by anybody.
-        Exception: What `plan` raises; py4j's, if the commit failed.
+        DamagedLogError: A commit is unreadable.
+        Exception: Errors of `plan`; py4j's, if the commit failed.
     """
     for _ in range(_PUTS_MAX):
         try:
@@ -271,11 +271,11 @@ def identified(session: Any, table: TargetTable, last: int, note: str | None = N
 
 
 class Transaction:
-    """One optimistic transaction on a table's log: what it reads is what its commit depends on.
+    """One optimistic transaction on a table's log: its commit depends on everything that it reads.
 
     Args:
         session: A SparkSession.
-        path: The table's path, whether or not a table exists.
+        path: The table's path; a table need not exist.
     """
 
     def __init__(self, session: Any, path: str) -> None:
@@ -305,16 +305,16 @@ class Transaction:
         files: Sequence[Mapping[str, Any]] = (),
         note: str | None = None,
     ) -> None:
-        """Make the table what the one at `template` is, whether or not there is a table now; its rows are those of `files`.
+        """Replace the table, or create it, with the shape of the one at `template`; its rows are those of `files`.
 
-        The rows that it has go with the same commit: readers see the old table or the new one.
+        Its old rows are removed by the same commit: readers see the old table or the new one.
 
         Args:
             template: The path of a table.
             session: A SparkSession.
             ledgers: The entries to record.
             files: Actions of the log that add data files.
-            note: What the commit says of itself besides.
+            note: Additional text of the commit (`userMetadata`).
         """
         if self.exists and self.properties.get(MAPPING_MODE, "none") == "none":
             self._map_columns(session)
@@ -377,7 +377,7 @@ class Transaction:
         self._txn.commit(self._scala.seq([*actions, *entries]), operation)
 
     def _with_columns(self, new: Any) -> Any:
-        """The properties of a table that was made for this, and those that say which columns are ours: all of them."""
+        """The properties of a table that was made for this, with those that mark all its columns as ours."""
         fields = fields_of({"schemaString": new.schemaString()})
         return self._scala.immutable_map({COLUMNS: columns_property(fields), **self._scala.map(new.configuration())})
 

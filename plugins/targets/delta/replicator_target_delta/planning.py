@@ -1,4 +1,4 @@
-"""What tables take as Delta tables, for `replicator plan`. Pure."""
+"""Size and cost of tables as Delta tables, for `replicator plan`. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from replicator.plugins.planning import TableCost, TableLoad
 
 
 def table_cost(load: TableLoad) -> TableCost:
-    """A table's size, and what its batches write.
+    """A table's size, and the bytes that its batches write.
 
-    Data files are Parquet with the journal's compression. What a commit writes besides (its entry in the log, the marks of rows that are
-    replaced) and what upkeep writes again is not counted.
+    Data files are Parquet with the journal's compression. Other parts of a commit (its entry in the log, the marks of rows that are
+    replaced) and the rewrites of upkeep are not counted.
     """
     return TableCost(
         bytes=product("rows times the size of a row of the sample as Parquet", load.rows, load.row_bytes),

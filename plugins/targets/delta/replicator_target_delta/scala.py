@@ -20,7 +20,7 @@ class Scala:
         self.activate()
 
     def activate(self) -> None:
-        """Make the session that of this thread.
+        """Make the session the active one of this thread.
 
         Delta asks for it where a checkpoint was not fetched ahead in time; before its first statement a thread has none.
         """
@@ -31,11 +31,11 @@ class Scala:
         return getattr(getattr(package, f"{name}$"), "MODULE$")
 
     def action(self, action: Mapping[str, Any]) -> Any:
-        """An action of Delta's log, from what the log has of it."""
+        """An action of Delta's log, from its JSON."""
         return self.object(self.delta.actions, "Action").fromJson(json.dumps(action))
 
     def none(self) -> Any:
-        """`None`."""
+        """The object `None`."""
         return self.jvm.scala.Option.empty()
 
     def some(self, value: Any) -> Any:

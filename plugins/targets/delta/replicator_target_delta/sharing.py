@@ -1,4 +1,4 @@
-"""Whether what a cluster's executors write at a path of this host arrives on this host."""
+"""Check that files that a cluster's executors write at a path of this host arrive on this host."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _HOST: Final = (
 
 
 class SharingCheck:
-    """Asked before each write, and works as long as there is a host with executors that has not shown that it shares; thread-safe.
+    """Check before each write, repeated until every host with executors has shown that it shares the path; thread-safe.
 
-    Executors on other hosts would write data files to their own disks, and the commit would name files that nobody else has.
+    Executors on other hosts would write data files to their own disks, and the commit would name files that no other host has.
     A host that joins while a batch is written is seen before the next one.
     """
 
@@ -32,7 +32,7 @@ class SharingCheck:
         self._lock = threading.Lock()
         self._application = ""
         self._hosts: set[str] = set()
-        """That have written a file that arrived."""
+        """Hosts that have written a file that arrived."""
 
     def run(self, session: Any, storage: Storage) -> None:
         """Let executors write small files below the target's path, and look for them.

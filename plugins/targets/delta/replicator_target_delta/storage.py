@@ -17,22 +17,22 @@ from replicator.model.naming import path_part
 from replicator.model.schema import TableId
 
 OWN_FOLDER: Final = "_replicator.tmp"
-"""Under the target's path: shapes of tables being made, rewritten journal files. The dot keeps it apart from namespaces."""
+"""Folder under the target's path of shapes of tables being made and rewritten journal files. The dot sets it apart from namespaces."""
 
 BUILDINGS: Final = "_replicator/building"
-"""Under the target's path: new incarnations of tables, until readers may see them."""
+"""Folder under the target's path of new incarnations of tables, until readers may see them."""
 
 DROP_MARK: Final = "_replicator_drop.json"
-"""In a table's folder while it is being deleted, so that a second attempt still knows whose it was."""
+"""File in a table's folder while it is being deleted, so that a second attempt still knows its owner."""
 
 _PIECE: Final = 8 << 20
 """Bytes of a file that are copied at once."""
 
 _GCS_RETRY_S: Final = 15
-"""Google's client tries for a quarter of an hour by itself; the host knows better for how long."""
+"""Seconds of retries by Google's client, which by default tries for a quarter of an hour; the host decides on longer ones."""
 
 NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
-"""What file systems say that have no link(2), such as FAT and some network and FUSE mounts, or no more of them."""
+"""Errors of file systems without link(2), such as FAT and some network and FUSE mounts, or with no more links."""
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -61,15 +61,15 @@ class Storage:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is this host's file system: other programs find the files under the same paths."""
+        """Return whether it is this host's file system: other programs find the files under the same paths."""
         return isinstance(self._fs, pafs.LocalFileSystem)
 
     def table_path(self, table: TableId) -> str:
-        """Where the table stands, as Spark is told."""
+        """The table's path, in the form for Spark."""
         return f"{self.root}/{path_part(table.namespace)}/{path_part(table.name)}"
 
     def own_path(self, *parts: str) -> str:
-        """A path in the folder for short-lived files, as Spark is told."""
+        """A path in the folder for short-lived files, in the form for Spark."""
         return "/".join((self.root, OWN_FOLDER, *parts))
 
     @property
@@ -78,15 +78,15 @@ class Storage:
         return f"{self.root}/{BUILDINGS}"
 
     def buildings(self, uuid: str, table: TableId) -> str:
-        """That of a table's."""
+        """The folder of a table's incarnations that readers do not see yet."""
         return "/".join((self.all_buildings, *map(path_part, (uuid, table.namespace, table.name))))
 
     def building_path(self, uuid: str, table: TableId, incarnation: int) -> str:
-        """Where one of them stands, as Spark is told."""
+        """The path of one of these incarnations, in the form for Spark."""
         return f"{self.buildings(uuid, table)}/{incarnation}"
 
     def names(self, path: str) -> list[str]:
-        """Names of what is directly inside; empty if there is no such folder."""
+        """Names of the entries directly inside; empty if there is no such folder."""
         selector = pafs.FileSelector(self._inner(path), allow_not_found=True)
         return [info.base_name for info in self._fs.get_file_info(selector)]
 
@@ -110,7 +110,7 @@ class Storage:
         return {info.path[len(inner) :].lstrip("/"): info.size for info in found if info.type is pafs.FileType.File}
 
     def kind(self, path: str) -> pafs.FileType:
-        """Whether there is a file, a folder, or nothing."""
+        """The type of a path: a file, a folder, or nothing."""
         return self._fs.get_file_info(self._inner(path)).type
 
     def size(self, path: str) -> int:
@@ -169,9 +169,9 @@ class Storage:
                 self._fs.delete_file(inner)
 
     def remove_empty(self, path: str) -> bool:
-        """Remove a folder of this host, unless something is inside; whether it is not there any more.
+        """Remove a folder of this host, unless something is inside; return whether it does not exist any more.
 
-        Elsewhere it stays: what removes a folder there takes whatever has come into it meanwhile.
+        Elsewhere it stays: the removal of a folder there also removes files that were written into it meanwhile.
         """
         if isinstance(self._fs, pafs.LocalFileSystem):
             try:
@@ -192,7 +192,7 @@ class Storage:
 
 
 def _link(old: Path, new: Path) -> None:
-    """As `Storage.share`. A file system without links gets a copy, which has its name when it is whole."""
+    """See `Storage.share`. A file system without links gets a copy, which has its name when it is whole."""
     new.parent.mkdir(parents=True, exist_ok=True)
     temporary = new.with_name(f".{new.name}.{uuid4().hex}.tmp")
     try:

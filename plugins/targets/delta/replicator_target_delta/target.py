@@ -27,15 +27,16 @@ from replicator.plugins.target import (
     TargetContext,
     TargetTable,
 )
-from replicator.plugins.verification import SupportsTargetVerification, TableState
-from replicator_target_delta import building, ddl, history, losses, maintenance, spark_engine, types, upkeep
+from replicator.plugins.verification import SupportsTargetVerification, VerifiedState
 from replicator_target_delta.check import existing_problems, folder_problems, occupied, path_problems
-from replicator_target_delta.comments import comment_notices
 from replicator_target_delta.config import DIRECT_ROWS, LOG_RETENTION_MIN, DeltaLakeConfig
-from replicator_target_delta.dropping import drop_folder
+from replicator_target_delta.definition import building
+from replicator_target_delta.definition.dropping import drop_folder
 from replicator_target_delta.engine import DIRECT, DirectTable, Lanes, Pace, found_by_spark, merged_by_spark
 from replicator_target_delta.errors import refuse_columns_of_others, translated
 from replicator_target_delta.held import HeldTable
+from replicator_target_delta.journal_files import readable_files
+from replicator_target_delta.lane import losses
 from replicator_target_delta.lane.index import KEYS_TOO_LARGE
 from replicator_target_delta.ledger import (
     Entry,
@@ -48,13 +49,19 @@ from replicator_target_delta.ledger import (
     identified,
     record_alone,
 )
-from replicator_target_delta.names import column_problems
-from replicator_target_delta.rewrite import readable_files
+from replicator_target_delta.log import history
+from replicator_target_delta.log.table import DROPPED, SCHEMA, STATE, TableLog, read_log
+from replicator_target_delta.shape import tables as ddl
+from replicator_target_delta.shape import types
+from replicator_target_delta.shape.comments import comment_notices
+from replicator_target_delta.shape.names import column_problems
+from replicator_target_delta.shape.types import type_problems
 from replicator_target_delta.sharing import SharingCheck
-from replicator_target_delta.spark import SPARK_NEEDS
+from replicator_target_delta.spark import engine as spark_engine
+from replicator_target_delta.spark.settings import SPARK_NEEDS
 from replicator_target_delta.storage import Storage, absolute
-from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, TableLog, read_log
-from replicator_target_delta.types import type_problems
+from replicator_target_delta.upkeep import due as maintenance
+from replicator_target_delta.upkeep import turns as upkeep
 
 _ROWS_MIN: Final = 10_000
 _log = get_logger("target.delta")
@@ -85,13 +92,13 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
         self._engines: dict[TableId, EngineReport] = {}
         # Tables that Spark merges whatever the size of a batch.
         self._sparks: set[TableId] = set()
-        # Of tables with large rows: changes of a batch that the lane may have in memory.
+        # Of tables with large rows: changes of a batch that the direct writer may have in memory.
         self._rows_max: dict[TableId, int] = {}
         self._files = losses.FileChecks()
 
     @classmethod
     def default_max_wait_s(cls, config: DeltaLakeConfig) -> float:
-        """A direct commit costs little."""
+        """Default of `apply.max_wait`: short with direct commits, which cost little."""
         return 1.0 if config.engine == "auto" else super().default_max_wait_s(config)
 
     # -- without Spark ------------------------------------------------------------------------------------------------
@@ -101,7 +108,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
         return {"path": self._root}
 
     def check(self, tables: Sequence[TableSchema]) -> Sequence[Problem]:
-        """Check the path, what exists at each table's path, types and names."""
+        """Check the path, the data at each table's path, types and names."""
         problems = [*path_problems(lambda: self._storage, self._root), *check_names(schema.table for schema in tables)]
         is_reachable = not problems or problems[0].location != "target.path"
         for schema in tables:
@@ -120,7 +127,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
             self.let_go(table.table)
 
     def forget(self, table: TargetTable) -> None:
-        """Remove what readers do not see."""
+        """Remove the buildings of the table, which readers do not see."""
         with translated(str(table.table)):
             self._buildings.sweep(self._storage, table)
 
@@ -131,9 +138,9 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
 
     def open_state(
         self, table: TargetTable, schema: TableSchema, *, columns: Mapping[str, str], at: int
-    ) -> AbstractContextManager[TableState]:
+    ) -> AbstractContextManager[VerifiedState]:
         """Read the newest version that had the ledger there, or below."""
-        from replicator_target_delta.verification import open_state  # loads DuckDB
+        from replicator_target_delta.verification.states import open_state  # loads DuckDB
 
         return open_state(self._storage, table, schema, columns, at)
 
@@ -141,14 +148,14 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
 
     @contextmanager
     def working_on(self, table: TargetTable, batch: Batch | None = None) -> Iterator[None]:
-        """Take the table's turn from upkeep; errors of Spark and Delta become ours."""
+        """Hold the table against upkeep; errors of Spark and Delta become ours."""
         held = super().held(table)
         path = self._storage.table_path(table.table) if held is None else held.path
         with translated(str(table.table), path=path, batch=batch), self._turns(table.table).writing():
             yield
 
     def held(self, table: TargetTable) -> HeldTable | None:
-        """What is held, unless the host's Spark is another one by now."""
+        """The table that is held, unless the host's Spark is another one by now."""
         held = super().held(table)
         return held if held is not None and held.session.sparkContext is self._spark.sparkContext else None
 
@@ -171,7 +178,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
         )
 
     def create_table(self, held: HeldTable, schema: TableSchema, sequence_num: int) -> None:
-        """Replace what is there by an empty table, or begin its building; databases are folders and need nothing."""
+        """Replace the existing table by an empty one, or begin its building; databases are folders and need nothing."""
         table = held.table
         refuse_soft_multiset(table, schema)
         refuse_columns(schema, column_problems(schema))
@@ -215,11 +222,11 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
         self._show(held, path, {**transaction.properties, STATE: DROPPED})
 
     def widens(self, before: pa.DataType, after: pa.DataType) -> bool:
-        """What Delta's type widening can; where data files are written again instead, the same."""
+        """Return whether Delta's type widening can do it; the same where data files are written again instead."""
         return types.widens(before, after)
 
     def publish(self, table: TargetTable, sequence_num: int) -> None:
-        """As before; a building is swapped in whatever its ledger says."""
+        """See `LedgerTarget.publish`; a building is swapped in even if its ledger is further."""
         with self.holding(table) as held:
             if held.is_building or sequence_num > held.last:
                 number = max(sequence_num, held.last)
@@ -228,7 +235,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
 
     def publish_table(self, held: HeldTable, sequence_num: int) -> None:
         """Swap the building in, in one commit; where readers have seen the incarnation all the time, the ledger moves."""
-        from replicator_target_delta.swapping import swap
+        from replicator_target_delta.definition.swapping import swap
 
         if not held.is_building:
             self.move_ledger(held, sequence_num)
@@ -253,9 +260,9 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
     def alter_table(
         self, held: HeldTable, actual: TableSchema, wanted: TableSchema, fill: pa.RecordBatch, sequence_num: int
     ) -> None:
-        """One version of the log; Spark writes all rows again where new columns have values in them, or no two types may be mixed."""
-        from replicator_target_delta.alteration import RefusedError
-        from replicator_target_delta.altering import alter_table
+        """Alter by one version of the log; Spark writes all rows again where new columns have values in them, or types may not be mixed."""
+        from replicator_target_delta.definition.altering import alter_table
+        from replicator_target_delta.definition.metadata import RefusedError
 
         table = held.table
         refuse_columns(wanted, column_problems(replace(wanted, columns=wanted.held, kept=())))
@@ -282,7 +289,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
             raise self.recreate(table, f"The target table cannot be altered: {why}.", code="ddl_not_supported") from why
 
     def clear_table(self, held: HeldTable, sequence_num: int, below: int | None = None) -> None:
-        """One commit of the table's lane, or one DELETE or UPDATE by Spark where the lane refuses."""
+        """Clear by one direct commit, or by one DELETE or UPDATE of Spark where the direct writer refuses."""
         try:
             if not self._direct(held).clear(held.table, sequence_num, below, held.last):
                 spark_engine.check_applied(held, sequence_num)
@@ -291,8 +298,8 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
         held.lacks_rows = held.lacks_rows and below is None
 
     def _clear_by_spark(self, held: HeldTable, sequence_num: int, below: int | None) -> None:
-        """Where there is nothing to clear, Delta makes no commit, and the ledger moves alone."""
-        from replicator_target_delta import merge
+        """Clear by Spark. Where there is nothing to clear, Delta makes no commit, and the ledger moves alone."""
+        from replicator_target_delta.spark import statements as merge
 
         self._sharing.run(held.session, self._storage)
         self._check_exists(held)
@@ -303,11 +310,11 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
             self.move_ledger(held, sequence_num)
 
     def move_ledger(self, held: HeldTable, sequence_num: int) -> None:
-        """One small commit without a Spark job."""
+        """Move the ledger by one small commit without a Spark job."""
         record_alone(held.session, self._storage, held.path, lambda log: self._plans.move(held, log, sequence_num))
 
     def merge_batch(self, held: HeldTable, batch: Batch) -> Mapping[str, Any] | None:
-        """Commit the batch by the table's lane, or let Spark merge it where the lane refuses."""
+        """Commit the batch directly, or let Spark merge it where the direct writer refuses."""
         table = held.table.table
         try:
             details, engine = self._apply_directly(held, batch)
@@ -320,26 +327,26 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
         return details
 
     def rest_s(self, table: TableId, *, is_behind: bool) -> float:
-        """The rest of `apply.max_wait` after a direct commit, which a table that is behind does not take."""
+        """The rest of `apply.max_wait` after a direct commit; 0 for a table that lags."""
         return 0.0 if is_behind else self._pace.rest_s(table)
 
     def rows_max(self, table: TableId) -> int | None:
-        """What the lane had best take at once, unless the table is one that Spark merges."""
+        """The best number of changes for one direct commit, unless the table is one that Spark merges."""
         is_direct = self.config.engine == "auto" and table not in self._sparks
         return self._rows_max.get(table, DIRECT_ROWS) if is_direct else None
 
     def engine(self, table: TableId) -> EngineReport | None:
-        """The lane, or Spark and why."""
+        """The engine of the last batch: the direct writer, or Spark and why."""
         return self._engines.get(table)
 
     def _direct(self, held: HeldTable) -> DirectTable:
-        """The table's lane, opened when it is first wanted."""
+        """The table's direct writer, opened when it is first needed."""
         if held.direct is None:
             held.direct = self._lanes.open(held.session, self._storage, held.path)
         return held.direct
 
     def _apply_directly(self, held: HeldTable, batch: Batch) -> tuple[Mapping[str, Any] | None, EngineReport]:
-        """By the lane alone; what is too large for it Spark finds and writes for it.
+        """Apply by the direct writer; rows of a batch that is too large for it are found and written by Spark.
 
         Raises:
             EngineNeededError: Nothing was changed; Spark must merge the batch.
@@ -360,7 +367,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
         return details, engine
 
     def _check_last_refusal(self, table: TableId, batch: Batch) -> None:
-        """Refuse a large batch, unread, of a table whose last one the lane refused for the table's sake. Smaller ones try again."""
+        """Refuse a large batch, unread, of a table whose last one was refused because of the table. Smaller ones try again."""
         if table in self._sparks and batch.rows > DIRECT_ROWS and not batch.is_append:
             raise TooLargeError(KEYS_TOO_LARGE, is_of_table=True)
 
@@ -375,7 +382,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
         self._engines[table] = engine
 
     def _apply_bulk(self, held: HeldTable, batch: Batch, direct: DirectTable) -> tuple[Mapping[str, Any] | None, int]:
-        from replicator_target_delta.bulk import bulk_of
+        from replicator_target_delta.spark.fold import bulk_of
 
         self._sharing.run(held.session, self._storage)
         try:
@@ -396,7 +403,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
             return spark_engine.apply_batch(held, batch, uris, self._storage)
 
     def audit(self, table: TargetTable, since: str | None) -> Audit:
-        """What the commits since then say, without Spark; every few minutes also whether the log and all files are there."""
+        """Audit the commits since then, without Spark; every few minutes also check that the log and all files are there."""
         with translated(str(table.table)):
             held = super().held(table)
             path = self._storage.table_path(table.table)
@@ -405,7 +412,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
             return history.audit(self._storage, where, table, since, is_building=where != path)
 
     def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:
-        """Do what is due; a merge that comes meanwhile cuts it short, and a commit that it loses against is no error."""
+        """Carry out upkeep that is due; a merge that comes meanwhile cuts it short, and a commit that it loses against is no error."""
         held = self.held(table)
         if held is None or not self.config.maintenance.enabled or not exists(table, held.properties):
             return None
@@ -460,14 +467,14 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
         return transaction, dict(self._plans.next(held, transaction).records) if transaction.exists else {}
 
     def _show(self, held: HeldTable, path: str, properties: Mapping[str, str]) -> None:
-        """From here on the incarnation is where readers see it."""
+        """Hold the incarnation at the path at which readers see it now."""
         held.path, held.properties, held.direct = path, properties, None
         if held.is_building:
             held.is_building = False
             self._buildings.sweep(self._storage, held.table)
 
     def _check_exists(self, held: HeldTable) -> None:
-        """What changes rows needs a table of this incarnation; one that was dropped has to be recreated."""
+        """Check that the table of this incarnation exists, before rows change; one that was dropped has to be recreated."""
         if not exists(held.table, held.properties):
             raise self.recreate(held.table, "The table was dropped in the target.")
 
@@ -480,7 +487,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
             )
 
     def let_go(self, table: TableId) -> None:
-        """As before; what is being rewritten is given up."""
+        """See `LedgerTarget.let_go`; a rewrite in progress is given up."""
         with self._lock:
             held = self._held.get(table)
         if held is not None and held.direct is not None:
@@ -488,7 +495,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
         super().let_go(table)
 
     def close(self) -> None:
-        """As before, and no upkeep is begun."""
+        """See `LedgerTarget.close`; no upkeep is begun."""
         super().close()
         self._lanes.close()
 

@@ -21,14 +21,14 @@ from replicator.plugins.target import (
     TableOptions,
     TargetTable,
 )
-from replicator.testing.defaults import target_context
-from replicator_target_delta import upkeep
 from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.lane import lane
-from replicator_target_delta.maintenance import Turns, UpkeepKind
 from replicator_target_delta.target import DeltaLakeTarget
+from replicator_target_delta.upkeep import turns as upkeep
+from replicator_target_delta.upkeep.due import Turns, UpkeepKind
 from replicator_testbed.delta import read_delta, rows_of
 from replicator_testbed.spark import spark, spark_host  # noqa: F401 - fixtures
+from replicator_testing.defaults import target_context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import json
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,14 +16,14 @@ import replicator_target_delta
 from replicator.model.errors import Problem, ReplicatorError, TargetUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.target import TableOptions
-from replicator_target_delta.losses import LOOK_EVERY_S, FileChecks
-from replicator_target_delta.tablelog import TableLog, read_log
+from replicator_target_delta.lane.losses import LOOK_EVERY_S, FileChecks
+from replicator_target_delta.log.table import TableLog, read_log
+from replicator_testbed.advice import Case, codes_in, ways_of
 from replicator_testbed.present import present
 
 if TYPE_CHECKING:
     from plugins.targets.delta.tests.conftest import Lake
 
-ERRORS: Final = Path(__file__).parents[4] / "docs" / "errors.md"
 NOT_PROVOKED: Final = {
     "column_name_reserved": "about the source's names, before anything is written: test_names, tests/unit",
     "comment_changed": "a notice: nothing stops",
@@ -50,22 +48,10 @@ NOT_PROVOKED: Final = {
 
 RECREATE: Final = "Recreate it: replicator snapshot test public.people --recreate."
 RECREATE_WAY: Final = "--recreate"
-Do = Callable[["Lake"], object]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """What somebody does until the table stops: an error is raised, or a finding returned.
-
-    `advice` is what that tells the user to do, word for word; `ways` has each of its alternatives by some of its words.
-    `slow`: the ways for which Spark has to work.
-    """
-
-    code: str
-    stop: Callable[[Lake], Problem | None]
-    advice: str
-    ways: Mapping[str, Do]
-    slow: frozenset[str] = frozenset({RECREATE_WAY})
+SPARK: Final = frozenset({RECREATE_WAY})
+"""For what is recreated Spark has to work."""
 
 
 # -- what the advice tells to do --------------------------------------------------------------------------------------
@@ -313,6 +299,16 @@ def compared_with_the_past(lake: Lake) -> None:
     compare(lake, at=-1)
 
 
+def cloned_back(lake: Lake) -> None:
+    """The table is moved away, and a clone of it made where it was: its files stay where they are."""
+    lake.apply(lake.insert(id=7, name="g", note="x"))
+    lake.path.rename(lake.folder / "away")
+    lake.spark.sql(f"CREATE TABLE delta.`{lake.path}` SHALLOW CLONE delta.`{lake.folder / 'away'}`")
+    next_process(lake)
+    write(lake)
+    compare(lake)
+
+
 LOG: Final = (
     "Restore the log, or move the folder away and recreate the table: replicator snapshot NAME TABLE --recreate."
 )
@@ -320,15 +316,16 @@ COMMIT: Final = (
     "Restore the file, or recreate the table: replicator snapshot NAME TABLE --recreate. Then the file gets another name, and the table "
     "continues without it."
 )
-CASES: Final = {
+CASES: Final[Mapping[str, Case[Lake]]] = {
     "newest commit cut off": Case(
         code="target_unreadable",
         stop=newest_commit_cut_off,
         advice=COMMIT,
         ways={"Restore the file": restore, RECREATE_WAY: recreate},
+        slow=SPARK,
     ),
     "commit of others cut off": Case(
-        code="target_unreadable", stop=commit_of_others_cut_off, advice=COMMIT, ways={RECREATE_WAY: recreate},
+        code="target_unreadable", stop=commit_of_others_cut_off, advice=COMMIT, ways={RECREATE_WAY: recreate}, slow=SPARK,
     ),
     "first commit cut off": Case(
         code="target_unreadable",
@@ -364,6 +361,7 @@ CASES: Final = {
         stop=files_removed,
         advice="Something else removed or changed files of the table. Recreate it: replicator snapshot NAME TABLE --recreate.",
         ways={RECREATE_WAY: recreate},
+        slow=SPARK,
     ),
     "another replicator's": Case(
         code="not_ours",
@@ -398,16 +396,16 @@ CASES: Final = {
         stop=table_removed,
         advice=RECREATE,
         ways={RECREATE_WAY: recreate},
-        slow=frozenset(),
     ),
     "column dropped": Case(
         code="schema_conflict",
         stop=column_dropped,
         advice="Run `replicator snapshot NAME TABLE --recreate`.",
         ways={RECREATE_WAY: recreate},
+        slow=SPARK,
     ),
     "settings changed": Case(
-        code="schema_conflict", stop=settings_changed, advice=RECREATE, ways={RECREATE_WAY: recreate}
+        code="schema_conflict", stop=settings_changed, advice=RECREATE, ways={RECREATE_WAY: recreate}, slow=SPARK
     ),
     "constraint added": Case(
         code="schema_conflict",
@@ -417,7 +415,7 @@ CASES: Final = {
         slow=frozenset({"DROP CONSTRAINT"}),
     ),
     "altered too much": Case(
-        code="ddl_not_supported", stop=altered_too_much, advice=RECREATE, ways={RECREATE_WAY: recreate}
+        code="ddl_not_supported", stop=altered_too_much, advice=RECREATE, ways={RECREATE_WAY: recreate}, slow=SPARK
     ),
     "append-only": Case(
         code="spark_failed",
@@ -425,6 +423,13 @@ CASES: Final = {
         advice="Run ALTER TABLE … UNSET TBLPROPERTIES ('delta.appendOnly') on it. The batch is retried automatically.",
         ways={"UNSET TBLPROPERTIES": no_longer_append_only},
         slow=frozenset({"UNSET TBLPROPERTIES"}),
+    ),
+    "compared with a clone": Case(
+        code="state_not_readable",
+        stop=cloned_back,
+        advice="Run the command again. If that fails too: Run `replicator snapshot NAME TABLE --recreate`.",
+        ways={RECREATE_WAY: recreate},
+        slow=SPARK,
     ),
     "compared with the past": Case(
         code="state_not_readable",
@@ -435,19 +440,11 @@ CASES: Final = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "way"),
-    [
-        pytest.param(name, way, marks=[pytest.mark.matrix] if way in case.slow else [])
-        for name, case in CASES.items()
-        for way in case.ways
-    ],
-)
+@pytest.mark.parametrize(("name", "way"), ways_of(CASES))
 def test_the_table_streams_after_its_advice_was_followed(new_lake: Callable[..., Lake], name: str, way: str) -> None:
     case, lake = CASES[name], new_lake(engine="auto")
     snapshot(lake)
-    assert stopped(lake, case) == (case.code, case.advice)
-    assert way in case.advice
+    case.check(lake, way)
     lake.target = lake.process(lake.table.uuid)
     case.ways[way](lake)
     lake.apply(lake.update(id=1, name="c", note="y"), lake.insert(id=2, name="d", note="z"))
@@ -455,20 +452,5 @@ def test_the_table_streams_after_its_advice_was_followed(new_lake: Callable[...,
     compare(lake)
 
 
-def stopped(lake: Lake, case: Case) -> tuple[str, str | None]:
-    """Code and advice."""
-    try:
-        problem = case.stop(lake)
-    except ReplicatorError as error:
-        return error.code, error.action
-    found = present(problem)
-    return found.code, found.action
-
-
 def test_every_code_has_a_case_or_a_reason() -> None:
-    known = set(re.findall(r"^\| `([a-z_]+)`", ERRORS.read_text(encoding="utf-8"), re.MULTILINE))
-    found = set[str]()
-    for module in Path(replicator_target_delta.__file__).parent.rglob("*.py"):
-        texts = (node.value for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Constant))
-        found |= {text for text in texts if isinstance(text, str)} & known
-    assert found == {case.code for case in CASES.values()} | set(NOT_PROVOKED)
+    assert codes_in([replicator_target_delta]) == {case.code for case in CASES.values()} | set(NOT_PROVOKED)

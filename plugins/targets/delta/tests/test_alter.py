@@ -17,15 +17,17 @@ from deltalake import DeltaTable, QueryBuilder
 from replicator.model.errors import FencedError, SchemaConflictError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions
-from replicator.testing.waiting import wait_until
-from replicator_target_delta import altering, ddl, logstore
+from replicator_target_delta.definition import altering
 from replicator_target_delta.engine import DirectTable
 from replicator_target_delta.lane.rewrite import FILES_PER_TIER
 from replicator_target_delta.ledger import Entry
-from replicator_target_delta.maintenance import UpkeepKind
-from replicator_target_delta.tablelog import TableLog, read_log
+from replicator_target_delta.log import store as logstore
+from replicator_target_delta.log.table import TableLog, read_log
+from replicator_target_delta.shape import tables as ddl
+from replicator_target_delta.upkeep.due import UpkeepKind
 from replicator_testbed.delta import read_delta, rows_of
 from replicator_testbed.present import present
+from replicator_testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from plugins.targets.delta.tests.conftest import Lake

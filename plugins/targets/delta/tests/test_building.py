@@ -21,13 +21,14 @@ from replicator.model.errors import FencedError, TargetUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import EMPTY_LEDGER, Claim, Ledger, TableOptions
-from replicator.testing.alterations import Killed, killed_at
-from replicator_target_delta import maintenance, swapping
-from replicator_target_delta.building import Buildings
+from replicator_target_delta.definition import swapping
+from replicator_target_delta.definition.building import Buildings
+from replicator_target_delta.log.table import read_log
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import read_log
+from replicator_target_delta.upkeep import due as maintenance
 from replicator_testbed.delta import read_delta, rows_of
 from replicator_testbed.present import present
+from replicator_testing.alterations import Killed, killed_at
 
 if TYPE_CHECKING:
     from plugins.targets.delta.tests.conftest import Lake

@@ -15,16 +15,16 @@ import pytest
 from replicator.model.errors import FencedError, Severity, TableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import Ledger, TableOptions, TargetTable
-from replicator.testing.defaults import target_context
 from replicator_target_delta.check import existing_problems
 from replicator_target_delta.config import DeltaLakeConfig
-from replicator_target_delta.ddl import new_table, with_log_retention
 from replicator_target_delta.ledger import EPOCH_MAX, Entry, plan_claim
+from replicator_target_delta.log.table import UUID, DamagedLogError, read_log
+from replicator_target_delta.shape.tables import new_table, with_log_retention
+from replicator_target_delta.shape.types import clustering_columns
 from replicator_target_delta.storage import DROP_MARK, Storage
-from replicator_target_delta.tablelog import UUID, DamagedLogError, read_log
 from replicator_target_delta.target import DeltaLakeTarget
-from replicator_target_delta.types import clustering_columns
 from replicator_testbed.present import present
+from replicator_testing.defaults import target_context
 
 PEOPLE = TableSchema(
     table=TableId("public", "people"),

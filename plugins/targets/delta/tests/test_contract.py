@@ -11,14 +11,14 @@ import pytest
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import TargetTable
-from replicator.testing.defaults import target_context
-from replicator.testing.target_contract import TargetContract
-from replicator.testing.target_harness import UUID, TargetHarness, TargetRow
 from replicator_target_delta.config import DeltaLakeConfig
+from replicator_target_delta.log.table import DROPPED, STATE, read_log
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import DROPPED, STATE, read_log
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.delta import read_delta, rows_of
+from replicator_testing.defaults import target_context
+from replicator_testing.target_contract import TargetContract
+from replicator_testing.target_harness import UUID, TargetHarness, TargetRow
 
 if TYPE_CHECKING:
     from replicator.spark.session import SparkHost

@@ -13,14 +13,14 @@ import pytest
 from replicator.model.errors import TableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import EMPTY_LEDGER, Ledger, TargetTable
-from replicator.testing.defaults import target_context
-from replicator_target_delta.building import claim_log
 from replicator_target_delta.config import DeltaLakeConfig
+from replicator_target_delta.definition.building import claim_log
 from replicator_target_delta.errors import translate
 from replicator_target_delta.ledger import Claimed, Entry, Look
+from replicator_target_delta.log.table import DamagedLogError, read_log
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import DamagedLogError, read_log
 from replicator_target_delta.target import DeltaLakeTarget
+from replicator_testing.defaults import target_context
 
 SCHEMA = TableSchema(
     table=TableId("public", "people"),

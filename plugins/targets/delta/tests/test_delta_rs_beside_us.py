@@ -13,15 +13,15 @@ from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from plugins.targets.delta.tests.test_lane import ITEMS, Bare, item
-from replicator.testing.batches import delete, insert, update
-from replicator.testing.defaults import target_context
-from replicator_target_delta import history
 from replicator_target_delta.config import DeltaLakeConfig
-from replicator_target_delta.losses import check_files
+from replicator_target_delta.lane.losses import check_files
+from replicator_target_delta.log import history
+from replicator_target_delta.log.table import LostFilesError
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import LostFilesError
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.delta import read_by_duckdb, read_delta, rows_of
+from replicator_testing.batches import delete, insert, update
+from replicator_testing.defaults import target_context
 
 Act = Callable[[Bare], object]
 ADDED = pa.table(

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from replicator.model.merged import Merged
-from replicator.testing.batches import delete, insert, update
-from replicator.testing.defaults import target_context
-from replicator.testing.target_harness import item, items_schema
 from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.applied import NAME, A, B, Shop
+from replicator_testing.batches import delete, insert, update
+from replicator_testing.defaults import target_context
+from replicator_testing.target_harness import item, items_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,9 +24,7 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.lake import fold, keys, work
 from replicator.plugins.kit.lake.needed import BATCH_TOO_LARGE
 from replicator.plugins.target import EngineReport, TableOptions
-from replicator.testing.waiting import wait_until
-from replicator_target_delta import engine, history, logstore, maintenance, mapping, target
-from replicator_target_delta.bulk import SparkBulk
+from replicator_target_delta import engine, target
 from replicator_target_delta.config import DIRECT_ROWS
 from replicator_target_delta.engine import DIRECT, DirectTable, found_by_spark, merged_by_spark
 from replicator_target_delta.lane import lane, parquet
@@ -34,12 +32,17 @@ from replicator_target_delta.lane.actions import Action
 from replicator_target_delta.lane.bulk import BulkHits
 from replicator_target_delta.lane.index import KEYS_TOO_LARGE
 from replicator_target_delta.lane.rewrite import FILES_PER_TIER
-from replicator_target_delta.maintenance import UpkeepKind
-from replicator_target_delta.tablelog import COLUMNS, read_log
+from replicator_target_delta.log import history, mapping
+from replicator_target_delta.log import store as logstore
+from replicator_target_delta.log.table import COLUMNS, read_log
+from replicator_target_delta.spark.fold import SparkBulk
 from replicator_target_delta.target import DeltaLakeTarget
+from replicator_target_delta.upkeep import due as maintenance
+from replicator_target_delta.upkeep.due import UpkeepKind
 from replicator_testbed.alterations import AlteredWorkloads
 from replicator_testbed.present import present
 from replicator_testbed.workloads import SCHEMA, Replay, Workloads, change_table
+from replicator_testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from plugins.targets.delta.tests.conftest import Lake

@@ -13,12 +13,12 @@ import pytest
 from replicator.model.merged import Merged
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TargetTable
-from replicator_target_delta import history
-from replicator_target_delta.ddl import new_table
 from replicator_target_delta.lane.creation import first_version
 from replicator_target_delta.ledger import Entry
+from replicator_target_delta.log import history
+from replicator_target_delta.log.table import DamagedLogError
+from replicator_target_delta.shape.tables import new_table
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import DamagedLogError
 
 TABLE = TargetTable(table=TableId("public", "people"), uuid="u-1", incarnation=2, epoch=3)
 MERGED = {"numTargetRowsUpdated": "1", "numTargetRowsInserted": "2", "numTargetRowsDeleted": "3"}

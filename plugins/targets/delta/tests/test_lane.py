@@ -30,10 +30,8 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.lake import keys
 from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
 from replicator.plugins.target import Batch, BatchFile, TableOptions, TargetTable
-from replicator.testing.batches import RowChange, delete, insert, update, write_batch
-from replicator_target_delta import ddl, history
-from replicator_target_delta.alteration import altered
 from replicator_target_delta.config import DeltaLakeConfig, MaintenanceConfig
+from replicator_target_delta.definition.metadata import altered
 from replicator_target_delta.engine import BYTES_PER_S, SPARK_WANTED, DirectTable, Lanes, Pace, merged_by_spark
 from replicator_target_delta.lane import index, lane, parquet, rewrite, vectors
 from replicator_target_delta.lane.index import IndexCache
@@ -42,13 +40,16 @@ from replicator_target_delta.lane.lane import Lane
 from replicator_target_delta.lane.log import DeltaLakeLogReader
 from replicator_target_delta.lane.parquet import write_rows
 from replicator_target_delta.ledger import Entry
-from replicator_target_delta.mapping import columns_property
+from replicator_target_delta.log import history
+from replicator_target_delta.log.mapping import columns_property
+from replicator_target_delta.log.table import COLUMNS, DamagedLogError, read_log
+from replicator_target_delta.shape import tables as ddl
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import COLUMNS, DamagedLogError, read_log
 from replicator_testbed import workloads
 from replicator_testbed.alterations import AlteredWorkloads
 from replicator_testbed.delta import read_delta, rows_of
 from replicator_testbed.present import present
+from replicator_testing.batches import RowChange, delete, insert, update, write_batch
 
 NAME = TableId("shop", "items")
 PLAIN = TableOptions()

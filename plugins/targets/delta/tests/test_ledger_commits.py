@@ -19,13 +19,13 @@ from py4j.protocol import Py4JError
 from replicator.model.errors import FencedError, TableError, TargetUnavailableError
 from replicator.model.schema import TableId
 from replicator.plugins.target import TargetTable
-from replicator.testing.waiting import wait_until
-from replicator_target_delta import logstore
 from replicator_target_delta.errors import is_concurrent
 from replicator_target_delta.ledger import Entry, Transaction, exists
-from replicator_target_delta.logstore import obstacle
-from replicator_target_delta.tablelog import TableLog, read_log
+from replicator_target_delta.log import store as logstore
+from replicator_target_delta.log.store import obstacle
+from replicator_target_delta.log.table import TableLog, read_log
 from replicator_testbed.present import present
+from replicator_testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from plugins.targets.delta.tests.conftest import Lake

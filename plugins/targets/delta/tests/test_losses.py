@@ -15,17 +15,16 @@ from deltalake.exceptions import DeltaError
 from plugins.targets.delta.tests.test_lane import ITEMS, Bare, item
 from replicator.model.errors import TargetDamagedError
 from replicator.plugins.verification import SupportsTargetVerification
-from replicator.testing.batches import delete, insert
-from replicator.testing.defaults import target_context
-from replicator_target_delta import losses
 from replicator_target_delta.config import DeltaLakeConfig, MaintenanceConfig
 from replicator_target_delta.engine import DirectTable
-from replicator_target_delta.lane import rewrite
-from replicator_target_delta.losses import LOOK_EVERY_S, FileChecks, check_files
-from replicator_target_delta.tablelog import LostFilesError
+from replicator_target_delta.lane import losses, rewrite
+from replicator_target_delta.lane.losses import LOOK_EVERY_S, FileChecks, check_files
+from replicator_target_delta.log.table import LostFilesError
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.delta import read_by_duckdb, read_delta, rows_of
 from replicator_testbed.present import present
+from replicator_testing.batches import delete, insert
+from replicator_testing.defaults import target_context
 
 DATA, VECTORS = "*.parquet", "deletion_vector_*.bin"
 Lose = Callable[[Path], object]

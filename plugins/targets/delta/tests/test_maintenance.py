@@ -17,10 +17,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.testing.waiting import wait_until
-from replicator_target_delta import datafiles, maintenance, purge
 from replicator_target_delta.config import MaintenanceConfig
-from replicator_target_delta.maintenance import (
+from replicator_target_delta.upkeep import data_files as datafiles
+from replicator_target_delta.upkeep import due as maintenance
+from replicator_target_delta.upkeep import purge
+from replicator_target_delta.upkeep.due import (
     PATIENCE,
     Condition,
     Turns,
@@ -31,6 +32,7 @@ from replicator_target_delta.maintenance import (
     vacuum_statement,
 )
 from replicator_testbed.present import present
+from replicator_testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark import StatusTracker

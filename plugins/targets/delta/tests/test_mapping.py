@@ -12,9 +12,9 @@ import pytest
 
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TargetTable
-from replicator_target_delta.ddl import new_table
 from replicator_target_delta.lane.creation import first_version
-from replicator_target_delta.mapping import conflict
+from replicator_target_delta.log.mapping import conflict
+from replicator_target_delta.shape.tables import new_table
 
 TABLE = TargetTable(table=TableId("shop", "items"), uuid="u", incarnation=0, epoch=1)
 TYPES: Mapping[str, pa.DataType] = {

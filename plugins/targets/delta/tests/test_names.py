@@ -16,9 +16,10 @@ from replicator.model.naming import folded
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions
 from replicator.spark import reduce
-from replicator_target_delta import engine, merge
-from replicator_target_delta.comments import column_comment, table_comment
-from replicator_target_delta.tablelog import TABLE
+from replicator_target_delta import engine
+from replicator_target_delta.log.table import TABLE
+from replicator_target_delta.shape.comments import column_comment, table_comment
+from replicator_target_delta.spark import statements as merge
 from replicator_testbed import hostile
 from replicator_testbed.delta import read_by_duckdb, read_delta, rows_of
 from replicator_testbed.present import present

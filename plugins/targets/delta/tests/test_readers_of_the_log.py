@@ -16,16 +16,17 @@ from duckdb_extensions import import_extension
 
 from plugins.targets.delta.tests.test_lane import ITEMS, Bare
 from replicator.model.schema import TableId
-from replicator.testing.batches import delete, insert, update
-from replicator_target_delta import ddl, logstore
 from replicator_target_delta.engine import CHECKPOINT_INTERVAL
 from replicator_target_delta.lane import rewrite
 from replicator_target_delta.lane.creation import first_version
 from replicator_target_delta.ledger import Entry
+from replicator_target_delta.log import store as logstore
+from replicator_target_delta.log.table import read_log
+from replicator_target_delta.shape import tables as ddl
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import read_log
 from replicator_testbed.delta import read_by_duckdb, read_delta, rows_of
 from replicator_testbed.present import present
+from replicator_testing.batches import delete, insert, update
 
 ODD = TableId("caf\u00e9 d'\u00e9t\u00e9", "order items.\u65e5\u672c_x20_%41")
 PATHS = [

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import fs
 
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator_target_delta.rewrite import readable_files, spark_uri
+from replicator_target_delta.journal_files import readable_files, spark_uri
 from replicator_target_delta.storage import Storage
 from replicator_testbed.object_stores import Protocol, object_store
 

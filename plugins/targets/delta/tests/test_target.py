@@ -14,10 +14,10 @@ from replicator.model.errors import FencedError, SchemaConflictError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import Column, TableId
 from replicator.plugins.target import EMPTY_LEDGER, TableOptions
-from replicator.testing.defaults import target_context
 from replicator_target_delta.ledger import Transaction
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.present import present
+from replicator_testing.defaults import target_context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -359,7 +359,7 @@ def test_a_statement_that_spark_refuses_fails_its_table_with_sparks_words(
 ) -> None:
     lake = new_lake(engine="spark")
     statement = "MERGE INTO nothing t USING replicator_batch s ON t.x = s.y WHEN MATCHED THEN DELETE"
-    monkeypatch.setattr("replicator_target_delta.merge.merge_statement", lambda *_, **__: statement)
+    monkeypatch.setattr("replicator_target_delta.spark.statements.merge_statement", lambda *_, **__: statement)
     with pytest.raises(TableError) as caught:
         lake.apply(lake.insert(id=1, name="a", note="x"))
     assert (caught.value.code, caught.value.table) == ("spark_refused", "public.people")

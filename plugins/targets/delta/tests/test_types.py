@@ -15,7 +15,7 @@ import pytest
 from replicator.model.events import change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions
-from replicator_target_delta.rewrite import as_text
+from replicator_target_delta.journal_files import as_text
 from replicator_testbed.delta import read_delta
 
 if TYPE_CHECKING:

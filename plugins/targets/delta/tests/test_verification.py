@@ -21,12 +21,12 @@ from replicator.model.events import change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit import canonical
 from replicator.plugins.target import TableOptions
-from replicator.plugins.verification import ROWS_SCHEMA, TableState, order_of
-from replicator.testing.table_states import assert_state
+from replicator.plugins.verification import ROWS_SCHEMA, VerifiedState, order_of
 from replicator_target_delta.engine import SparkCommits
-from replicator_target_delta.maintenance import Turns, UpkeepKind
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.version import read_version
+from replicator_target_delta.upkeep.due import Turns, UpkeepKind
+from replicator_target_delta.verification.version import read_version
+from replicator_testing.table_states import assert_state
 
 if TYPE_CHECKING:
     from plugins.targets.delta.tests.conftest import Lake
@@ -107,7 +107,7 @@ def schema_of(columns: Mapping[str, pa.DataType], key: Sequence[str] = ("id",)) 
 
 def state_of(
     lake: Lake, *, at: int | None = None, names: Mapping[str, str] | None = None
-) -> AbstractContextManager[TableState]:
+) -> AbstractContextManager[VerifiedState]:
     columns = names or {column.name: column.name for column in lake.schema.columns}
     return lake.target.open_state(lake.table, lake.schema, columns=columns, at=lake.next - 1 if at is None else at)
 
@@ -117,7 +117,7 @@ def batch_of(schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> pa.Recor
     return pa.RecordBatch.from_arrays(arrays, names=[c.name for c in schema.columns])
 
 
-def differing(state: TableState, rows: pa.RecordBatch, schema: TableSchema) -> list[Any]:
+def differing(state: VerifiedState, rows: pa.RecordBatch, schema: TableSchema) -> list[Any]:
     """Values whose canonical form is another one than Python's."""
     by_column = {
         name: canonical.column_texts(rows.column(name), is_key=name in schema.key) for name in rows.schema.names

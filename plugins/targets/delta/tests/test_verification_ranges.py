@@ -13,7 +13,7 @@ import pytest
 from plugins.targets.delta.tests.test_verification import VALUES, batch_of, inserted, schema_of, state_of
 from replicator.plugins.kit.keyranges import is_ordered
 from replicator.plugins.verification import Bound, KeyRange
-from replicator.testing.table_states import assert_ranges
+from replicator_testing.table_states import assert_ranges
 
 if TYPE_CHECKING:
     from plugins.targets.delta.tests.conftest import Lake

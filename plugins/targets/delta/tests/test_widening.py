@@ -19,12 +19,15 @@ from replicator.model import alteration
 from replicator.model.errors import SchemaConflictError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions
-from replicator.testing.waiting import wait_until
-from replicator_target_delta import altering, ddl, logstore, types
+from replicator_target_delta.definition import altering
 from replicator_target_delta.lane.rewrite import FILES_PER_TIER
-from replicator_target_delta.tablelog import TableLog, read_log
+from replicator_target_delta.log import store as logstore
+from replicator_target_delta.log.table import TableLog, read_log
+from replicator_target_delta.shape import tables as ddl
+from replicator_target_delta.shape import types
 from replicator_testbed.delta import rows_of
 from replicator_testbed.present import present
+from replicator_testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from plugins.targets.delta.tests.conftest import Lake

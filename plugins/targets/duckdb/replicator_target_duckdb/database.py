@@ -162,6 +162,14 @@ def translated(error: duckdb.Error, file: Path, table: TableId | None) -> Except
             code="target_unreachable",
             action="Check the file and its disk.",
         )
+    if isinstance(error, duckdb.ConstraintException | duckdb.DependencyException) or "main key table" in text:
+        return SchemaConflictError(
+            f"Something that somebody added to the table, such as a constraint, keeps DuckDB from the change ({type(error).__name__}).",
+            code="schema_conflict",
+            table=None if table is None else str(table),
+            action="Drop it; if it is a foreign key, drop the table that has it. Then recreate the table: "
+            "replicator snapshot NAME TABLE --recreate.",
+        )
     return SchemaConflictError(
         f"DuckDB refuses the change ({type(error).__name__}).",
         code="schema_conflict",

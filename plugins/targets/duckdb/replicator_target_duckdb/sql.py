@@ -21,7 +21,7 @@ CREATE_LEDGER: Final = (
     f'CREATE SCHEMA IF NOT EXISTS {CATALOG}."_replicator"; '
     f"CREATE TABLE IF NOT EXISTS {LEDGER} (table_name VARCHAR NOT NULL, entry VARCHAR NOT NULL)"
 )
-_OWN: Final = {SEQUENCE_NUM: "BIGINT NOT NULL", IS_DELETED: "BOOLEAN NOT NULL", SOURCE_TIMESTAMP: "TIMESTAMPTZ"}
+OWN: Final = {SEQUENCE_NUM: "BIGINT NOT NULL", IS_DELETED: "BOOLEAN NOT NULL", SOURCE_TIMESTAMP: "TIMESTAMPTZ"}
 
 
 def quoted(name: str) -> str:
@@ -49,7 +49,7 @@ def create_table(schema: TableSchema, options: TableOptions) -> Sequence[str]:
         f"{quoted(column.name)} {type_name(column.type)}{' NOT NULL' if column.name in schema.key else ''}"
         for column in schema.held
     ]
-    lines += [f"{name} {_OWN[name]}" for name in own_columns(options)]
+    lines += [f"{name} {OWN[name]}" for name in own_columns(options)]
     return [
         f"CREATE SCHEMA IF NOT EXISTS {CATALOG}.{quoted(schema.table.namespace)}",
         f"CREATE TABLE {path_of(schema.table)} ({', '.join(lines)})",

@@ -17,11 +17,12 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.findings import type_findings
 from replicator.plugins.kit.transactional import TransactionalTarget
 from replicator.plugins.target import Batch, Ledger, TableOptions, TargetContext, TargetTable
-from replicator.plugins.verification import SupportsTargetVerification, TableState
+from replicator.plugins.verification import SupportsTargetVerification, VerifiedState
 from replicator_target_duckdb import sql
 from replicator_target_duckdb.config import DuckDBConfig
-from replicator_target_duckdb.database import CATALOG, Database
+from replicator_target_duckdb.database import Database
 from replicator_target_duckdb.merge import merge
+from replicator_target_duckdb.tables import LEDGER_ID, changed, kind_of, read_entry, refuse_others
 from replicator_target_duckdb.types import changes_of
 from replicator_target_duckdb.verification import table_state
 
@@ -77,9 +78,9 @@ class DuckDBTarget(TransactionalTarget[DuckDBConfig, duckdb.DuckDBPyConnection],
     @contextmanager
     def open_state(
         self, table: TargetTable, schema: TableSchema, *, columns: Mapping[str, str], at: int
-    ) -> Iterator[TableState]:
+    ) -> Iterator[VerifiedState]:
         """Copy what is compared out of the file."""
-        with table_state(self._database, table, schema, columns, at) as state:
+        with table_state(self._database, table, schema, columns, at, self.entry) as state:
             yield state
 
     def read_ledger(self, table: TargetTable) -> Ledger | None:
@@ -90,14 +91,16 @@ class DuckDBTarget(TransactionalTarget[DuckDBConfig, duckdb.DuckDBPyConnection],
 
     def read_entry(self, transaction: duckdb.DuckDBPyConnection, table: TableId) -> str | None:
         """Read the entry; the file's lock keeps others out."""
-        if not self._exists(transaction, "_replicator", "ledger"):
-            return None
-        found = transaction.execute(f"SELECT entry FROM {sql.LEDGER} WHERE table_name = ?", [str(table)]).fetchone()
-        return None if found is None else str(found[0])
+        try:
+            return read_entry(transaction, table)
+        except duckdb.Error as error:
+            # The file itself can be used: the transaction has begun.
+            what = "cannot be read"
+            raise self.damaged(table, what, f"Undo that. Or drop {LEDGER_ID} and the table, and recreate it") from error
 
     def write_entry(self, transaction: duckdb.DuckDBPyConnection, table: TableId, entry: str | None) -> None:
         """Write the entry; the ledger is made with the first one."""
-        if entry is None and not self._exists(transaction, "_replicator", "ledger"):
+        if entry is None and kind_of(transaction, LEDGER_ID) is None:
             return
         transaction.execute(sql.CREATE_LEDGER)
         transaction.execute(f"DELETE FROM {sql.LEDGER} WHERE table_name = ?", [str(table)])
@@ -108,7 +111,7 @@ class DuckDBTarget(TransactionalTarget[DuckDBConfig, duckdb.DuckDBPyConnection],
 
     def has_table(self, transaction: duckdb.DuckDBPyConnection, table: TableId) -> bool:
         """Look for tables and views of this name."""
-        return self._exists(transaction, table.namespace, table.name)
+        return kind_of(transaction, table) is not None
 
     def check_schema(self, schema: TableSchema) -> None:
         """Refuse types that DuckDB does not have."""
@@ -128,11 +131,18 @@ class DuckDBTarget(TransactionalTarget[DuckDBConfig, duckdb.DuckDBPyConnection],
         fill: Mapping[str, Any],
     ) -> None:
         """Write the table again, in the transaction."""
+        self._check_columns(transaction, table, actual)
         for statement in sql.rebuild(table, actual, wanted, fill):
             transaction.execute(statement)
 
     def remove(self, transaction: duckdb.DuckDBPyConnection, table: TableId) -> None:
-        """Drop the table."""
+        """Drop the table.
+
+        Raises:
+            TableError: Another kind of thing has its name.
+            SchemaConflictError: DuckDB does not drop it.
+        """
+        refuse_others(transaction, table)
         transaction.execute(f"DROP TABLE IF EXISTS {sql.path_of(table)}")
 
     def clear(self, transaction: duckdb.DuckDBPyConnection, table: TargetTable, below: int | None) -> None:
@@ -144,20 +154,16 @@ class DuckDBTarget(TransactionalTarget[DuckDBConfig, duckdb.DuckDBPyConnection],
 
     def merge(self, transaction: duckdb.DuckDBPyConnection, table: TargetTable, batch: Batch) -> Merged:
         """Merge the batch, part by part."""
+        self._check_columns(transaction, table, batch.schema)
         return merge(transaction, table, batch)
+
+    def _check_columns(self, transaction: duckdb.DuckDBPyConnection, table: TargetTable, schema: TableSchema) -> None:
+        """Refuse a table whose columns somebody else changed: what is written would be cast, or get into another column."""
+        refuse_others(transaction, table.table)
+        if (why := changed(transaction, schema, table.options)) is not None:
+            raise self.recreate(table, f"Somebody else changed the table in the target. {why}")
 
     def close(self) -> None:
         """Forget every table, and let go of the file."""
         super().close()
         self._database.close()
-
-    @staticmethod
-    def _exists(transaction: duckdb.DuckDBPyConnection, schema: str, name: str) -> bool:
-        """Whether the file has such a table or view. DuckDB compares names without case."""
-        found = transaction.execute(
-            "SELECT count(*) FROM (SELECT database_name, schema_name, table_name AS name FROM duckdb_tables() UNION ALL"
-            " SELECT database_name, schema_name, view_name FROM duckdb_views())"
-            " WHERE database_name = ? AND lower(schema_name) = lower(?) AND lower(name) = lower(?)",
-            [CATALOG, schema, name],
-        ).fetchone()
-        return found is not None and found[0] > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
@@ -13,33 +13,39 @@ import pyarrow as pa
 
 from replicator.model.errors import TableError
 from replicator.model.events import IS_DELETED
-from replicator.model.schema import TableSchema
+from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.duckdb.state import DuckDBState
-from replicator.plugins.kit.transactional import Entry
+from replicator.plugins.kit.transactional import LedgerEntry
 from replicator.plugins.target import TargetTable
-from replicator.plugins.verification import TableState, order_of
-from replicator_target_duckdb import sql
+from replicator.plugins.verification import VerifiedState, order_of
+from replicator_target_duckdb import sql, tables
 from replicator_target_duckdb.database import Database
 from replicator_target_duckdb.types import type_name
 
 _COPY: Final = "state"
+_RECREATE: Final = "Recreate the table: replicator snapshot NAME TABLE --recreate."
 
 
 @contextmanager
 def table_state(
-    database: Database, table: TargetTable, schema: TableSchema, columns: Mapping[str, str], at: int
-) -> Iterator[TableState]:
+    database: Database,
+    table: TargetTable,
+    schema: TableSchema,
+    columns: Mapping[str, str],
+    at: int,
+    entry_of: Callable[[duckdb.DuckDBPyConnection, TableId], LedgerEntry | None],
+) -> Iterator[VerifiedState]:
     """Copy what is compared into a file of its own, and answer from there for as long as the context.
 
     Raises:
-        TableError: `state_not_readable`.
+        TableError: `state_not_readable`; `ledger_damaged`, by `entry_of`.
     """
     names = order_of(list(columns), schema)
     reads = {name: (f"c{i}", schema.column(name).type) for i, name in enumerate(names)}
     with tempfile.TemporaryDirectory(prefix="replicator-verify-") as folder:
         copy = Path(folder) / "state.duckdb"
         with database.transaction(table.table, is_read_only=True) as connection:
-            _check(connection, table, schema, columns, at)
+            _check(connection, entry_of(connection, table.table), table, schema, columns, at)
             selected = [f"{_held(sql.quoted(columns[name]), kind)} AS {alias}" for name, (alias, kind) in reads.items()]
             where = f" WHERE {IS_DELETED} IS NOT TRUE" if table.options.deletes == "soft" else ""
             connection.execute(f"ATTACH {sql.text(str(copy))} AS {_COPY}")
@@ -60,27 +66,24 @@ class CopiedState(DuckDBState):
 
 
 def _check(
-    connection: duckdb.DuckDBPyConnection, table: TargetTable, schema: TableSchema, columns: Mapping[str, str], at: int
+    connection: duckdb.DuckDBPyConnection,
+    entry: LedgerEntry | None,
+    table: TargetTable,
+    schema: TableSchema,
+    columns: Mapping[str, str],
+    at: int,
 ) -> None:
     """Check that the table is as it was at the number, with the columns that are compared in their types."""
-    found = connection.execute(f"SELECT entry FROM {sql.LEDGER} WHERE table_name = ?", [str(table.table)]).fetchone()
-    entry = None if found is None else Entry.of(str(found[0]))
     if entry is None or (entry.uuid, entry.incarnation) != (table.uuid, table.incarnation) or entry.shape is None:
         raise _not_readable(table, "The table was replaced or dropped meanwhile")
     if entry.last_applied > at:
         raise _not_readable(table, "Later changes have been applied, and the file keeps no older state")
-    described = connection.execute(f"DESCRIBE {sql.path_of(table.table)}").fetchall()
-    types = {row[0]: row[1] for row in described}
+    found = {name: type_ for name, type_, _ in tables.columns(connection, table.table)}
     for name, there in columns.items():
-        if types.get(there) is None:
-            raise _not_readable(table, f"The table has no column {there}")
-        if types[there] != _described(type_name(schema.column(name).type)):
-            raise _not_readable(table, f"The column {there} has another type ({types[there]})")
-
-
-def _described(type_: str) -> str:
-    """A type as DESCRIBE spells it."""
-    return type_.replace("TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE").replace(", ", ",")
+        if found.get(there) is None:
+            raise _not_readable(table, f"The table has no column {there}", _RECREATE)
+        if found[there] != tables.described(type_name(schema.column(name).type)):
+            raise _not_readable(table, f"The column {there} has another type ({found[there]})", _RECREATE)
 
 
 def _held(expression: str, type_: pa.DataType) -> str:
@@ -94,10 +97,10 @@ def _held(expression: str, type_: pa.DataType) -> str:
     return expression
 
 
-def _not_readable(table: TargetTable, why: str) -> TableError:
+def _not_readable(table: TargetTable, why: str, action: str = "Run the command again.") -> TableError:
     return TableError(
         f"The state to compare cannot be read. {why}.",
         code="state_not_readable",
         table=str(table.table),
-        action="Run the command again.",
+        action=action,
     )

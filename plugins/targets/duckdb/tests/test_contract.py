@@ -12,12 +12,12 @@ import pytest
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import TargetTable
-from replicator.testing.defaults import target_context
-from replicator.testing.target_contract import TargetContract
-from replicator.testing.target_harness import UUID, TargetHarness, TargetRow
 from replicator_target_duckdb.config import DuckDBConfig
 from replicator_target_duckdb.sql import quoted
 from replicator_target_duckdb.target import DuckDBTarget
+from replicator_testing.defaults import target_context
+from replicator_testing.target_contract import TargetContract
+from replicator_testing.target_harness import UUID, TargetHarness, TargetRow
 
 
 class Harness(TargetHarness):

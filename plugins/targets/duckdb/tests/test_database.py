@@ -12,10 +12,10 @@ from duckdb import DuckDBPyConnection
 from replicator.model.errors import ConfigError, TargetUnavailableError
 from replicator.model.schema import TableId
 from replicator.plugins.target import Batch, BatchFile
-from replicator.testing.target_harness import items_schema
 from replicator_target_duckdb import merge
 from replicator_target_duckdb.config import DuckDBConfig
 from replicator_target_duckdb.database import Database
+from replicator_testing.target_harness import items_schema
 
 _HOLD = (
     "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.readline(); c.close()"

@@ -16,12 +16,12 @@ from plugins.targets.duckdb.tests.test_contract import Harness
 from replicator.model.errors import TableError
 from replicator.model.schema import Column, TableSchema
 from replicator.plugins.target import TableOptions, TargetTable
-from replicator.testing.batches import delete, insert
-from replicator.testing.defaults import target_context
-from replicator.testing.table_states import assert_ranges, assert_state
-from replicator.testing.target_harness import ITEMS, UUID, Copy, item, items_schema
 from replicator_target_duckdb.config import DuckDBConfig
 from replicator_target_duckdb.target import DuckDBTarget
+from replicator_testing.batches import delete, insert
+from replicator_testing.defaults import target_context
+from replicator_testing.table_states import assert_ranges, assert_state
+from replicator_testing.target_harness import ITEMS, UUID, Copy, item, items_schema
 
 VALUES: Mapping[str, tuple[pa.DataType, Sequence[Any]]] = {
     "bool": (pa.bool_(), [True, False]),

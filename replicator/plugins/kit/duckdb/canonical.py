@@ -1,6 +1,6 @@
 """The canonical form of values (`replicator.plugins.verification`) in DuckDB's SQL. Pure.
 
-Expressions have the values as `stored_type` says: a target that holds a type otherwise converts it in its query.
+Expressions expect the types of `stored_type`: a target that stores a type in another way converts it in its query.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LOW: Final = (1 << 64) - 1
 _LAST_MOMENT: Final = (1 << 63) - 1
 _COMMA: Final = "','"
 _INFINITY: Final = (1 << 63) - 1
-"""The microseconds that DuckDB takes for infinity."""
+"""The microseconds that DuckDB reads as infinity."""
 
 
 def stored_type(type_: pa.DataType) -> pa.DataType:
@@ -56,42 +56,42 @@ def stored_type(type_: pa.DataType) -> pa.DataType:
 
 
 def quoted(name: str) -> str:
-    """An identifier."""
+    """Quote an identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """A string."""
+    """Quote a string."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def type_name(stored: pa.DataType) -> str:
-    """DuckDB's type for a type of a data file."""
+    """Return DuckDB's type for a type of a data file."""
     if pa.types.is_list(stored):
         return f"{type_name(stored.value_type)}[]"
     return f"DECIMAL({stored.precision}, {stored.scale})" if pa.types.is_decimal(stored) else _NAMES[stored]
 
 
 def joined(columns: Sequence[tuple[str, pa.DataType]], *, is_key: bool) -> str:
-    """The row text or the key text of columns: expressions and the types that the source's columns have."""
+    """Return the row text or the key text of columns, given as expressions with the types of the source's columns."""
     return f"concat({', '.join(f'{part}' for x, kind in columns for part in (*_parts(x, kind, is_key), _COMMA))})"
 
 
 def value(x: str, kind: pa.DataType, *, is_key: bool) -> str:
-    """The canonical form of one value."""
+    """Return the canonical form of one value."""
     parts = _parts(x, kind, is_key)
     return parts[0] if len(parts) == 1 else " || ".join(parts)
 
 
 def digest(text: str) -> str:
-    """The digest of a text, or of bytes."""
+    """Return the digest of a text, or of bytes."""
     return f"left(sha256({text}), {DIGEST_DIGITS})"
 
 
 def sums(texts: str) -> str:
-    """The statement for checksums: group, rows, and the sums of both halves of the hashes.
+    """Return the statement for checksums: group, rows, and the sums of both halves of the hashes.
 
-    The quickest of what was tried: bits become a number whose first byte is the highest, and sums of 64 bits have 128.
+    The fastest of the tested forms: bits become a number whose first byte is the highest, and sums of 64 bits have 128.
 
     Args:
         texts: A query with the columns `g`, the group, and `t`, the row text.
@@ -102,14 +102,14 @@ def sums(texts: str) -> str:
 
 
 def is_ordered_alike(kind: pa.DataType) -> bool:
-    """Whether DuckDB orders what is stored of a type as `TableState.range_key` says. Long decimals are stored as text."""
+    """Return whether DuckDB orders the stored values of a type as `TableState.range_key` requires. Long decimals are stored as text."""
     return pa.types.is_string(kind) or (is_ordered(kind) and not pa.types.is_string(stored_type(kind)))
 
 
 def is_within(columns: Sequence[tuple[str, pa.DataType]], after: Bound | None, upto: Bound | None) -> str:
-    """Whether a row is in a `KeyRange`: expressions and types of its columns.
+    """Return the condition that a row is in a `KeyRange`, from expressions and types of its columns.
 
-    What is implied stands in front, because DuckDB skips the parts of files that have no such values in the first column.
+    An implied condition is in front, because DuckDB skips parts of files that have no such values in the first column.
     """
     conditions = []
     if after is not None:
@@ -130,7 +130,7 @@ def _is_behind(columns: Sequence[tuple[str, pa.DataType]], bound: Bound) -> str:
 
 
 def constant(text: str, kind: pa.DataType) -> str:
-    """The value that has this canonical form in a key text, of a type for which `is_ordered_alike` holds."""
+    """Return the value that has this canonical form in a key text, of a type for which `is_ordered_alike` holds."""
     if pa.types.is_string(kind):
         return literal(text.partition(":")[2])
     if pa.types.is_binary(kind):
@@ -147,7 +147,7 @@ def constant(text: str, kind: pa.DataType) -> str:
 
 
 def _parts(x: str, kind: pa.DataType, is_key: bool) -> Sequence[str]:
-    """Expressions that, one after another, are the canonical form of `x`; all of them NULL, if `x` is."""
+    """Return expressions that, one after another, are the canonical form of `x`; all of them NULL, if `x` is."""
     if pa.types.is_string(kind):
         if is_key:
             return [f"strlen({x})", f"':' || {x}"]
@@ -180,7 +180,7 @@ def _text(x: str, kind: pa.DataType) -> str:
 
 
 def _decimal(x: str, kind: pa.DataType) -> str:
-    """Of those that are stored as text, what is no such text is equal to nothing; an empty one is not equal to NULL."""
+    """Decimals that are stored as text: a text of another form is equal to nothing; an empty one is not equal to NULL."""
     if stored_type(kind) == pa.string():
         form = rf"-?\d+\.\d{{{kind.scale}}}" if kind.scale > 0 else r"-?\d+"
         return f"CASE WHEN regexp_full_match({x}, {literal(form)}) THEN {x} ELSE '?' || {x} END"
@@ -188,14 +188,14 @@ def _decimal(x: str, kind: pa.DataType) -> str:
 
 
 def _fraction(x: str) -> str:
-    """DuckDB writes no digit before the point of such a decimal."""
+    """Add the zero: DuckDB writes no digit before the point of such a decimal."""
     return f"CASE WHEN {x} < 0 THEN '-0' || substr({x}::VARCHAR, 2) ELSE '0' || {x}::VARCHAR END"
 
 
 def _floating(x: str) -> str:
     """DuckDB writes the shortest digits that read back as the same number: `0.001`, `1500.0`, `1.5e+16`.
 
-    Of some powers of two it writes others (2^81) or what is no number (2^807), and has to be told how many digits they need.
+    For some powers of two it writes others (2^81) or no number (2^807), and needs to be given the number of digits.
     """
     number, short = f"abs({x})", f"abs({x})::VARCHAR"
     sixteen, seventeen = (f"format('{{:.{digits}e}}', {number})" for digits in (15, 16))
@@ -224,7 +224,7 @@ def _moment(x: str) -> str:
 
 
 def _time(x: str) -> str:
-    """It is stored as HH:MM:SS.ffffff. What is no such text is equal to nothing."""
+    """Times are stored as HH:MM:SS.ffffff. A text of another form is equal to nothing."""
     hours, minutes, seconds, rest = (f"TRY_CAST(substr({x}, {at}) AS BIGINT)" for at in ("1, 2", "4, 2", "7, 2", "10"))
     number = f"((({hours} * 60 + {minutes}) * 60 + {seconds}) * 1000000 + {rest})::VARCHAR"
     return f"CASE WHEN regexp_full_match({x}, {literal(_TIME)}) THEN {number} ELSE '?' || {x} END"

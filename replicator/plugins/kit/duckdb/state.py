@@ -11,15 +11,15 @@ import duckdb
 import pyarrow as pa
 
 from replicator.plugins.kit.duckdb import canonical as sql
-from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, KeyRange, TableState
+from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, KeyRange, VerifiedState
 
 
-class DuckDBState(TableState):
-    """Answers from a connection to DuckDB, which only this state uses.
+class DuckDBState(VerifiedState):
+    """State of a table on a connection to DuckDB that only this state uses.
 
     Args:
         connection: The connection.
-        columns: What is compared, by the source's names: the name that `select` gives it, and its canonical type.
+        columns: The compared columns, by the source's names: the name that `select` gives each, and its canonical type.
         key: The key columns.
     """
 
@@ -45,13 +45,13 @@ class DuckDBState(TableState):
 
     @property
     def range_key(self) -> Sequence[str]:
-        """Of a text the source says whether it has an order: that of the bytes, as DuckDB has it."""
+        """Return the key's columns up to the first that DuckDB orders otherwise. The source tells whether a text is ordered by bytes."""
         return list(takewhile(lambda name: sql.is_ordered_alike(self._columns[name][1]), self._key))
 
     def checksums(
         self, digits: int, among: Among | None = None, within: KeyRange | None = None
     ) -> Mapping[str, Checksum]:
-        """One pass over the files; in bounded memory. Of a range, files and row groups that have none of its first column are skipped."""
+        """Read the files once, in bounded memory. Of a range, files and row groups that have none of its first column are skipped."""
         inside = self._inside(within)
         id_ = sql.digest(self._key_text)
         group = f"left({id_}, {digits})" if digits else "''"
@@ -67,7 +67,7 @@ class DuckDBState(TableState):
         return {group: Checksum(rows, high % (1 << 64), low % (1 << 64)) for group, rows, high, low in found.fetchall()}
 
     def rows(self, groups: Collection[str], within: KeyRange | None = None) -> pa.Table:
-        """One pass over the files."""
+        """Read the files once."""
         if not groups:
             return ROWS_SCHEMA.empty_table()
         texts = [f"{sql.digest(self._key_text)} AS id", f"{sql.digest(self._row)} AS hash"]
@@ -78,7 +78,7 @@ class DuckDBState(TableState):
         return pa.table([found.column("id"), found.column("hash")], schema=ROWS_SCHEMA)
 
     def texts(self, ids: Collection[str], within: KeyRange | None = None) -> Mapping[str, Mapping[str, str | None]]:
-        """One pass over the files."""
+        """Read the files once."""
         values = [
             f"{sql.value(alias, kind, is_key=name in self._key)} AS v{number}"
             for number, (name, (alias, kind)) in enumerate(self._columns.items())

@@ -1,12 +1,12 @@
-"""A batch as one change per key, in Arrow columns: what `replicator/spark/reduce.py` does in DataFrames.
+"""Folds a batch to one change per key, in Arrow columns, as `replicator/spark/reduce.py` does in DataFrames.
 
 A change touches a key: it writes a row there, or takes the row away. An UPDATE that changes the key takes the row from
-the old key and then writes it at the new one. The last touch of a key says what stands there after the batch, the first
-what must have stood there before.
+the old key and then writes it at the new one. The last touch of a key tells its state after the batch, the first
+the expected state before it.
 
-Rows that lack columns are put together change by change (`replay`). What the batch does not have of them stands in the
-target, and is told by `Folded.lacking`. Columns that only the target has (`TableSchema.kept`) are NULL in all rows, and told
-by `Folded.kept`: they stay with the key, whatever becomes of the row.
+Rows that lack columns are put together change by change (`replay`). Values that the batch does not have are in the
+target, and `Folded.lacking` lists them. Columns that only the target has (`TableSchema.kept`) are NULL in all rows, and
+`Folded.kept` lists them: they stay with the key, whatever happens to the row.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from replicator.plugins.kit.opening import open_seekable
 from replicator.plugins.target import Batch, BatchFile, TableOptions
 
 BYTES_MAX: Final = 256 << 20
-"""Of changes, and of the target's rows, that stand in memory at once."""
+"""Bytes of changes, and of the target's rows, that are in memory at once."""
 _COLUMNS: Final = (SEQUENCE_NUM, OPERATION, IS_SNAPSHOT, SOURCE_TIMESTAMP, ABSENT, BEFORE, ROW)
 
 Bools = npt.NDArray[np.bool_]
@@ -57,15 +57,15 @@ class Folded:
 
     Attributes:
         keys: Every key that the batch touches, once (`KeyForm.keys`).
-        key_columns: The same keys as the values of their columns, in key order; empty unless they were asked for.
-        is_removed: Whether no row stands at the key after the batch.
-        expects: Whether a row must stand there before it.
-        is_written: Whether the batch writes a row at the key. A table that keeps deleted rows gets one at every key.
-        rows: Those rows, in the order of `keys`, with the table's columns.
-        lacking: Of the columns of which rows lack values: which rows do.
-        origin: By row: which of `keys` has the row in the target that the values are to be taken from; -1: none.
-        only_marks: By row: it is the target's own, to be marked as deleted; where the target has none, none is written.
-        kept: Columns that rows do not have: what the target's row at their own key has there stays, marked as deleted or not.
+        key_columns: The same keys as the values of their columns, in key order; empty unless requested.
+        is_removed: By key: True if it has no row after the batch.
+        expects: By key: True if it must have a row before the batch.
+        is_written: By key: True if the batch writes a row. A table that keeps deleted rows gets one at every key.
+        rows: The written rows, in the order of `keys`, with the table's columns.
+        lacking: By column of which rows lack values: True for those rows.
+        origin: By row: index in `keys` of the target's row from which the values are to be taken; -1: none.
+        only_marks: By row: True if it is the target's own, to be marked as deleted; where the target has none, none is written.
+        kept: Columns that rows do not have: their values in the target's row at the same key stay, marked as deleted or not.
     """
 
     keys: pa.Array
@@ -81,15 +81,15 @@ class Folded:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the rows can be written without a look at the target's."""
+        """Return whether the rows can be written without reading the target's."""
         return not self.lacking and not self.kept and not bool(self.only_marks.any())
 
 
 def key_form(schema: TableSchema, layout: Layout) -> KeyForm:
-    """The form of a table's keys, as its data files have them.
+    """Return the form of a table's keys, as its data files have them.
 
     Raises:
-        EngineNeededError: The table has no key, or one that cannot be told apart by its bytes.
+        EngineNeededError: The table has no key, or one that cannot be distinguished by its bytes.
     """
     if not schema.key:
         raise EngineNeededError("the table has no key")
@@ -97,11 +97,11 @@ def key_form(schema: TableSchema, layout: Layout) -> KeyForm:
 
 
 def read_changes(batch: Batch) -> pa.Table:
-    """The batch's changes above `skip_to`, in the order of their numbers.
+    """Return the batch's changes above `skip_to`, in the order of their numbers.
 
     Raises:
-        TooLargeError: They are more than fit into memory.
-        EngineNeededError: They are not readable: the engine then says what is wrong.
+        TooLargeError: They do not fit into memory.
+        EngineNeededError: They are not readable: the engine then reports the error.
     """
     layout = change_schema(batch.schema)
     wanted = pa.schema([layout.field(name) for name in _COLUMNS])
@@ -116,7 +116,7 @@ def read_changes(batch: Batch) -> pa.Table:
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise EngineNeededError("the journal's files cannot be read") from error
     changes = pa.concat_tables([wanted.empty_table(), *tables])
-    tables.clear()  # so that they stand in memory twice at most
+    tables.clear()  # so that they are in memory twice at most
     if changes.nbytes > BYTES_MAX:
         raise TooLargeError
     if any(file.first <= batch.skip_to for file in batch.files):
@@ -133,7 +133,7 @@ def read_changes(batch: Batch) -> pa.Table:
 
 
 def _combined(column: pa.ChunkedArray) -> pa.Array:
-    """A column in one chunk. Of a struct one field is combined after the other, so that only one stands in memory twice."""
+    """Return a column in one chunk. Fields of a struct are combined one after another, so that only one is in memory twice."""
     type_, chunks = column.type, [chunk for chunk in column.chunks if len(chunk)]
     if len(chunks) == 1:
         return chunks[0]
@@ -156,7 +156,7 @@ def _opened(file: BatchFile) -> Iterator[pq.ParquetFile]:
 
 
 def _size(file: pq.FileMetaData) -> int:
-    """Bytes of a file's columns, encoded and not compressed."""
+    """Return the bytes of a file's columns, encoded and not compressed."""
     return sum(file.row_group(i).total_byte_size for i in range(file.num_row_groups))
 
 
@@ -172,12 +172,12 @@ def fold(
     """Fold changes to one per key.
 
     Args:
-        changes: As `read_changes` gives them.
-        schema: Their shape.
-        options: How the table is kept.
-        layout: How its data files hold values.
+        changes: Changes as `read_changes` returns them.
+        schema: Their schema.
+        options: Options of the table.
+        layout: Types of its data files.
         has_key_changes: Some UPDATE may change its key.
-        with_key_columns: Give `Folded.key_columns`, for a target that looks keys up by the values of their columns.
+        with_key_columns: True to fill `Folded.key_columns`, for a target that looks keys up by the values of their columns.
 
     Raises:
         EngineNeededError: A key has a null, or a change is not one that a source makes.
@@ -246,7 +246,7 @@ def fold(
 
 
 def _sent(changes: pa.Table, schema: TableSchema) -> Bools:
-    """By change and column: whether the change has the column's value."""
+    """Return, by change and column, whether the change has the column's value."""
     try:
         return sent_columns(_array(changes, ABSENT), {schema.fields[c.name]: i for i, c in enumerate(schema.columns)})
     except KeyError as error:
@@ -263,17 +263,17 @@ def _put_together(
     replayed: Replayed,
     only_marks: Bools,
 ) -> Folded:
-    """The rows with every value that the batch has of them.
+    """Return the folded batch with rows that have every value of the batch.
 
     Args:
         folded: Without its rows.
         changes: The batch.
-        schema: Its shape.
-        options: How the table is kept.
-        layout: How its data files hold values.
+        schema: Its schema.
+        options: Options of the table.
+        layout: Types of its data files.
         final: By row: the last change at its key.
-        replayed: By row: where its values come from.
-        only_marks: By key, as `Folded.only_marks`.
+        replayed: By row: the origin of its values.
+        only_marks: By key, as in `Folded.only_marks`.
     """
     lacks = replayed.lacking()
     is_removed = folded.is_removed[folded.is_written]
@@ -282,7 +282,7 @@ def _put_together(
     news, olds = _keys_of(changes, final, schema, layout)
     for i, column in enumerate(schema.columns):
         if column.name in schema.key:
-            # A write has it, in its row or as its old key; what takes a row away has the old key.
+            # A write has it, in its row or as its old key; a removal has the old key.
             new, old = (part[schema.key.index(column.name)] for part in (news, olds))
             columns[column.name] = pc.if_else(pa.array(is_removed), old, pc.coalesce(new, old))
         else:
@@ -302,14 +302,14 @@ def _put_together(
 def rows_of(
     changes: pa.Table, schema: TableSchema, options: TableOptions, layout: Layout, at: pa.Array | None = None
 ) -> pa.Table:
-    """The rows that changes write, with the table's columns and those that are ours; NULL in those that are kept.
+    """Return the rows that changes write, with the table's columns and those that are ours; NULL in kept columns.
 
     Args:
-        changes: As `read_changes` gives them.
-        schema: Their shape.
-        options: How the table is kept.
-        layout: How its data files hold values.
-        at: Which of the changes; None: all.
+        changes: Changes as `read_changes` returns them.
+        schema: Their schema.
+        options: Options of the table.
+        layout: Types of its data files.
+        at: Indexes of the changes; None: all.
 
     Raises:
         EngineNeededError: As `Layout.type_of`.
@@ -317,7 +317,7 @@ def rows_of(
     fields = _array(changes, ROW).flatten()
     marked = changes.select([SEQUENCE_NUM, SOURCE_TIMESTAMP])
     if at is not None:
-        # A column after the other, and only those that are written: the changes stand in memory, too.
+        # A column after the other, and only those that are written: the changes are in memory, too.
         fields, marked = [field.take(at) for field in fields], marked.take(at)
     columns = {column.name: layout.stored(field) for column, field in zip(schema.columns, fields, strict=True)}
     kept, marks = _kept_of(schema, layout, marked.num_rows), _marks_of(marked, options, np.zeros(marked.num_rows, bool))
@@ -329,7 +329,7 @@ def _kept_of(schema: TableSchema, layout: Layout, rows: int) -> dict[str, pa.Arr
 
 
 def _marks_of(changes: pa.Table, options: TableOptions, is_removed: Bools) -> dict[str, pa.Array]:
-    """The columns that are ours, of rows that these changes were the last of."""
+    """Return the columns that are ours, of rows of which these changes were the last."""
     marks = {SEQUENCE_NUM: _array(changes, SEQUENCE_NUM)}
     if options.deletes == "soft":
         marks[IS_DELETED] = pa.array(is_removed)
@@ -343,19 +343,19 @@ def _lacks_columns(changes: pa.Table) -> Bools:
 
 
 def _keys_of(changes: pa.Table, at: Int64s, schema: TableSchema, layout: Layout) -> Sequence[Sequence[pa.Array]]:
-    """The key columns of some changes as their rows have them, and as their old keys have them."""
+    """Return the key columns of some changes as their rows have them, and as their old keys have them."""
     return [_key(changes, struct, at, schema, layout) for struct in (ROW, BEFORE)]
 
 
 def _check_rows(changes: pa.Table, is_delete: Bools) -> None:
-    """What an engine would take for a row of nulls is for the engine to judge."""
+    """Leave a change without a row to the engine, which may take it for a row of nulls."""
     has_row, has_before = (~_mask(_array(changes, name).is_null()) for name in (ROW, BEFORE))
     if bool((is_delete & ~has_before).any()) or bool((~is_delete & ~has_row).any()):
         raise EngineNeededError("a change has no row")
 
 
 def _key(changes: pa.Table, struct: str, at: Int64s, schema: TableSchema, layout: Layout) -> Sequence[pa.Array]:
-    """The key columns of some changes, from one of the two structs, as the table holds them."""
+    """Return the key columns of some changes, from one of the two structs, as the table stores them."""
     column = _array(changes, struct)
     fields = dict(zip([field.name for field in column.type], column.flatten(), strict=True))
     return [layout.stored(fields[schema.fields[name]].take(pa.array(at))) for name in schema.key]

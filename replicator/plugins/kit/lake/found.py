@@ -1,6 +1,6 @@
-"""What stands in a table at the keys of a batch: what the batch changes, and its rows with what only the table has of them.
+"""Finds the target's rows at the keys of a batch, and completes the batch's rows with values that only the target has.
 
-A target looks the keys up as it likes. What it found it tells as `FileHits`, of rows that are alive.
+A target looks the keys up in its own way. It returns the rows found as `FileHits`, without deleted rows.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ File = TypeVar("File")
 Read = Callable[[File, Int64s, Sequence[pa.Field]], pa.Table]
 """Reads some rows of a data file, by ascending numbers: these columns of the table, in these types.
 
-A column that the table got after the file was written is NULL in it; one that is not nullable must be there."""
+A column that the table got after the file was written is NULL in it; one that is not nullable must exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileHits(Generic[File]):
-    """Rows of one data file that stand at keys of the batch.
+    """Rows of one data file that have keys of the batch.
 
     Attributes:
         file: The file.
-        positions: Of their keys, in `Folded.keys`.
+        positions: Indexes of their keys in `Folded.keys`.
         rows: The numbers of the rows in the file, one for each of `positions`.
     """
 
@@ -48,14 +48,14 @@ class FileHits(Generic[File]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found(Generic[File]):
-    """What stands in the table at each of `Folded.keys`.
+class FoundRows(Generic[File]):
+    """The target's row at each of `Folded.keys`.
 
     Attributes:
         files: The files that have rows at the keys.
-        file: By key: which of `files` has its row; -1: none.
-        row: By key: the number of its row there.
-        is_deleted: By key: whether that row is marked as deleted.
+        file: By key: index in `files` of the file with its row; -1: none.
+        row: By key: the number of its row in that file.
+        is_deleted: By key: True if that row is marked as deleted.
     """
 
     files: Sequence[File]
@@ -64,17 +64,19 @@ class Found(Generic[File]):
     is_deleted: Bools
 
 
-def found_at(folded: Folded, hits: Sequence[FileHits[File]], options: TableOptions, read: Read[File]) -> Found[File]:
-    """What stands at the keys of a batch.
+def found_at(
+    folded: Folded, hits: Sequence[FileHits[File]], options: TableOptions, read: Read[File]
+) -> FoundRows[File]:
+    """Locate the target's rows at the keys of a batch.
 
     Args:
         folded: The batch.
-        hits: What was found, by file.
-        options: How the table is kept.
-        read: Reads rows of a file: where rows are kept, whether they are marked as deleted.
+        hits: Rows found, by file.
+        options: Options of the table.
+        read: Reads rows of a file: for tables that keep deleted rows, their marks.
 
     Raises:
-        EngineNeededError: A key stands in the table twice.
+        EngineNeededError: The table has a key twice.
     """
     count = np.zeros(len(folded.keys), np.int64)
     file, row = np.full(len(count), -1), np.full(len(count), -1)
@@ -86,13 +88,13 @@ def found_at(folded: Folded, hits: Sequence[FileHits[File]], options: TableOptio
     files, is_deleted = [one.file for one in hits], np.zeros(len(count), bool)
     if options.deletes == "soft":
         is_deleted = _marks(files, file, row, read)
-    return Found(files=files, file=file, row=row, is_deleted=is_deleted)
+    return FoundRows(files=files, file=file, row=row, is_deleted=is_deleted)
 
 
-def merged(folded: Folded, found: Found[File], *, expects_rows: bool) -> Merged:
-    """What a batch changes. `expects_rows`: rows that it expected and that are not there are counted (`Batch.expects_rows`)."""
+def merged(folded: Folded, found: FoundRows[File], *, expects_rows: bool) -> Merged:
+    """Count the changes of a batch. `expects_rows`: expected rows that do not exist are counted (`Batch.expects_rows`)."""
     is_there, is_kept = found.file >= 0, folded.is_written
-    # What is only marked as deleted is written again where it stands, and nowhere else.
+    # A row that is only marked as deleted is written again where it is, and nowhere else.
     is_new = is_kept.copy()
     is_new[is_new] = ~folded.only_marks
     return Merged(
@@ -103,18 +105,18 @@ def merged(folded: Folded, found: Found[File], *, expects_rows: bool) -> Merged:
     )
 
 
-def complete(folded: Folded, found: Found[File], read: Read[File]) -> tuple[pa.Table, pa.Array]:
-    """The rows of a batch with the values that only the target has, those of its rows before the batch; and their keys.
+def complete(folded: Folded, found: FoundRows[File], read: Read[File]) -> tuple[pa.Table, pa.Array]:
+    """Return the rows of a batch with the values that only the target has, those of its rows before the batch; and their keys.
 
     Raises:
         TooLargeError: The target's rows do not fit into memory.
-        EngineNeededError: They cannot be read.
+        EngineNeededError: The target's rows cannot be read.
     """
     rows, keys = folded.rows, folded.keys.filter(pa.array(folded.is_written))
     own_file, own_row = found.file[folded.is_written], found.row[folded.is_written]
     if folded.lacking:
         lacks = np.logical_or.reduce(list(folded.lacking.values()))
-        # An origin where no row stands has no values to give, nor has one that is marked as deleted, except to itself.
+        # An origin without a row has no values to give, nor has one that is marked as deleted, except to itself.
         file = np.where(lacks, found.file[folded.origin], -1)
         file[found.is_deleted[folded.origin] & ~folded.only_marks] = -1
         rows = _with_stored(rows, folded.lacking, file, found.row[folded.origin], found.files, read)
@@ -133,13 +135,13 @@ def _with_stored(
     files: Sequence[File],
     read: Read[File],
 ) -> pa.Table:
-    """Rows with values of the target's.
+    """Fill values of the target's rows into rows.
 
     Args:
         rows: The rows.
-        lacking: Of the columns of which rows lack values: which rows do.
-        file: By row: which of `files` has the row with its values; -1: none.
-        row: By row: the number of that row there.
+        lacking: By column of which rows lack values: True for those rows.
+        file: By row: index in `files` of the file with its values; -1: none.
+        row: By row: the number of that row in the file.
         files: Data files.
         read: Reads rows of them.
     """
@@ -164,7 +166,7 @@ def _with_stored(
 
 
 def _marks(files: Sequence[File], file: Int64s, row: Int64s, read: Read[File]) -> Bools:
-    """By key: whether the row that was found is marked as deleted."""
+    """Return, by key, whether the row that was found is marked as deleted."""
     is_marked = np.zeros(len(file), bool)
     for number, one in enumerate(files):
         mine = file == number

@@ -1,7 +1,7 @@
-"""Keys of rows in one form, whatever their columns: equal exactly where SQL's `=` is true of every key column.
+"""Keys of rows in one form, for all types of columns: equal exactly where SQL's `=` is true of every key column.
 
 Text is compared by its bytes. A key of one whole number, date or moment is that number, as int64. Every other key is
-bytes: fixed-width values as they stand in memory, text and binary behind their length. Floats are refused: their zeros
+bytes: fixed-width values as they are in memory, text and binary after their length. Floats are refused: their zeros
 and NaNs are equal by rules of their own.
 """
 
@@ -30,11 +30,11 @@ _INTEGERS: Final[dict[pa.DataType, pa.DataType | None]] = {
     pa.timestamp("us"): pa.int64(),
     pa.timestamp("us", tz="UTC"): pa.int64(),
 }
-"""Types that are whole numbers, and as which type they are read as such first."""
+"""Types that are whole numbers, and the type as which each is read first."""
 
 _BYTES_PER_INTEGER: Final = 12
 _BYTES_PER_KEY: Final = 40
-"""What an index needs for a row, with a key of some 20 bytes."""
+"""Bytes that an index needs for a row, with a key of some 20 bytes."""
 
 _LENGTH_BYTES: Final = 4
 _WORD: Final = 8
@@ -44,7 +44,7 @@ _MULTIPLY: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 class KeyForm:
-    """How the keys of a table are told apart.
+    """Form of a table's keys, by which they are distinguished.
 
     Args:
         types: The key columns' types as the data files have them, in key order.
@@ -62,7 +62,7 @@ class KeyForm:
         self.bytes_per_row = _BYTES_PER_INTEGER if self.is_integer else _BYTES_PER_KEY
 
     def keys(self, columns: Sequence[pa.Array]) -> pa.Array:
-        """The keys of rows: int64, or large binary.
+        """Return the keys of rows: int64, or large binary.
 
         Args:
             columns: The key columns, of `types`.
@@ -96,7 +96,7 @@ class KeyForm:
 
 
 def distinct(keys: pa.Array) -> tuple[pa.Array, Int64s]:
-    """Every key once, and for each of `keys` its index there. Whole numbers ascend: a file in their order has a smaller index."""
+    """Return every key once, and for each of `keys` its index there. Whole numbers ascend: a file in their order has a smaller index."""
     if pa.types.is_int64(keys.type):
         numbers, index = np.unique(keys.to_numpy(), return_inverse=True)
         return pa.array(numbers), index
@@ -105,7 +105,7 @@ def distinct(keys: pa.Array) -> tuple[pa.Array, Int64s]:
 
 
 def hashes(keys: pa.Array) -> UInt64s:
-    """A hash of 64 bits of each key of large binary. Equal hashes say nothing: compare the keys."""
+    """Return a hash of 64 bits of each key of large binary. Equal hashes prove nothing: compare the keys."""
     count = len(keys)
     if not count:
         return np.zeros(0, np.uint64)
@@ -115,7 +115,7 @@ def hashes(keys: pa.Array) -> UInt64s:
     result: UInt64s = left.astype(np.uint64) * _MIX
     if not offsets[-1]:
         return _mixed(result)
-    # One word at a time, for all keys that have one more; behind the last byte there must be room for a whole word.
+    # One word at a time, for all keys that have one more; after the last byte there must be room for a whole word.
     data = np.concatenate([np.frombuffer(keys.buffers()[2], np.uint8)[: offsets[-1]], np.zeros(_WORD, np.uint8)])
     words = np.ndarray(shape=(len(data) - _WORD + 1,), dtype="<u8", buffer=data.data, strides=(1,))
     active = np.nonzero(left > 0)[0]
@@ -149,7 +149,7 @@ def _integers(column: pa.Array) -> pa.Array:
 
 
 def _fixed(data: npt.NDArray[np.uint8], width: int) -> pa.Array:
-    """Values of one width, as large binary."""
+    """Return values of one width, as large binary."""
     count = len(data) // width
     offsets = np.arange(count + 1, dtype=np.int64) * width
     return pa.LargeBinaryArray.from_buffers(

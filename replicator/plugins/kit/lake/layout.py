@@ -1,4 +1,4 @@
-"""How a target's data files hold values of the canonical types."""
+"""Types in which a target's data files store values of the canonical types."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What a target must say of its data files before batches can be folded for it. All folded rows and keys are as it says.
+    """A target's description of its data files, which the fold needs. All folded rows and keys have these types.
 
     Attributes:
-        type_of: The Arrow type in which a column of a canonical type is stored. Raises `EngineNeededError` for one that is not.
-        stored: Values of a canonical type as they are stored: of the type that `type_of` names, of the same length, null where they were.
+        type_of: Returns the Arrow type in which a column of a canonical type is stored. Raises `EngineNeededError` if it is not stored.
+        stored: Converts values of a canonical type to the stored one: the type that `type_of` returns, the same length and nulls.
     """
 
     type_of: Callable[[pa.DataType], pa.DataType]

@@ -1,4 +1,4 @@
-"""Why a batch cannot be applied in this process."""
+"""Reasons why a batch cannot be applied in this process."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ BATCH_TOO_LARGE: Final = "the batch is too large"
 class EngineNeededError(Exception):
     """The target's own engine (Spark, for example) must apply the batch: this process does not, and has changed nothing.
 
-    The message says why, in a few words. Never an error for the user: the engine takes what is unsure.
+    The message has the reason, in a few words. Never an error for the user: the engine takes what is unsure.
     """
 
     is_of_table = True
-    """The reason is the table's, whatever the size of a batch."""
+    """True if the reason is the table, for batches of any size."""
 
 
 class TooLargeError(EngineNeededError):
-    """Only its size keeps this process from applying the batch.
+    """Only the batch's size keeps this process from applying it.
 
     Args:
-        reason: What is too large.
-        is_of_table: Smaller batches of the table would be too large, too.
+        reason: The part that is too large.
+        is_of_table: True if smaller batches of the table would be too large, too.
     """
 
     def __init__(self, reason: str = BATCH_TOO_LARGE, *, is_of_table: bool = False) -> None:

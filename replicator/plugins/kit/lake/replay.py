@@ -1,4 +1,4 @@
-"""Rows that lack columns, put together change by change: what `reduce_partial_rows` does in DataFrames. Pure.
+"""Puts rows that lack columns together change by change, as `reduce_partial_rows` does in DataFrames. Pure.
 
 A write that carries the whole row starts again. A partial one adds to what the batch has so far at its key (one that
 changes the key: at its old key); if a row was taken away there before, to nothing; and if the batch did not touch the
@@ -24,13 +24,13 @@ NONE: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Touches:
-    """What each change of a batch does to which key, in the order of the changes. Keys are numbers.
+    """Effect of each change of a batch on keys, in the order of the changes. Keys are numbers.
 
     Attributes:
         taken: The key from which it takes the row; `NONE`: from none.
         written: The key at which it writes a row; `NONE`: at none.
-        is_whole: Whether the row that it writes is whole.
-        sent: Which columns it sent, a row per change, a column per column.
+        is_whole: True if the row that it writes is whole.
+        sent: Columns that it sent: a row per change, a column per column.
     """
 
     taken: Int64s
@@ -41,28 +41,28 @@ class Touches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """Where the values of rows come from.
+    """Origin of the values of rows.
 
     Attributes:
         change: By row and column: the change that sent the value; `NONE`: none did.
-        origin: By row: the key whose row in the target has what no change sent; `NONE`: that is NULL.
+        origin: By row: the key whose row in the target has the values that no change sent; `NONE`: they are NULL.
     """
 
     change: Int64s
     origin: Int64s
 
     def lacking(self) -> Bools:
-        """By row and column: whether the value stands in the target."""
+        """Return, by row and column, whether the value is in the target."""
         lacks: Bools = (self.change == NONE) & (self.origin != NONE)[:, None]
         return lacks
 
 
 def replay(touches: Touches, keys: Int64s) -> Replayed:
-    """Follow every row to the end of the batch, or to where it is taken away.
+    """Follow every row to the end of the batch, or to its removal.
 
     Args:
         touches: The batch.
-        keys: Those whose rows are wanted: after the batch, or the last that was taken away there.
+        keys: Keys of the wanted rows: after the batch, or the last row that was taken away there.
     """
     columns = touches.sent.shape[1]
     # Per key that was touched: None, or the changes that its columns come from, with the origin.
@@ -96,16 +96,16 @@ def replay(touches: Touches, keys: Int64s) -> Replayed:
 
 
 def whole(latest: Int64s, columns: int) -> Replayed:
-    """The same where every row is whole: the last written at each key; `NONE`: the target's own."""
+    """Return the result where every row is whole: the last written at each key; `NONE`: the target's own."""
     own = np.where(latest == NONE, np.arange(len(latest)), NONE)
     return Replayed(change=np.broadcast_to(latest[:, None], (len(latest), columns)), origin=own)
 
 
 def sent_columns(absent: pa.Array, fields: Mapping[str, int]) -> Bools:
-    """Which columns each change sent, by what it says is absent.
+    """Return the columns that each change sent, from its list of absent ones.
 
     Raises:
-        KeyError: It names a column that the table does not have.
+        KeyError: A change names a column that the table does not have.
     """
     sent = np.ones((len(absent), len(fields)), bool)
     at = pc.list_parent_indices(absent).to_numpy(zero_copy_only=False)
@@ -115,12 +115,12 @@ def sent_columns(absent: pa.Array, fields: Mapping[str, int]) -> Bools:
 
 
 def picked(values: pa.Array, at: Int64s) -> pa.Array:
-    """Values by their numbers; null where there is `NONE`."""
+    """Return values by their numbers; null for `NONE`."""
     return values.take(pa.array(at, mask=at == NONE))
 
 
 def completed(values: pa.Array, old: pa.Array, lacks: Bools) -> pa.Array:
-    """`values`, and where they lack the value of `old` next to them."""
+    """Return `values`, and where they lack, the value of `old` at the same index."""
     count = len(values)
     both = pa.concat_arrays([values, old])
     return both.take(pa.array(np.arange(count) + lacks * count))

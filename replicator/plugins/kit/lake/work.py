@@ -1,4 +1,4 @@
-"""A batch, made ready before it is known what stands in the table."""
+"""Prepares a batch before the target's rows are looked up."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from replicator.plugins.target import Batch, TargetTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """A batch, made ready.
+    """A prepared batch.
 
     Attributes:
         table: The table.
         batch: The batch.
         form: The form of its keys.
-        folded: One change per key; None: the rows are appended, nothing is looked for.
-        rows: The rows to write, as far as the batch has them (`is_complete`).
-        keys: Those of `rows`; none for an append.
+        folded: One change per key; None: the rows are appended, and no row is looked up.
+        rows: The rows to write, as complete as the batch has them (`is_complete`).
+        keys: Keys of `rows`; none for an append.
     """
 
     table: TargetTable
@@ -34,7 +34,7 @@ class Work:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the rows have all their values."""
+        """Return whether the rows have all their values."""
         return self.folded is None or self.folded.is_complete
 
 
@@ -45,12 +45,12 @@ def work_of(table: TargetTable, batch: Batch, form: KeyForm, layout: Layout, *, 
         table: The table.
         batch: The batch.
         form: The form of its keys (`key_form`).
-        layout: How the table's data files hold values.
-        with_key_columns: As for `fold`.
+        layout: Types of the table's data files.
+        with_key_columns: See `fold`.
 
     Raises:
-        TooLargeError: It does not fit into memory.
-        EngineNeededError: It cannot be folded here.
+        TooLargeError: The batch does not fit into memory.
+        EngineNeededError: The batch cannot be folded here.
     """
     changes = read_changes(batch)
     if batch.is_append:

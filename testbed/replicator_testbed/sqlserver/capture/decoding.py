@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from replicator_source_postgresql.pgoutput import (
+from replicator_source_postgresql.log.pgoutput import (
     BEGIN,
     COMMIT,
     DELETE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import sqlglot
 from sqlglot import exp
@@ -57,6 +57,7 @@ _ARGUMENTS_MAX: Final = 100
 """Of a function of PostgreSQL. CONCAT takes 254 [DOC: CONCAT]."""
 _CONCAT_MAX: Final = 254
 
+NodeT = TypeVar("NodeT", bound=exp.Expression)
 Globals = Mapping[str, exp.Expression]
 """Values of @@ROWCOUNT and the like, by name in capitals without the signs."""
 
@@ -116,6 +117,7 @@ class _Run:
         self._check = check
         self._locks_all = locks_all
         self._arguments: list[Bound] = []
+        self._nodes: tuple[exp.Expression, ...] = ()
         self._columns: dict[str, str] = {}
         self._encodings = Encodings()
         self._mentions: set[str] = set()
@@ -129,10 +131,13 @@ class _Run:
         for select in list(tree.find_all(exp.Select)):
             select.set("options", None)
         self._tree = tree = clr_methods.as_functions(tree)
+        # Walked through once: what follows gives nodes other names, and adds only what is of no interest to it.
+        self._nodes = tuple(tree.find_all(exp.Expression))
         target = self._tables()
         self._own_names()
-        for node in list(tree.find_all(exp.Column)):
-            self._column(node)
+        aliases = frozenset(t.alias for t in self._all(exp.Table, exp.Subquery, exp.CTE) if t.alias)
+        for node in self._all(exp.Column):
+            self._column(node, aliases)
         self._tree = tree = self._rewritten(tree)
         if target is not None:
             self._assignments(target)
@@ -140,7 +145,8 @@ class _Run:
         self._parenthesise()
         names = _result_names(tree)
         try:
-            sql = tree.sql("postgres", unsupported_level=ErrorLevel.RAISE, normalize_functions=False)
+            # Nobody needs the tree afterwards, and copying it takes as long as parsing it.
+            sql = tree.sql("postgres", copy=False, unsupported_level=ErrorLevel.RAISE, normalize_functions=False)
         except SqlglotError as unsupported:
             raise SqlError(40510, f"The model does not translate this statement: {unsupported}") from unsupported
         return Translated(
@@ -153,15 +159,19 @@ class _Run:
             tables=frozenset(self._numbers),
         )
 
+    def _all(self, *kinds: type[NodeT]) -> list[NodeT]:
+        """The statement's nodes of these kinds, from the root down."""
+        return [node for node in self._nodes if isinstance(node, kinds)]
+
     # -- names -----------------------------------------------------------------------------------------------------
 
     def _tables(self) -> TableFacts | None:
         """Qualify and lock tables; the table that a statement changes."""
         target = _target(self._tree)
         found: TableFacts | None = None
-        known = {cte.alias.lower() for cte in self._tree.find_all(exp.CTE)}
-        aliases = {t.alias.lower(): t for t in self._tree.find_all(exp.Table) if t.alias}
-        for table in list(self._tree.find_all(exp.Table)):
+        known = {cte.alias.lower() for cte in self._all(exp.CTE)}
+        aliases = {t.alias.lower(): t for t in self._all(exp.Table) if t.alias}
+        for table in self._all(exp.Table):
             self._alias(table)
             if isinstance(table.this, (exp.Anonymous, exp.Func)):
                 continue
@@ -213,19 +223,18 @@ class _Run:
 
     def _own_names(self) -> None:
         """Aliases of columns, of derived tables and of common table expressions: what the statement itself names."""
-        for alias in self._tree.find_all(exp.Alias):
+        for alias in self._all(exp.Alias):
             self._columns.setdefault(alias.alias.lower(), alias.alias)
             alias.set("alias", exp.to_identifier(alias.alias, quoted=True))
-        for kind in (exp.Subquery, exp.CTE):
-            for node in self._tree.find_all(kind):
-                if node.alias:
-                    given = node.args["alias"]
-                    for column in given.args.get("columns") or ():
-                        self._columns.setdefault(column.name.lower(), column.name)
-                        column.set("quoted", True)
-                    given.set("this", exp.to_identifier(node.alias.lower(), quoted=True))
+        for node in (*self._all(exp.Subquery), *self._all(exp.CTE)):
+            if node.alias:
+                given = node.args["alias"]
+                for column in given.args.get("columns") or ():
+                    self._columns.setdefault(column.name.lower(), column.name)
+                    column.set("quoted", True)
+                given.set("this", exp.to_identifier(node.alias.lower(), quoted=True))
 
-    def _column(self, column: exp.Column) -> None:
+    def _column(self, column: exp.Column, aliases: frozenset[str]) -> None:
         table = column.table
         if table.lower() in {"inserted", "deleted"}:
             if isinstance(self._tree, exp.Update) and table.lower() == "deleted":
@@ -234,10 +243,7 @@ class _Run:
             column.set("db", None)
         elif table:
             facts = self._names.find(column.db or "dbo", table)
-            is_alias = any(
-                t.alias and t.alias == table.lower() for t in self._tree.find_all(exp.Table, exp.Subquery, exp.CTE)
-            )
-            known = facts.name if facts is not None and not is_alias else table.lower()
+            known = facts.name if facts is not None and table.lower() not in aliases else table.lower()
             column.set("table", exp.to_identifier(known, quoted=True))
             column.set("db", None)
         if isinstance(column.this, exp.Identifier):

@@ -13,7 +13,7 @@ from replicator.config import AlertsConfig, Secret
 from replicator.config.secrets import Resolved
 from replicator.model.alerts import AlertEvent, AlertKind, AlertMessage
 from replicator.service.alerts.advance import NOTICES_MAX, advance, messages
-from replicator.service.alerts.conditions import Condition, Seen
+from replicator.service.alerts.conditions import Condition, SeenConditions
 from replicator.service.alerts.quiet import is_quiet
 from replicator.state.alert_records import AlertKey, AlertRecord
 
@@ -41,7 +41,7 @@ class Told:
         self, *conditions: Condition, after: timedelta = timedelta(0), unknown: tuple[AlertKind, ...] = ()
     ) -> list[tuple[AlertEvent, AlertKind | None]]:
         self.now += after
-        seen = Seen(conditions={one.key: one for one in conditions}, unknown=frozenset(unknown))
+        seen = SeenConditions(conditions={one.key: one for one in conditions}, unknown=frozenset(unknown))
         advanced = advance(self.known.values(), seen, self.config, self.now)
         self.known |= {record.key: record for record in advanced.changed}
         for key in advanced.ended:
@@ -78,12 +78,12 @@ def test_what_passes_quickly_is_never_told() -> None:
 
 def test_a_message_says_since_when_and_until_when() -> None:
     settings = config(after="1m")
-    seen = Seen(conditions={FAILED.key: FAILED})
+    seen = SeenConditions(conditions={FAILED.key: FAILED})
     begun = advance((), seen, settings, START)
     opened = advance(begun.changed, seen, settings, START + MINUTE)
     assert opened.notices[0].since == START
-    healed = advance(opened.changed, Seen(conditions={}), settings, START + 5 * MINUTE)
-    ended = advance(healed.changed, Seen(conditions={}), settings, START + 6 * MINUTE)
+    healed = advance(opened.changed, SeenConditions(conditions={}), settings, START + 5 * MINUTE)
+    ended = advance(healed.changed, SeenConditions(conditions={}), settings, START + 6 * MINUTE)
     assert (ended.notices[0].since, ended.notices[0].ended_at) == (START, START + 5 * MINUTE)
     assert (opened.notices[0].action, ended.notices[0].action) == ("Resume it.", None)
 
@@ -175,7 +175,7 @@ def of_channels(**channels: dict[str, Any]) -> AlertsConfig:
 
 
 def sent(settings: AlertsConfig, *conditions: Condition) -> dict[str, AlertMessage]:
-    advanced = advance((), Seen(conditions={one.key: one for one in conditions}), settings, START)
+    advanced = advance((), SeenConditions(conditions={one.key: one for one in conditions}), settings, START)
     return dict(messages(advanced.notices, settings, replicator="shop", uuid="u", now=START, is_digest=False))
 
 

@@ -20,7 +20,7 @@ from replicator.config import AppriseConfig, Secret
 from replicator.model.alerts import AlertEvent, AlertKind, AlertMessage, AlertNotice
 from replicator.service.alerts import text
 from replicator.service.alerts.delivery import deliver
-from replicator.testing.waiting import PATIENCE
+from replicator_testing.waiting import PATIENCE
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 LATER = datetime(2026, 1, 31, 13, tzinfo=UTC)

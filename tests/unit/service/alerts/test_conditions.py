@@ -18,7 +18,7 @@ from replicator.model.status import (
     TableState,
     WorkerStatus,
 )
-from replicator.service.alerts.conditions import Condition, JournalRoom, Seen, look
+from replicator.service.alerts.conditions import Condition, JournalRoom, SeenConditions, look
 from replicator_testbed.statuses import replicator_status, table_status
 
 WORKER = WorkerStatus(holder="host:1:w/1", epoch=1)
@@ -38,7 +38,7 @@ def document(*, source: dict[str, Any] | None = None, journal: int = 0, **change
     )
 
 
-def seen(one: ReplicatorStatus, *, room: JournalRoom = ROOM, **settings: Any) -> Seen:
+def seen(one: ReplicatorStatus, *, room: JournalRoom = ROOM, **settings: Any) -> SeenConditions:
     return look(one, AlertsConfig.model_validate(settings), room)
 
 

@@ -18,8 +18,8 @@ import pytest
 from replicator.config import CommandConfig, Secret, WebhookConfig
 from replicator.model.alerts import AlertEvent, AlertKind, AlertMessage, AlertNotice
 from replicator.service.alerts.delivery import deliver
-from replicator.testing.waiting import wait_until
 from replicator_testbed.receiver import Received, Receiver, make_certificate, receiving, refuse
+from replicator_testing.waiting import wait_until
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 NOTICE = AlertNotice(event=AlertEvent.OPENED, kind=AlertKind.NO_WORKER, message="No worker runs shop.", since=NOW)

@@ -16,14 +16,14 @@ from replicator.cli.entry import main
 from replicator.model.alerts import AlertKind
 from replicator.model.counts import CounterName
 from replicator.service.alerts.watcher import TTL_S, AlertWatcher
-from replicator.service.status import status
+from replicator.service.status.assemble import status
 from replicator.state import holder_id
 from replicator.state.records import ErrorRecord
 from replicator.state.store import StateStore
-from replicator.state.watches import Job
-from replicator.testing.waiting import wait_until
+from replicator.state.watches import WatchJob
 from replicator_testbed.present import present
 from replicator_testbed.receiver import Received, Receiver, receiving, refuse
+from replicator_testing.waiting import wait_until
 
 CONFIG = """\
 name: shop
@@ -114,12 +114,12 @@ def test_a_change_is_sent_once_however_often_it_is_looked_at(
     for _ in range(3):
         clock.passes(minutes=10)
         watcher.look()
-    lease = present(store.acquire_lease("shop", holder_id(), 600))
+    lease = present(store.leases.acquire("shop", holder_id(), 600))
     message = sent_by(watcher, receiver)
     assert told(message) == [("recovered", "no_worker")]
     assert message.document["alerts"][0]["ended_at"] is not None
     delivered(store, 2)
-    store.release_lease(lease)
+    store.leases.release(lease)
     nothing_more(receiver)
 
 
@@ -149,11 +149,11 @@ def test_of_two_processes_one_sends_until_it_gives_no_sign_of_life(
     nothing_more(receiver)
     store.set_error("shop", ERROR)
     second.look()
-    assert store.watches.holder("shop", Job.ALERTS) == OTHER_HOST
+    assert store.watches.holder("shop", WatchJob.ALERTS) == OTHER_HOST
     clock.passes(seconds=TTL_S + 1)
     second.look()
     assert told(receiver.next()) == [("recovered", "no_worker"), ("opened", "replicator_failed")]
-    assert store.watches.holder("shop", Job.ALERTS) == holder_id()
+    assert store.watches.holder("shop", WatchJob.ALERTS) == holder_id()
     store.set_error("shop", None)
     first.look()
     nothing_more(receiver)
@@ -271,7 +271,7 @@ def test_settings_that_lead_nowhere_here_leave_the_job_to_others(
     monkeypatch.delenv("TEST_KEY")
     watcher = watcher_of(holder_id())
     watcher.look()
-    assert store.watches.holder("shop", Job.ALERTS) is None
+    assert store.watches.holder("shop", WatchJob.ALERTS) is None
     nothing_more(receiver)
 
 

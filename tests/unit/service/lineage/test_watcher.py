@@ -22,9 +22,9 @@ from replicator.service.lineage.watcher import LineageWatcher
 from replicator.state import holder_id
 from replicator.state.records import ErrorRecord, IgnoredColumn, Lease, Stage, TableRecord
 from replicator.state.store import StateStore
-from replicator.testing.waiting import wait_until
 from replicator_testbed.present import present
 from replicator_testbed.receiver import Receiver, receiving
+from replicator_testing.waiting import wait_until
 
 CONFIG = """\
 name: shop
@@ -86,9 +86,9 @@ def look(store: StateStore) -> Iterator[Looking]:
 def begin(store: StateStore, text: str, schema: TableSchema = SCHEMA) -> tuple[Lease, int]:
     """A replicator that a worker runs, with one table."""
     store.create_replicator("shop", text, "/j")
-    lease = present(store.acquire_lease("shop", holder_id(), 600))
+    lease = present(store.leases.acquire("shop", holder_id(), 600))
     put(store, lease, schema)
-    return lease, store.start_run(lease)
+    return lease, store.runs.start(lease)
 
 
 def put(store: StateStore, lease: Lease, schema: TableSchema, **changes: Any) -> None:
@@ -233,7 +233,7 @@ def test_a_run_is_told_from_its_start_over_a_change_to_its_end(
     look()
     clock.now += timedelta(minutes=10)
     look()
-    store.end_run(lease, run, "failed", ErrorRecord(code="log_gap", message="The slot is lost.", action=None, at=NOW))
+    store.runs.end(lease, run, "failed", ErrorRecord(code="log_gap", message="The slot is lost.", action=None, at=NOW))
     look()
     found = events(file, 4)
     assert [event["eventType"] for event in found] == ["START", "RUNNING", "RUNNING", "FAIL"]

@@ -18,11 +18,11 @@ _PADDING: Final = bytes(WORD)
 
 
 class Buffer:
-    """Bodies joined behind each other, padded so that eight bytes can be read at every offset.
+    """Bodies joined one after another, padded so that eight bytes can be read at every offset.
 
     Attributes:
-        starts: Where each body begins.
-        ends: Where each body ends.
+        starts: Offset of each body's first byte.
+        ends: Offset after each body's last byte.
         bytes: Everything as numbers.
     """
 

@@ -1,4 +1,4 @@
-"""Where the servers' character sets are not Python's, taken from MySQL 9.7 and MariaDB 10.11.
+"""Differences between the servers' character sets and Python's, taken from MySQL 9.7 and MariaDB 10.11.
 
 Hexadecimal, so that no reader has to tell look-alike letters apart.
 """

@@ -1,6 +1,6 @@
 """Text of every character set of the servers to UTF-8, as a SELECT over a utf8mb4 connection converts it.
 
-What a character set does not define becomes `?`, as on the servers (TIS-620: U+FFFD). Utf8mb3 and utf8mb4 are UTF-8 already and are only
+Bytes that a set does not define become `?`, as on the servers (TIS-620: U+FFFD). Utf8mb3 and utf8mb4 are UTF-8 already and are only
 checked. Single-byte sets are mapped all rows at once. Sets of several bytes use Python's codecs where these agree with the
 servers, and `charset_tables` where they do not.
 """
@@ -123,7 +123,7 @@ def label(raw: bytes, charset: str) -> str:
 
 @cache
 def text_decoder(charset: str) -> TextDecoder:
-    """How values of this character set become UTF-8; KeyError if there is none."""
+    """The decoder of this character set's values to UTF-8; KeyError if there is none."""
     if charset in UTF8:
         return _utf8
     if charset in SINGLE_BYTES:
@@ -135,7 +135,7 @@ def text_decoder(charset: str) -> TextDecoder:
 
 @cache
 def telling_decoder(charset: str) -> TextDecoder:
-    """As `text_decoder`, but null for a text that another one is decoded to, too: for keys, of which two must never become one.
+    """A decoder like `text_decoder`, but null for a text that another one is decoded to, too: for keys, of which two must never become one.
 
     Such are texts with bytes that the set does not define, and with bytes for a character that has others as well, by
     which the server spells it.
@@ -149,7 +149,7 @@ def telling_decoder(charset: str) -> TextDecoder:
 
 @cache
 def tells_all(charset: str) -> bool:
-    """Whether no two texts of the set are decoded to one."""
+    """Return whether no two texts of the set are decoded to one."""
     if charset in SINGLE_BYTES:
         return not _untelling_bytes(charset).any()
     return charset not in _PYTHON
@@ -306,7 +306,7 @@ def _several_bytes(charset: str) -> TextDecoder:
 
 
 def _lengths(charset: str) -> Callable[[bytes, int], int]:
-    """How many bytes the character at an offset has."""
+    """A function that returns the number of bytes of the character at an offset."""
 
     def several(raw: bytes, offset: int) -> int:
         first = raw[offset]

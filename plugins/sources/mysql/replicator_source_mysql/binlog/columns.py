@@ -1,4 +1,4 @@
-"""How a column of a row image becomes an Arrow array: its width in the image, and the decoder of its values."""
+"""Columns of row images to Arrow arrays: a column's width in the image, and the decoder of its values."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from replicator.plugins.kit.arrow import Bools, Longs
-from replicator_source_mysql import columntypes as t
+from replicator_source_mysql import column_types as t
 from replicator_source_mysql.binlog import numeric, strings, temporal
 from replicator_source_mysql.binlog.buffer import WORD, Buffer, fixed_array, spread
 from replicator_source_mysql.binlog.charsets import telling_decoder, text_decoder
 from replicator_source_mysql.binlog.images import Slices, Width
 from replicator_source_mysql.binlog.numeric import FixedDecoder
 from replicator_source_mysql.binlog.tablemap import MapColumn
-from replicator_source_mysql.binlog.types import ColumnSpec, Kind
+from replicator_source_mysql.binlog.types import ColumnSpec, TypeKind
 
 ColumnDecoder = Callable[[Buffer, Slices], tuple[pa.Array, int]]
 """All values of a column → canonical array, and how many of them it cannot hold (they are null in it). ValueError: they are none."""
@@ -49,7 +49,7 @@ _COMPRESSED: Final = frozenset({t.BLOB_COMPRESSED, t.VARCHAR_COMPRESSED})
 
 
 def width(column: MapColumn, *, is_read: bool) -> Width:
-    """How long the column's values are.
+    """The width of the column's values.
 
     Args:
         column: The column.
@@ -81,15 +81,15 @@ def width(column: MapColumn, *, is_read: bool) -> Width:
 
 
 def column_decoder(column: MapColumn, spec: ColumnSpec, *, is_key: bool = False) -> ColumnDecoder:
-    """The decoder of a column whose spec is `spec` (`types.logged_spec`); of a key it does not hold what it would not tell apart."""
+    """The decoder of a column whose spec is `spec` (`types.logged_spec`); of a key it does not hold values that it would not tell apart."""
     if (make_number := _NUMBERS.get(spec.kind)) is not None:
         return _fixed(make_number(column, spec), spec.arrow)
-    if spec.kind is Kind.TIME:
+    if spec.kind is TypeKind.TIME:
         return _dense(temporal.time(spec.scale) if column.type_code == t.TIME2 else temporal.old_time)
-    if spec.kind in {Kind.ENUM, Kind.SET}:
-        make = strings.enum if spec.kind is Kind.ENUM else strings.set_
+    if spec.kind in {TypeKind.ENUM, TypeKind.SET}:
+        make = strings.enum if spec.kind is TypeKind.ENUM else strings.set_
         return _dense(make(column.metadata, spec.labels, is_key=is_key))
-    return _binary(_string(column, spec, is_key=is_key), can_be_unheld=spec.kind is Kind.TEXT)
+    return _binary(_string(column, spec, is_key=is_key), can_be_unheld=spec.kind is TypeKind.TEXT)
 
 
 def _integer(_: MapColumn, spec: ColumnSpec) -> FixedDecoder:
@@ -98,31 +98,33 @@ def _integer(_: MapColumn, spec: ColumnSpec) -> FixedDecoder:
     return numeric.integer(spec.width, str(spec.arrow), is_unsigned=spec.is_unsigned)
 
 
-_NUMBERS: Final[Mapping[Kind, Callable[[MapColumn, ColumnSpec], FixedDecoder]]] = {
-    Kind.INTEGER: _integer,
-    Kind.DECIMAL: lambda _, s: numeric.decimal(s.precision, s.scale, s.arrow.byte_width // WORD),
-    Kind.FLOAT: lambda _, __: numeric.real(4),
-    Kind.DOUBLE: lambda _, __: numeric.real(8),
-    Kind.BIT: lambda _, s: numeric.bit(s.width),
-    Kind.YEAR: lambda _, __: numeric.year,
-    Kind.DATE: lambda _, __: temporal.date,
-    Kind.DATETIME: lambda c, s: temporal.old_datetime if c.type_code == t.DATETIME else temporal.datetime(s.scale),
-    Kind.TIMESTAMP: lambda c, s: temporal.old_timestamp if c.type_code == t.TIMESTAMP else temporal.timestamp(s.scale),
+_NUMBERS: Final[Mapping[TypeKind, Callable[[MapColumn, ColumnSpec], FixedDecoder]]] = {
+    TypeKind.INTEGER: _integer,
+    TypeKind.DECIMAL: lambda _, s: numeric.decimal(s.precision, s.scale, s.arrow.byte_width // WORD),
+    TypeKind.FLOAT: lambda _, __: numeric.real(4),
+    TypeKind.DOUBLE: lambda _, __: numeric.real(8),
+    TypeKind.BIT: lambda _, s: numeric.bit(s.width),
+    TypeKind.YEAR: lambda _, __: numeric.year,
+    TypeKind.DATE: lambda _, __: temporal.date,
+    TypeKind.DATETIME: lambda c, s: temporal.old_datetime if c.type_code == t.DATETIME else temporal.datetime(s.scale),
+    TypeKind.TIMESTAMP: lambda c, s: (
+        temporal.old_timestamp if c.type_code == t.TIMESTAMP else temporal.timestamp(s.scale)
+    ),
 }
 
 
 def _string(column: MapColumn, spec: ColumnSpec, *, is_key: bool) -> strings.BytesDecoder:
     decode: strings.BytesDecoder
     match spec.kind:
-        case Kind.JSON:
+        case TypeKind.JSON:
             decode = strings.json
-        case Kind.UUID:
+        case TypeKind.UUID:
             decode = strings.uuid
-        case Kind.INET4:
+        case TypeKind.INET4:
             decode = strings.inet4
-        case Kind.INET6:
+        case TypeKind.INET6:
             decode = strings.inet6
-        case Kind.TEXT:
+        case TypeKind.TEXT:
             decode = (telling_decoder if is_key else text_decoder)(spec.charset or "")
         case _:
             decode = strings.padded(spec.width) if spec.is_fixed else strings.raw_bytes

@@ -19,7 +19,7 @@ from replicator_source_mysql.binlog.events import (
     corrupt,
     too_large,
 )
-from replicator_source_mysql.binlog.reading import Reader
+from replicator_source_mysql.binlog.reading import EventReader
 
 _HEADER: Final = struct.Struct("<IBIIIH")
 
@@ -74,7 +74,7 @@ def transaction_payload(body: bytes | memoryview, *, size_max: int) -> Iterator[
     Raises:
         CorruptStreamError: `corrupt_binlog_event`, also if it becomes larger than it says itself.
     """
-    compression, size, payload = _payload(Reader(body, _WHAT))
+    compression, size, payload = _payload(EventReader(body, _WHAT))
     left = size
     if compression == _NONE:
         source: _Source = pa.BufferReader(payload)
@@ -99,11 +99,11 @@ def transaction_payload(body: bytes | memoryview, *, size_max: int) -> Iterator[
         raise corrupt(f"{_WHAT} is larger than the {size} bytes that it declares.")
 
 
-def _payload(reader: Reader) -> tuple[int, int, bytes]:
+def _payload(reader: EventReader) -> tuple[int, int, bytes]:
     """Kind of compression, size when uncompressed, and the payload."""
     fields: dict[int, int] = {}
     while (kind := reader.packed()) != _END:
-        content = Reader(reader.string(), _WHAT)
+        content = EventReader(reader.string(), _WHAT)
         if kind in {_PAYLOAD_SIZE, _COMPRESSION, _UNCOMPRESSED_SIZE}:
             fields[kind] = content.packed()
     payload = reader.rest()
@@ -154,7 +154,7 @@ def uncompressed_body(type_code: int, body: bytes | memoryview, *, size_max: int
         CorruptStreamError: `corrupt_binlog_event`.
         FatalError: `transaction_too_large`.
     """
-    reader = Reader(body, "A compressed event")
+    reader = EventReader(body, "A compressed event")
     if type_code == MARIADB_QUERY_COMPRESSED:
         plain_type = QUERY
         _skip_query_head(reader)
@@ -165,7 +165,7 @@ def uncompressed_body(type_code: int, body: bytes | memoryview, *, size_max: int
     return plain_type, head + _inflated(reader, size_max)
 
 
-def _skip_query_head(reader: Reader) -> None:
+def _skip_query_head(reader: EventReader) -> None:
     reader.take(8)
     database_size = reader.integer(1)
     reader.take(2)
@@ -173,7 +173,7 @@ def _skip_query_head(reader: Reader) -> None:
     reader.take(variables_size + database_size + 1)
 
 
-def _skip_rows_head(reader: Reader, plain_type: RowsEvent) -> None:
+def _skip_rows_head(reader: EventReader, plain_type: RowsEvent) -> None:
     reader.take(8)
     if plain_type >= RowsEvent.WRITE_V2:
         extra = reader.integer(2)
@@ -184,7 +184,7 @@ def _skip_rows_head(reader: Reader, plain_type: RowsEvent) -> None:
     reader.take(bitmap_size * (2 if plain_type in {RowsEvent.UPDATE_V1, RowsEvent.UPDATE_V2} else 1))
 
 
-def _inflated(reader: Reader, size_max: int) -> bytes:
+def _inflated(reader: EventReader, size_max: int) -> bytes:
     first = reader.integer(1)
     length_size = first & _LENGTH_BITS
     if first & _METHOD_BITS != _MARIADB_ZLIB or not 0 < length_size <= _LENGTH_BYTES_MAX:

@@ -1,6 +1,6 @@
 """Numbers and framing of binlog events that carry rows.
 
-A *body* is what stands between an event's common header (19 bytes) and its checksum (4 bytes where the format description
+A *body* stands between an event's common header (19 bytes) and its checksum (4 bytes where the format description
 says so).
 Sources: MySQL `libs/mysql/binlog/event/`, MariaDB `sql/log_event.h`.
 """
@@ -18,7 +18,7 @@ TRANSACTION_PAYLOAD: Final = 40
 
 
 class RowsEvent(IntEnum):
-    """Type codes of the rows events that a decoder takes. V2 differs from V1 by extra data behind the flags."""
+    """Type codes of the rows events that a decoder takes. V2 differs from V1 by extra data after the flags."""
 
     WRITE_V1 = 23
     UPDATE_V1 = 24
@@ -38,12 +38,12 @@ MARIADB_COMPRESSED: Final = {
     170: RowsEvent.UPDATE_V2,
     171: RowsEvent.DELETE_V2,
 }
-"""MariaDB's compressed rows events and what they are once `compressed.uncompressed_body` has worked on them."""
+"""MariaDB's compressed rows events → the type that `compressed.uncompressed_body` makes of them."""
 
 MARIADB_QUERY_COMPRESSED: Final = 165
 
 TOO_LARGE: Final = "transaction_too_large"
-"""Code of what `too_large` makes."""
+"""Code of the error that `too_large` makes."""
 
 _TABLE_ID_BYTES: Final = 6
 
@@ -56,7 +56,7 @@ def table_id(body: bytes | memoryview) -> int:
 
 
 def corrupt(message: str, *, table: str | None = None) -> CorruptStreamError:
-    """The one error for bytes that are not what they must be. `message` holds no values."""
+    """The error for bytes that are invalid. `message` holds no values."""
     return CorruptStreamError(
         message,
         code="corrupt_binlog_event",
@@ -66,7 +66,7 @@ def corrupt(message: str, *, table: str | None = None) -> CorruptStreamError:
 
 
 def too_large(what: str, size: int, size_max: int) -> FatalError:
-    """The error for what is more than `source.transaction_bytes_max` once it is uncompressed."""
+    """The error for an event that is larger than `source.transaction_bytes_max` once it is uncompressed."""
     return FatalError(
         f"{what} would become {size} bytes, more than source.transaction_bytes_max ({size_max}).",
         code=TOO_LARGE,

@@ -1,4 +1,4 @@
-"""Where the values of row images lie.
+"""Offsets of the values in row images.
 
 An image is a bitmap of NULLs, then the values of the columns that are not NULL; each is of fixed size or has its length in
 front. So the offset of an image follows from the one before it in its event. `image_offsets` walks all events in
@@ -27,7 +27,7 @@ _STEP_EVENTS_MIN: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """How long a column's values are: `fixed` bytes, or as the `prefix` bytes in front of them say (little-endian)."""
+    """The length of a column's values: `fixed` bytes, or as the `prefix` bytes in front of them say (little-endian)."""
 
     fixed: int = 0
     prefix: int = 0
@@ -48,11 +48,11 @@ class _Segment:
 
 
 class Layout:
-    """How the images of a table version lie.
+    """The layout of a table version's images.
 
     Args:
-        widths: Of every column in the image.
-        nullable: Which of them the TABLE_MAP allows to be NULL; a NULL elsewhere is corrupt.
+        widths: Width of every column in the image.
+        nullable: Mask of the columns that the TABLE_MAP allows to be NULL; a NULL elsewhere is corrupt.
         table: For messages.
     """
 
@@ -101,11 +101,11 @@ class Layout:
 
         Args:
             buffer: Their bytes.
-            begins: Where each event's first image begins.
-            limits: Where each event ends.
+            begins: Offset of each event's first image.
+            limits: Offset of each event's end.
 
         Returns:
-            Where each image begins, and which event it belongs to; events ascend.
+            The offset of each image, and the index of its event; events ascend.
 
         Raises:
             CorruptStreamError: Images do not end where their event does, or a column is NULL that cannot be.
@@ -127,14 +127,14 @@ class Layout:
             found.append(np.array(alone, np.int64))
             owners.append(np.full(len(alone), event))
         starts, owner = np.concatenate(found), np.concatenate(owners)
-        # Images of an event ascend, and events lie behind each other: both orders are the same.
+        # Images of an event ascend, and events follow one another: both orders are the same.
         starts.sort(kind="stable")
         owner.sort(kind="stable")
         self._check_bitmaps(buffer, starts)
         return starts, owner
 
     def _step(self, buffer: Buffer, begins: Longs, limits: Longs) -> Longs:
-        """The offsets behind one image each."""
+        """The offsets after one image each."""
         after = begins + self.bitmap_size
         if (after > limits).any():
             raise self._overrun()
@@ -197,7 +197,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Where one column's values lie, one per image: behind their length, if they have one.
+    """The slices of one column's values, one per image: after their length, if they have one.
 
     `ends` is None for values of fixed size. `valid` is None if no value is NULL; NULLs have size 0.
     """
@@ -211,10 +211,10 @@ def walk(layout: Layout, buffer: Buffer, images: Longs, wanted: npt.NDArray[np.b
     """Give the slices of columns, in table order.
 
     Args:
-        layout: How images lie.
+        layout: Layout of the images.
         buffer: Their bytes.
-        images: Where the images begin: offsets that `image_offsets` gave.
-        wanted: Which columns; the walk ends behind the last of them.
+        images: Offsets of the images, from `image_offsets`.
+        wanted: Mask of the columns to give; those after the last of them are not read.
     """
     last = int(np.flatnonzero(wanted)[-1]) if wanted.any() else -1
     begin = images + layout.bitmap_size

@@ -79,7 +79,7 @@ class _Document:
         self._budget = 4 * len(raw) + 64
 
     def value(self, kind: int, offset: int, end: int, depth: int) -> str:
-        """The text of the value at `offset`; nothing of it lies behind `end`."""
+        """The text of the value at `offset`; nothing of it lies after `end`."""
         self._budget -= 1
         if depth > _DEPTH_MAX or self._budget < 0:
             raise ValueError("a JSON document is nested too deeply")
@@ -172,7 +172,7 @@ def double_text(number: float) -> str:
     return sign + _shaped(digits.rstrip("0"), len(before) - leading + int(exponent or 0))
 
 
-# The point's position behind the first digit beyond which the exponent form is written (measured for every length of digits).
+# The point's position after the first digit beyond which the exponent form is written (measured for every length of digits).
 _PLAIN_POINT_MAX: Final = 15
 _PLAIN_POINT_MIN: Final = -14
 _DIGITS_MAX: Final = 17

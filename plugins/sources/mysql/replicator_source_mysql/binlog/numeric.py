@@ -19,7 +19,7 @@ FixedDecoder = Callable[[Buffer, Longs], tuple[npt.NDArray[Any], Bools | None]]
 
 _GROUP_DIGITS: Final = 9
 _GROUP_SIZES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-"""Bytes of a group of so many decimal digits."""
+"""Bytes of a group of decimal digits, by the number of digits."""
 
 _INT64_DIGITS: Final = 18
 _LIMB_BITS: Final = np.uint64(32)
@@ -133,7 +133,7 @@ def _small(groups: list[tuple[int, Words]], negative: Bools, words_per_value: in
 
 
 def _large(groups: list[tuple[int, Words]], negative: Bools, words_per_value: int) -> npt.NDArray[np.uint64]:
-    """Long multiplication in limbs of 32 bits."""
+    """Multiply out the groups in limbs of 32 bits."""
     limbs = [np.zeros(len(negative), np.uint64) for _ in range(2 * words_per_value)]
     for digits, group in groups:
         carry = group

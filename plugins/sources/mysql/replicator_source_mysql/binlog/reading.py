@@ -10,8 +10,8 @@ _PACKED_SIZES: Final = {252: 2, 253: 3, 254: 8}
 _PACKED_NULL: Final = 251
 
 
-class Reader:
-    """Reads one event's fields in turn; CorruptStreamError where they run over its end. `what` names the event in messages."""
+class EventReader:
+    """Reads one event's fields one after another; CorruptStreamError where they run over its end. `what` names the event in messages."""
 
     def __init__(self, data: bytes | memoryview, what: str) -> None:
         self._data = bytes(data)
@@ -24,7 +24,7 @@ class Reader:
         return len(self._data) - self.offset
 
     def take(self, size: int) -> bytes:
-        """So many bytes."""
+        """The next `size` bytes."""
         end = self.offset + size
         if end > len(self._data):
             raise corrupt(f"{self._what} ends before its fields do.")
@@ -46,9 +46,9 @@ class Reader:
         return self.integer(_PACKED_SIZES[first])
 
     def string(self) -> bytes:
-        """Bytes behind their length-encoded length."""
+        """Bytes that follow their length-encoded length."""
         return self.take(self.packed())
 
     def rest(self) -> bytes:
-        """Everything that is left."""
+        """All bytes that are left."""
         return self.take(self.left)

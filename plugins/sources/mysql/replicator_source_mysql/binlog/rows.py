@@ -19,7 +19,7 @@ from replicator_source_mysql.binlog.columns import column_decoder, width
 from replicator_source_mysql.binlog.events import PARTIAL_UPDATE, RowsEvent, corrupt
 from replicator_source_mysql.binlog.images import Layout, Slices, walk
 from replicator_source_mysql.binlog.tablemap import TableMap
-from replicator_source_mysql.binlog.types import ColumnSpec, Kind, Unrepresentable, ambiguous_key
+from replicator_source_mysql.binlog.types import ColumnSpec, TypeKind, Unrepresentable, ambiguous_key
 
 _HEADER_SIZE: Final = 8
 _PACKED_ONE_BYTE_MAX: Final = 250
@@ -61,11 +61,11 @@ class RowDecoder:
 
     Args:
         table_map: The version.
-        schema: What the rows become.
-        specs: One per column of `schema`: how its values are read.
+        schema: Schema that the rows are decoded to.
+        specs: One per column of `schema`: the type by which its values are read.
         positions: One per column of `schema`: its position in `table_map`. Columns of the map that are not named are skipped.
-        unrepresentable: What becomes of zero and partial dates outside the key; in key columns they always fail.
-        on_nulled: Told the column and the number of its values that became NULL for that.
+        unrepresentable: Handling of zero and partial dates outside the key; in key columns they always fail.
+        on_nulled: Called with the column and the number of its values that became NULL for that.
 
     Raises:
         UnsupportedTypeError: A column, skipped ones included, has a type whose length cannot be known.
@@ -266,7 +266,7 @@ class RowDecoder:
                 table=self._table,
                 action="Run `replicator snapshot NAME TABLE`; if it fails again, exclude the table and report its CREATE TABLE.",
             ) from (None if isinstance(error, ValueError) else error)
-        if unheld and index in self._keys and self._kinds_of[index] in {Kind.TEXT, Kind.ENUM, Kind.SET}:
+        if unheld and index in self._keys and self._kinds_of[index] in {TypeKind.TEXT, TypeKind.ENUM, TypeKind.SET}:
             raise ambiguous_key(column.name, unheld, len(array), table=self._table)
         if unheld and (index in self._keys or self._unrepresentable == "fail"):
             raise UnsupportedTypeError(
@@ -303,7 +303,7 @@ class RowDecoder:
 
 
 def _column_head(count: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """What stands in front of the images when all columns are there: their number and their bitmap; and the bits that do not matter."""
+    """The bytes in front of the images when all columns are there, number and bitmap, and the mask of the bits that do not matter."""
     number = bytes([count]) if count <= _PACKED_ONE_BYTE_MAX else b"\xfc" + count.to_bytes(2, "little")
     bitmap_size = (count + 7) // 8
     head = np.frombuffer(number + b"\xff" * bitmap_size, np.uint8)

@@ -1,4 +1,4 @@
-"""TABLE_MAP events: what the log itself says about a table's columns."""
+"""TABLE_MAP events: the log's own description of a table's columns."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from replicator_source_mysql import columntypes as t
+from replicator_source_mysql import column_types as t
 from replicator_source_mysql.binlog.events import corrupt
-from replicator_source_mysql.binlog.reading import Reader
+from replicator_source_mysql.binlog.reading import EventReader
 from replicator_source_mysql.flavors import Flavor
 
 # Kinds of optional metadata. Unknown kinds are skipped by their length.
@@ -31,7 +31,7 @@ _LENGTH_BITS: Final = 0x30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapColumn:
-    """One column as a TABLE_MAP describes it; what only `binlog_row_metadata=FULL` tells is None without it.
+    """One column as a TABLE_MAP describes it; facts that only `binlog_row_metadata=FULL` tells are None without it.
 
     Attributes:
         position: From 0, as in the row image.
@@ -40,9 +40,9 @@ class MapColumn:
             bytes of CHAR and VARCHAR. -1: not known, because a type before it is not known.
         is_nullable: The log's NULL bitmap allows NULL.
         name: FULL only.
-        is_unsigned: Of numeric columns; None for others, and where the log does not say.
+        is_unsigned: A numeric column is unsigned; None for others, and where the log does not say.
         collation: Collation number of a column with text, binary strings included (63); None for others; FULL only for ENUM and SET.
-        labels: Of ENUM and SET, as raw bytes in the column's character set; FULL only.
+        labels: Labels of ENUM and SET, as raw bytes in the column's character set; FULL only.
     """
 
     position: int
@@ -96,8 +96,8 @@ class TableMaps:
 
 
 def named_table(body: bytes | memoryview) -> tuple[str, str]:
-    """Database and name of the table, of a body that may be unreadable behind them; CorruptStreamError if they are."""
-    reader = Reader(body, "A TABLE_MAP event")
+    """Database and name of the table, of a body that may be unreadable after them; CorruptStreamError if they are."""
+    reader = EventReader(body, "A TABLE_MAP event")
     reader.take(_TABLE_ID_SIZE + 2)
     return _name(reader), _name(reader)
 
@@ -105,19 +105,19 @@ def named_table(body: bytes | memoryview) -> tuple[str, str]:
 def parse_table_map(body: bytes | memoryview, flavor: Flavor) -> TableMap:
     """Parse a TABLE_MAP event's body.
 
-    A type code that nobody knows is kept: `logged_spec` refuses it for its table alone.
+    An unknown type code is kept: `logged_spec` refuses it for its table alone.
 
     Raises:
         CorruptStreamError: `corrupt_binlog_event`: the body is not a TABLE_MAP.
     """
-    reader = Reader(body, "A TABLE_MAP event")
+    reader = EventReader(body, "A TABLE_MAP event")
     reader.take(_TABLE_ID_SIZE + 2)
     schema, table = _name(reader), _name(reader)
     count = reader.packed()
     if not 0 < count <= _COLUMNS_MAX:
         raise corrupt(f"A TABLE_MAP event says that its table has {count} columns.", table=f"{schema}.{table}")
     codes = reader.take(count)
-    types = _types(codes, Reader(reader.string(), "The metadata of a TABLE_MAP event"))
+    types = _types(codes, EventReader(reader.string(), "The metadata of a TABLE_MAP event"))
     nullable = _low_bits_first(reader.take((count + 7) // 8), count)
     extra = _Optional(types, reader.rest(), flavor)
     return TableMap(
@@ -143,7 +143,7 @@ def parse_table_map(body: bytes | memoryview, flavor: Flavor) -> TableMap:
     )
 
 
-def _name(reader: Reader) -> str:
+def _name(reader: EventReader) -> str:
     name = _text(reader.string())
     if reader.integer(1) != 0:
         raise corrupt("A name in a TABLE_MAP event does not end with a zero byte.")
@@ -157,7 +157,7 @@ def _text(raw: bytes) -> str:
         raise corrupt("A name in a TABLE_MAP event is not UTF-8.") from error
 
 
-def _types(codes: bytes, reader: Reader) -> list[tuple[int, int]]:
+def _types(codes: bytes, reader: EventReader) -> list[tuple[int, int]]:
     """Real type code and metadata of each column; metadata is unknown from the first unknown code on."""
     types: list[tuple[int, int]] = []
     is_known = True
@@ -201,7 +201,7 @@ class _Optional:
         self.key: tuple[int, ...] = ()
         self.is_key_whole = True
         self._types = types
-        readers: Mapping[int, Callable[[Reader], None]] = {
+        readers: Mapping[int, Callable[[EventReader], None]] = {
             _SIGNEDNESS: self._signedness,
             _DEFAULT_CHARSET: lambda r: self._default_charset(r, flavor.character_types),
             _COLUMN_CHARSET: lambda r: self._column_charset(r, flavor.character_types),
@@ -213,9 +213,9 @@ class _Optional:
             _LABEL_DEFAULT_CHARSET: lambda r: self._default_charset(r, frozenset({t.ENUM, t.SET})),
             _LABEL_COLUMN_CHARSET: lambda r: self._column_charset(r, frozenset({t.ENUM, t.SET})),
         }
-        for kind, content in _fields(Reader(data, "The optional metadata of a TABLE_MAP event")):
+        for kind, content in _fields(EventReader(data, "The optional metadata of a TABLE_MAP event")):
             if (read := readers.get(kind)) is not None:
-                reader = Reader(content, f"Optional metadata {kind} of a TABLE_MAP event")
+                reader = EventReader(content, f"Optional metadata {kind} of a TABLE_MAP event")
                 read(reader)
                 if reader.left:
                     raise corrupt(f"Optional metadata {kind} of a TABLE_MAP event does not fit its columns.")
@@ -223,7 +223,7 @@ class _Optional:
     def _positions(self, codes: frozenset[int]) -> list[int]:
         return [i for i, (code, _) in enumerate(self._types) if code in codes]
 
-    def _signedness(self, reader: Reader) -> None:
+    def _signedness(self, reader: EventReader) -> None:
         positions = self._positions(t.NUMERIC)
         if reader.left < _bytes_for(positions):
             # MySQL 8.0.15 has no bit for YEAR. Where that saves no byte, the signs do not fit the catalogue's and the table fails.
@@ -231,28 +231,28 @@ class _Optional:
         bits = _high_bits_first(reader.take(_bytes_for(positions)), len(positions))
         self.unsigned.update(zip(positions, bits, strict=True))
 
-    def _default_charset(self, reader: Reader, codes: frozenset[int]) -> None:
+    def _default_charset(self, reader: EventReader, codes: frozenset[int]) -> None:
         positions = self._positions(codes)
         self.collations.update(dict.fromkeys(positions, reader.packed()))
         while reader.left:
             position = _at(positions, reader.packed())
             self.collations[position] = reader.packed()
 
-    def _column_charset(self, reader: Reader, codes: frozenset[int]) -> None:
+    def _column_charset(self, reader: EventReader, codes: frozenset[int]) -> None:
         for position in self._positions(codes):
             self.collations[position] = reader.packed()
 
-    def _column_names(self, reader: Reader) -> None:
+    def _column_names(self, reader: EventReader) -> None:
         self.names = [_text(reader.string()) for _ in self._types]
 
-    def _labels(self, reader: Reader, code: int) -> None:
+    def _labels(self, reader: EventReader, code: int) -> None:
         for position in self._positions(frozenset({code})):
             count = reader.packed()
             if count > reader.left:
                 raise corrupt("A TABLE_MAP event has more labels than bytes.")
             self.labels[position] = tuple(reader.string() for _ in range(count))
 
-    def _key(self, reader: Reader, *, has_prefixes: bool) -> None:
+    def _key(self, reader: EventReader, *, has_prefixes: bool) -> None:
         everything = range(len(self._types))
         positions = []
         while reader.left:
@@ -263,7 +263,7 @@ class _Optional:
         self.key = tuple(positions)
 
 
-def _fields(reader: Reader) -> Iterator[tuple[int, bytes]]:
+def _fields(reader: EventReader) -> Iterator[tuple[int, bytes]]:
     while reader.left:
         yield reader.integer(1), reader.string()
 

@@ -30,7 +30,7 @@ _HOURS_MAX: Final = 838
 
 
 def fraction_size(digits: int) -> int:
-    """Bytes of a fraction of so many digits."""
+    """Bytes of a fraction of `digits` digits."""
     return (digits + 1) // 2
 
 
@@ -76,7 +76,7 @@ def old_timestamp(buffer: Buffer, offsets: Longs) -> tuple[npt.NDArray[Any], Boo
 
 
 def old_datetime(buffer: Buffer, offsets: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
-    """DATETIME likewise: YYYYMMDDHHMMSS as a number of 8 bytes."""
+    """DATETIME of such tables: YYYYMMDDHHMMSS as a number of 8 bytes."""
     number = buffer.little(offsets, 8).view(np.int64)
     if (number < 0).any():
         raise ValueError("a negative DATETIME")
@@ -126,7 +126,7 @@ def _time_text(negative: Bools, hours: Longs, minutes: Longs, seconds: Longs, fr
 
 
 def _fraction(buffer: Buffer, offsets: Longs, digits: int) -> Longs:
-    """Microseconds."""
+    """The fraction in microseconds."""
     size = fraction_size(digits)
     if not size:
         return np.zeros(len(offsets), np.int64)
@@ -145,7 +145,7 @@ def _seconds(hours: Longs, minutes: Longs, seconds: Longs) -> Longs:
 
 
 def days_of(year: Longs, month: Longs, day: Longs) -> tuple[Longs, Bools | None]:
-    """Days since 1970 in the proleptic Gregorian calendar; the mask of those that are none."""
+    """Days since 1970 in the proleptic Gregorian calendar, and the mask of those that are invalid (None: none)."""
     if (month > _MONTHS).any() or (year > _YEAR_MAX).any():
         raise ValueError("not a date")
     leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))

@@ -39,7 +39,7 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from replicator.model.errors import SchemaConflictError, UnsupportedTypeError
-from replicator_source_mysql import columntypes as t
+from replicator_source_mysql import column_types as t
 from replicator_source_mysql.binlog.charsets import BINARY, charset_of, label
 from replicator_source_mysql.binlog.tablemap import MapColumn
 from replicator_source_mysql.flavors import Flavor
@@ -47,8 +47,8 @@ from replicator_source_mysql.flavors import Flavor
 Unrepresentable = Literal["fail", "null"]
 
 
-class Kind(StrEnum):
-    """What a value is, whatever its width."""
+class TypeKind(StrEnum):
+    """The kind of a value, independent of its width."""
 
     INTEGER = "integer"
     DECIMAL = "decimal"
@@ -74,17 +74,17 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSpec:
-    """What of a column's type matters for its values.
+    """The parts of a column's type that matter for its values.
 
     Attributes:
         width: Bytes of an integer, bits of BIT, bytes of BINARY (`is_fixed`); else 0.
-        precision: Of DECIMAL.
-        scale: Of DECIMAL; digits of the fraction of TIME, DATETIME and TIMESTAMP.
+        precision: Precision of DECIMAL.
+        scale: Scale of DECIMAL; digits of the fraction of TIME, DATETIME and TIMESTAMP.
         charset: The server's name of the character set of TEXT, ENUM and SET.
-        labels: Of ENUM and SET.
+        labels: Labels of ENUM and SET.
     """
 
-    kind: Kind
+    kind: TypeKind
     width: int = 0
     precision: int = 0
     scale: int = 0
@@ -97,12 +97,12 @@ class ColumnSpec:
     def arrow(self) -> pa.DataType:
         """The canonical type."""
         match self.kind:
-            case Kind.INTEGER:
+            case TypeKind.INTEGER:
                 return _INTEGERS[self.width, self.is_unsigned]
-            case Kind.DECIMAL:
+            case TypeKind.DECIMAL:
                 make = pa.decimal128 if self.precision <= _DECIMAL128_PRECISION else pa.decimal256
                 return make(self.precision, self.scale)
-            case Kind.BIT:
+            case TypeKind.BIT:
                 return pa.bool_() if self.width == 1 else _WIDE if self.width == _BIT_MAX else pa.int64()
             case _:
                 return _ARROW[self.kind]
@@ -115,40 +115,50 @@ _INTEGERS: Final[Mapping[tuple[int, bool], pa.DataType]] = {
     (1, False): pa.int8(), (2, False): pa.int16(), (3, False): pa.int32(), (4, False): pa.int32(), (8, False): pa.int64(),
     (1, True): pa.int16(), (2, True): pa.int32(), (3, True): pa.int32(), (4, True): pa.int64(), (8, True): _WIDE,
 }  # fmt: skip
-_ARROW: Final[Mapping[Kind, pa.DataType]] = {
-    Kind.FLOAT: pa.float32(),
-    Kind.DOUBLE: pa.float64(),
-    Kind.YEAR: pa.int16(),
-    Kind.DATE: pa.date32(),
-    Kind.DATETIME: pa.timestamp("us"),
-    Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    Kind.BYTES: pa.binary(),
-    Kind.GEOMETRY: pa.binary(),
-    Kind.VECTOR: pa.binary(),
+_ARROW: Final[Mapping[TypeKind, pa.DataType]] = {
+    TypeKind.FLOAT: pa.float32(),
+    TypeKind.DOUBLE: pa.float64(),
+    TypeKind.YEAR: pa.int16(),
+    TypeKind.DATE: pa.date32(),
+    TypeKind.DATETIME: pa.timestamp("us"),
+    TypeKind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    TypeKind.BYTES: pa.binary(),
+    TypeKind.GEOMETRY: pa.binary(),
+    TypeKind.VECTOR: pa.binary(),
     **dict.fromkeys(
-        (Kind.TIME, Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON, Kind.UUID, Kind.INET4, Kind.INET6), pa.string()
+        (
+            TypeKind.TIME,
+            TypeKind.TEXT,
+            TypeKind.ENUM,
+            TypeKind.SET,
+            TypeKind.JSON,
+            TypeKind.UUID,
+            TypeKind.INET4,
+            TypeKind.INET6,
+        ),
+        pa.string(),
     ),
 }
 
 # ---- from the catalogue ----
 
 _INTEGER_BYTES: Final = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "integer": 4, "bigint": 8}
-_WITH_FRACTION: Final = {"time": Kind.TIME, "datetime": Kind.DATETIME, "timestamp": Kind.TIMESTAMP}
+_WITH_FRACTION: Final = {"time": TypeKind.TIME, "datetime": TypeKind.DATETIME, "timestamp": TypeKind.TIMESTAMP}
 _PLAIN: Final = {
-    "float": Kind.FLOAT,
-    "double": Kind.DOUBLE,
-    "year": Kind.YEAR,
-    "date": Kind.DATE,
-    "uuid": Kind.UUID,
-    "inet4": Kind.INET4,
-    "inet6": Kind.INET6,
-    "vector": Kind.VECTOR,
-    "json": Kind.JSON,
-    **dict.fromkeys(("varbinary", "tinyblob", "blob", "mediumblob", "longblob"), Kind.BYTES),
+    "float": TypeKind.FLOAT,
+    "double": TypeKind.DOUBLE,
+    "year": TypeKind.YEAR,
+    "date": TypeKind.DATE,
+    "uuid": TypeKind.UUID,
+    "inet4": TypeKind.INET4,
+    "inet6": TypeKind.INET6,
+    "vector": TypeKind.VECTOR,
+    "json": TypeKind.JSON,
+    **dict.fromkeys(("varbinary", "tinyblob", "blob", "mediumblob", "longblob"), TypeKind.BYTES),
     **dict.fromkeys(
         ("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
          "geometrycollection", "geomcollection"),
-        Kind.GEOMETRY,
+        TypeKind.GEOMETRY,
     ),
 }  # fmt: skip
 _TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
@@ -162,7 +172,7 @@ def declared_spec(column_type: str, charset: str | None, flavor: Flavor) -> Colu
     Args:
         column_type: `information_schema.columns.column_type`: `int(10) unsigned`, `enum('a','b')`, `varchar(20)`.
         charset: `character_set_name` of the same row.
-        flavor: Whose catalogue.
+        flavor: The server's flavor.
 
     Returns:
         None if the type is not known: discovery then refuses the table with `UnsupportedTypeError`.
@@ -173,9 +183,9 @@ def declared_spec(column_type: str, charset: str | None, flavor: Flavor) -> Colu
     name, arguments, words = match[1].lower(), match[2] or "", match[3].lower().split()
     if name in {"enum", "set"}:
         labels = tuple(part.replace("''", "'") for part in _LABEL.findall(arguments))
-        return ColumnSpec(kind=Kind(name), charset=charset, labels=labels)
+        return ColumnSpec(kind=TypeKind(name), charset=charset, labels=labels)
     if name in _TEXTS or (name == "json" and flavor.json_is_text):
-        return ColumnSpec(kind=Kind.TEXT, charset=charset)
+        return ColumnSpec(kind=TypeKind.TEXT, charset=charset)
     if (kind := _PLAIN.get(name)) is not None:
         return ColumnSpec(kind=kind)
     numbers = [int(part) for part in arguments.split(",") if part.strip().isdigit()]
@@ -185,15 +195,15 @@ def declared_spec(column_type: str, charset: str | None, flavor: Flavor) -> Colu
 def _with_numbers(name: str, numbers: Sequence[int], *, is_unsigned: bool) -> ColumnSpec | None:
     first = numbers[0] if numbers else 0
     if name in _INTEGER_BYTES:
-        return ColumnSpec(kind=Kind.INTEGER, width=_INTEGER_BYTES[name], is_unsigned=is_unsigned)
+        return ColumnSpec(kind=TypeKind.INTEGER, width=_INTEGER_BYTES[name], is_unsigned=is_unsigned)
     if name == "decimal" and len(numbers) == 2:  # noqa: PLR2004  (the catalogue always names both)
-        return ColumnSpec(kind=Kind.DECIMAL, precision=first, scale=numbers[1])
+        return ColumnSpec(kind=TypeKind.DECIMAL, precision=first, scale=numbers[1])
     if name in _WITH_FRACTION:
         return ColumnSpec(kind=_WITH_FRACTION[name], scale=first)
     if name == "bit":
-        return ColumnSpec(kind=Kind.BIT, width=first or 1)
+        return ColumnSpec(kind=TypeKind.BIT, width=first or 1)
     if name == "binary":
-        return ColumnSpec(kind=Kind.BYTES, width=first or 1, is_fixed=True)
+        return ColumnSpec(kind=TypeKind.BYTES, width=first or 1, is_fixed=True)
     return None
 
 
@@ -201,30 +211,30 @@ def _with_numbers(name: str, numbers: Sequence[int], *, is_unsigned: bool) -> Co
 
 _LOGGED_INTEGERS: Final = {t.TINY: 1, t.SHORT: 2, t.INT24: 3, t.LONG: 4, t.LONGLONG: 8}
 _LOGGED: Final = {
-    t.FLOAT: Kind.FLOAT,
-    t.DOUBLE: Kind.DOUBLE,
-    t.YEAR: Kind.YEAR,
-    t.DATE: Kind.DATE,
-    t.NEWDATE: Kind.DATE,
-    t.JSON: Kind.JSON,
-    t.GEOMETRY: Kind.GEOMETRY,
-    t.VECTOR: Kind.VECTOR,
+    t.FLOAT: TypeKind.FLOAT,
+    t.DOUBLE: TypeKind.DOUBLE,
+    t.YEAR: TypeKind.YEAR,
+    t.DATE: TypeKind.DATE,
+    t.NEWDATE: TypeKind.DATE,
+    t.JSON: TypeKind.JSON,
+    t.GEOMETRY: TypeKind.GEOMETRY,
+    t.VECTOR: TypeKind.VECTOR,
 }
 _LOGGED_TIMES: Final = {
-    t.TIME: Kind.TIME,
-    t.DATETIME: Kind.DATETIME,
-    t.TIMESTAMP: Kind.TIMESTAMP,
-    t.TIME2: Kind.TIME,
-    t.DATETIME2: Kind.DATETIME,
-    t.TIMESTAMP2: Kind.TIMESTAMP,
+    t.TIME: TypeKind.TIME,
+    t.DATETIME: TypeKind.DATETIME,
+    t.TIMESTAMP: TypeKind.TIMESTAMP,
+    t.TIME2: TypeKind.TIME,
+    t.DATETIME2: TypeKind.DATETIME,
+    t.TIMESTAMP2: TypeKind.TIMESTAMP,
 }
 _STRINGS: Final = frozenset({t.VARCHAR, t.VAR_STRING, t.STRING, t.BLOB, t.BLOB_COMPRESSED, t.VARCHAR_COMPRESSED})
 # What the log calls BINARY of so many bytes, or (0) VARBINARY.
-_ONLY_DECLARED: Final = {Kind.UUID: 16, Kind.INET6: 16, Kind.INET4: 4, Kind.VECTOR: 0}
+_ONLY_DECLARED: Final = {TypeKind.UUID: 16, TypeKind.INET6: 16, TypeKind.INET4: 4, TypeKind.VECTOR: 0}
 
 
 def logged_spec(column: MapColumn, declared: ColumnSpec | None, flavor: Flavor) -> ColumnSpec:
-    """The spec of a column from the log, with what the log does not tell from the schema history: UUID, INET6 and INET4.
+    """The spec of a column from the log; from the schema history where the log does not tell: UUID, INET6 and INET4.
 
     Raises:
         UnsupportedTypeError: `unsupported_type`: no such type is known, or its form cannot be told. Holds no table: the caller knows it.
@@ -240,7 +250,7 @@ def logged_spec(column: MapColumn, declared: ColumnSpec | None, flavor: Flavor) 
         )
     if declared is None:
         return spec
-    if spec.kind is Kind.BYTES and spec.width == _ONLY_DECLARED.get(declared.kind):
+    if spec.kind is TypeKind.BYTES and spec.width == _ONLY_DECLARED.get(declared.kind):
         return declared
     if (spec.kind, spec.arrow) != (declared.kind, declared.arrow):
         raise SchemaConflictError(
@@ -258,11 +268,11 @@ def _from_log(column: MapColumn, flavor: Flavor) -> ColumnSpec:
     if code in _LOGGED_INTEGERS:
         if column.is_unsigned is None:
             raise _unsupported(column, "has no sign in the log: it may be unsigned")
-        return ColumnSpec(kind=Kind.INTEGER, width=_LOGGED_INTEGERS[code], is_unsigned=column.is_unsigned)
+        return ColumnSpec(kind=TypeKind.INTEGER, width=_LOGGED_INTEGERS[code], is_unsigned=column.is_unsigned)
     if code == t.NEWDECIMAL:
-        return ColumnSpec(kind=Kind.DECIMAL, precision=column.metadata >> 8, scale=column.metadata & 0xFF)
+        return ColumnSpec(kind=TypeKind.DECIMAL, precision=column.metadata >> 8, scale=column.metadata & 0xFF)
     if code == t.BIT:
-        return ColumnSpec(kind=Kind.BIT, width=column.metadata)
+        return ColumnSpec(kind=TypeKind.BIT, width=column.metadata)
     if code in _LOGGED_TIMES:
         return ColumnSpec(kind=_LOGGED_TIMES[code], scale=column.metadata)
     if code in {t.ENUM, t.SET}:
@@ -277,15 +287,17 @@ def _labelled(column: MapColumn, flavor: Flavor) -> ColumnSpec:
         raise _unsupported(column, "has no labels in the log")
     charset = _charset(column, flavor)
     labels = tuple(label(raw, charset) for raw in column.labels)
-    return ColumnSpec(kind=Kind.ENUM if column.type_code == t.ENUM else Kind.SET, charset=charset, labels=labels)
+    return ColumnSpec(
+        kind=TypeKind.ENUM if column.type_code == t.ENUM else TypeKind.SET, charset=charset, labels=labels
+    )
 
 
 def _string(column: MapColumn, flavor: Flavor) -> ColumnSpec:
     charset = _charset(column, flavor)
     if charset != BINARY:
-        return ColumnSpec(kind=Kind.TEXT, charset=charset)
+        return ColumnSpec(kind=TypeKind.TEXT, charset=charset)
     is_fixed = column.type_code == t.STRING
-    return ColumnSpec(kind=Kind.BYTES, width=column.metadata if is_fixed else 0, is_fixed=is_fixed)
+    return ColumnSpec(kind=TypeKind.BYTES, width=column.metadata if is_fixed else 0, is_fixed=is_fixed)
 
 
 def _charset(column: MapColumn, flavor: Flavor) -> str:
@@ -310,7 +322,7 @@ def _name(column: MapColumn) -> str:
 
 
 def ambiguous_key(column: str, count: int, total: int, *, table: str | None = None) -> UnsupportedTypeError:
-    """Values of a key column become texts that other values have as well."""
+    """The error for values of a key column that become texts that other values have as well."""
     return UnsupportedTypeError(
         f"Column {column}: {count} of {total} values of the key have bytes that their character set does not define, or the same "
         "text as another value. Two keys would become one.",

@@ -1,4 +1,4 @@
-"""What a coordinate system answers. Code that needs a position, a mark or a view of a table asks here, not which server it is."""
+"""Interface of a coordinate system. Code that needs a position, a mark or a view of a table asks here, not which server it is."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing_extensions import override
 from replicator.model.errors import Problem
 from replicator.model.schema import TableId
 from replicator.plugins.source import Seen, Visibility
-from replicator_source_mysql.connection import Connection, Session
+from replicator_source_mysql.connecting.connection import Connection, Session
 from replicator_source_mysql.coordinates.progress import Progress
-from replicator_source_mysql.marks import LogEnd, log_end
-from replicator_source_mysql.position import Executed, Position
+from replicator_source_mysql.positions.marks import LogEnd, log_end
+from replicator_source_mysql.positions.position import Executed, Position
 from replicator_source_mysql.server import ServerFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpRequest:
-    """How a server is asked for its log.
+    """The request by which a server sends its log.
 
     Attributes:
         statement: SQL that is run before; empty for none.
-        command: Of the client protocol.
-        body: Behind the command's byte.
+        command: Command byte of the client protocol.
+        body: Bytes after the command's byte.
     """
 
     command: int
@@ -36,7 +36,7 @@ class DumpRequest:
 
 
 class SourceVisibility(Visibility):
-    """What a read saw, as this source says it."""
+    """Visibility of a read of this source."""
 
     @override
     def classify(self, transaction_ids: pa.StringArray) -> pa.Int8Array:
@@ -45,7 +45,7 @@ class SourceVisibility(Visibility):
 
     @abstractmethod
     def _judge(self, text: str) -> Seen:
-        """Of one transaction id."""
+        """Return whether a read saw one transaction, by its id."""
 
     def waiting_for(self, watch: Session) -> Sequence[str]:  # noqa: ARG002 - most of them wait for nobody
         """Sessions whose transactions a later read waits for until it `is_beyond` this one, for people."""
@@ -53,25 +53,25 @@ class SourceVisibility(Visibility):
 
 
 class ReadView(ABC):
-    """What one read of one table sees. Used in the order of its methods."""
+    """Finds out what one read of one table sees. Call the methods in their order."""
 
     @abstractmethod
     def begin(self) -> None:
-        """Just before the statement that reads."""
+        """Prepare, just before the statement that reads."""
 
     @abstractmethod
     def visibility(self) -> Visibility:
-        """What the statement saw; asked once it has given its first row, or ended."""
+        """Return what the statement saw; called once it has given its first row, or ended."""
 
     def release(self) -> None:  # noqa: B027 - most views hold nothing
-        """The last row is here: the catalogue must be readable as it is now, not as the rows were."""
+        """Let the catalogue be read as it is now, not as the rows were; called after the last row."""
 
     def end(self) -> None:  # noqa: B027
-        """Nothing of the read stays open on the server."""
+        """Close all that the read holds open on the server."""
 
 
 class SnapshotView(ReadView):
-    """A consistent snapshot of MySQL's, opened by `begin`, which says what it sees."""
+    """A consistent snapshot of MySQL's, opened by `begin`, which sets its visibility."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -93,20 +93,20 @@ class SnapshotView(ReadView):
 
 
 class ReadViews(ABC):
-    """What says what reads see."""
+    """Makes the views that say what reads see."""
 
     @abstractmethod
     def read_view(
         self, connection: Connection, watch: Session, table: TableId, *, is_whole: bool, is_exact: bool = True
     ) -> ReadView:
-        """What a read of a table over this connection sees.
+        """Return the view of a read of a table over this connection.
 
         Args:
-            connection: The read's own.
+            connection: Connection of the read.
             watch: Another session, for questions while the read runs.
             table: The table.
             is_whole: All of it is read in one snapshot, whose first row may be long in coming; else it is a chunk.
-            is_exact: Of a whole table: a change that is neither seen nor unseen cannot be left to the log.
+            is_exact: Of a whole table, a change that is neither seen nor unseen cannot be left to the log.
         """
 
 
@@ -121,7 +121,7 @@ class _UnseenView(ReadView):
 
 
 class Unseen(ReadViews):
-    """Of reads of which nobody asks what they saw: a statement as any other."""
+    """Views of reads whose visibility is not asked for: plain statements."""
 
     @override
     def read_view(
@@ -137,13 +137,13 @@ class Coordinates(ReadViews):
     """
 
     names: ClassVar[str]
-    """What a position of this system is called in messages."""
+    """Name of a position of this system in messages."""
 
     # ---- positions ----
 
     @abstractmethod
     def current_position(self, connection: Connection, facts: ServerFacts) -> Position:
-        """Where the log is now: every transaction that is not visible yet comes after it, or is waited for (`is_beyond`).
+        """The end of the log now: every transaction that is not visible yet comes after it, or is waited for (`is_beyond`).
 
         Raises:
             ConfigError: The server's settings do not allow a new position.
@@ -163,10 +163,10 @@ class Coordinates(ReadViews):
         return ()
 
     def prepare(self, connection: Connection) -> None:
-        """Before the first read of a new replicator: see that what reads need can be done.
+        """Verify, before the first read of a new replicator, that the operations that reads need are possible.
 
         Raises:
-            FatalError: It cannot.
+            FatalError: They are not.
         """
 
     # ---- the log ----
@@ -182,25 +182,25 @@ class Coordinates(ReadViews):
         """
 
     def opened(self, facts: ServerFacts, position: Position) -> None:
-        """The log is opened at this position, which `verify_joins` accepted."""
+        """Record that the log is opened at this position, which `verify_joins` accepted."""
 
     @abstractmethod
     def request(self, behind: Executed, server_id: int) -> DumpRequest:
-        """How to ask for the log after a position, as the replica with this number."""
+        """The request for the log after a position, as the replica with this number."""
 
     @abstractmethod
     def progress(self, start: Position, server: str) -> Progress:
         """Follow the reading of a log that is opened at `start` on this server."""
 
     def delivered(self, executed: Executed) -> None:
-        """The log has delivered everything up to here."""
+        """Record that the log has delivered everything up to here."""
 
     # ---- marks and reads ----
 
     def end_of_log(self, connection: Connection) -> LogEnd:
-        """The end of the log as a mark: it lies behind every transaction that any read could have seen."""
+        """The end of the log as a mark: it lies after every transaction that any read could have seen."""
         return log_end(connection)
 
     @abstractmethod
     def visibility(self, connection: Connection) -> Visibility:
-        """What a read would see that began now."""
+        """The visibility of a read that began now."""

@@ -1,8 +1,8 @@
 """MySQL without GTIDs: file and byte of one very server say what is executed (ADR 9).
 
-What stood in the log before a watermark of ours (see `watermark`) is visible once that has committed; what comes behind the
-end of the log as it was once the read had begun was not seen; in between nobody can say. A transaction's id is the file and
-the byte behind its first event: `binlog.000003:1234`.
+Transactions before a watermark of ours in the log (see `watermark`) are visible once that has committed; those after the
+end of the log as it was once the read had begun were not seen; those in between are unknown. A transaction's id is the file and
+the byte after its first event: `binlog.000003:1234`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,14 @@ from typing_extensions import override
 from replicator.model.errors import FatalError, LogGapError, OffsetExpiredError, Problem, TableError
 from replicator.model.schema import TableId
 from replicator.plugins.source import Seen, Visibility
-from replicator_source_mysql.connection import Connection, Session
+from replicator_source_mysql.connecting.connection import Connection, Session
+from replicator_source_mysql.connecting.errors import RESTART_ACTION
 from replicator_source_mysql.coordinates.base import Coordinates, DumpRequest, ReadView, SnapshotView, SourceVisibility
+from replicator_source_mysql.coordinates.cursor import ReadPosition
 from replicator_source_mysql.coordinates.gtid import SNAPSHOT
+from replicator_source_mysql.coordinates.lineage import event_at, file_sizes, other_history
 from replicator_source_mysql.coordinates.progress import Progress
-from replicator_source_mysql.cursor import ReadPosition
-from replicator_source_mysql.errors import RESTART_ACTION
-from replicator_source_mysql.events import FLAG_ARTIFICIAL, Begin, Event, Kind, mysql_begin, tagged_begin
-from replicator_source_mysql.filepos import FIRST_BYTE, FilePosition, LogPosition, file_number, fingerprint
-from replicator_source_mysql.lineage import event_at, file_sizes, other_history
-from replicator_source_mysql.position import Executed, Position
-from replicator_source_mysql.server import ServerFacts
-from replicator_source_mysql.watermark import (
+from replicator_source_mysql.coordinates.watermark import (
     assess,
     end_of_log,
     ordered_end_of_log,
@@ -37,13 +33,23 @@ from replicator_source_mysql.watermark import (
     verify_round_trip,
     write_watermark,
 )
+from replicator_source_mysql.events import FLAG_ARTIFICIAL, Begin, Event, EventKind, mysql_begin, tagged_begin
+from replicator_source_mysql.positions.file_position import (
+    FIRST_BYTE,
+    FilePosition,
+    LogPosition,
+    file_number,
+    fingerprint,
+)
+from replicator_source_mysql.positions.position import Executed, Position
+from replicator_source_mysql.server import ServerFacts
 
 # What may stand where a transaction ended: what may stand between two, and the beginnings of the next one and of a file.
 _BOUNDARY: Final = frozenset(
     {"Rotate", "Stop", "Anonymous_Gtid", "View_change", "Gtid", "Gtid_tagged", "Format_desc", "Previous_gtids"}
 )
 # What names no position of its own, or is no event of the file.
-_UNPLACED: Final = frozenset({Kind.ROTATE, Kind.HEARTBEAT, Kind.HEARTBEAT_V2})
+_UNPLACED: Final = frozenset({EventKind.ROTATE, EventKind.HEARTBEAT, EventKind.HEARTBEAT_V2})
 # How often a moment without a commit of a change of the table is looked for; each try is a small transaction.
 _SNAPSHOT_TRIES: Final = 500
 _PACKET: Final = "max_allowed_packet"
@@ -85,7 +91,7 @@ class FileCoordinates(Coordinates):
         # The event that was read last is compared when the log is opened there (`FileProgress.take_event`).
         if facts.server != position.server:
             raise LogGapError(
-                f"the server is {facts.server}, but the log was read from {position.server}: without GTIDs a log position is valid"
+                f"The server is {facts.server}, but the log was read from {position.server}: without GTIDs a log position is valid"
                 " on one server only.",
                 code="other_server",
                 action=f"Name the server that was read; or: {RESTART_ACTION}",
@@ -152,7 +158,7 @@ class FileProgress(Progress):
     @override
     def begin(self, event: Event) -> Begin:
         # GTIDs may be switched on and off as one likes: they are not looked at.
-        begin = tagged_begin(event.body) if event.kind == Kind.GTID_TAGGED else mysql_begin(event.body)
+        begin = tagged_begin(event.body) if event.kind == EventKind.GTID_TAGGED else mysql_begin(event.body)
         return replace(begin, gtid=f"{self.cursor.file}:{self.cursor.pos}")
 
     @override
@@ -219,7 +225,7 @@ class FileProgress(Progress):
 
     @override
     def begin_file(self) -> None:
-        """What came before the file's first event is read, and may be purged."""
+        """Record that all before the file's first event is read, and may be purged."""
         event, raw = self._last_event
         if event != FIRST_BYTE:
             return
@@ -245,11 +251,11 @@ class FileProgress(Progress):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileVisibility(SourceVisibility):
-    """See the module. Ids are of the very server that was read: without GTIDs no other takes over.
+    """See the module. Ids are of the server that was read: without GTIDs no other takes over.
 
     Attributes:
         before: Everything up to here was seen.
-        after: Nothing behind here was seen.
+        after: Nothing after this position was seen.
     """
 
     before: LogPosition
@@ -271,7 +277,7 @@ class FileVisibility(SourceVisibility):
 
 
 class _StatementView(ReadView):
-    """One statement after a watermark and before a look at the end of the log: what came in between is unknown."""
+    """View of one statement after a watermark and before a look at the end of the log: whether it saw transactions between is unknown."""
 
     def __init__(self, connection: Connection, watch: Session, watermark: TableId) -> None:
         self._connection = connection
@@ -291,7 +297,7 @@ class _StatementView(ReadView):
 
 
 class _SnapshotView(SnapshotView):
-    """A consistent snapshot, opened in a moment in which nothing that touches this table is being committed."""
+    """A consistent snapshot, opened at a moment at which nothing that touches this table is being committed."""
 
     def __init__(self, connection: Connection, watermark: TableId, table: TableId, *, is_exact: bool) -> None:
         super().__init__(connection)
@@ -301,7 +307,7 @@ class _SnapshotView(SnapshotView):
 
     @override
     def begin(self) -> None:
-        """Find such a moment; if it need not be exact, what was being committed is unknown.
+        """Find such a moment; if the view need not be exact, transactions that were being committed are unknown to it.
 
         Raises:
             TableError: There was none.
@@ -328,7 +334,7 @@ class _SnapshotView(SnapshotView):
 
 
 def verify_boundary(connection: Connection, at: FilePosition) -> None:
-    """Check a position up to which nobody has read: a transaction must have ended there.
+    """Check a position that has not been read up to: a transaction must have ended there.
 
     Raises:
         OffsetExpiredError: The file was purged.
@@ -346,7 +352,7 @@ def _verify_size(connection: Connection, at: FilePosition) -> None:
         first = next(iter(sizes), at.file)
         if file_number(at.file) < file_number(first) and _base(at.file) == _base(first):
             raise OffsetExpiredError(
-                f"the server has purged {at.file}, which was not read to its end; its log begins with {first}.",
+                f"The server has purged {at.file}, which was not read to its end; its log begins with {first}.",
                 code="log_removed",
                 action=RESTART_ACTION,
             )

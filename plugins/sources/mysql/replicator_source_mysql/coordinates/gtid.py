@@ -1,7 +1,7 @@
 """MySQL with GTIDs: a set of GTIDs says what is executed, on any server of the lineage.
 
-What a read saw: of the GTIDs executed before it began it saw all, of those that were neither executed nor being committed
-once it had begun it saw none, and of the rest nobody can say. (A commit becomes visible before its GTID counts as
+Visibility of a read: of the GTIDs executed before it began it saw all, of those that were neither executed nor being committed
+once it had begun it saw none, and the rest is unknown. (A commit becomes visible before its GTID counts as
 executed; in between it stands in `gtid_owned`.) No write is needed, and the order of commits does not matter. A
 transaction's id is its GTID.
 """
@@ -20,15 +20,21 @@ from typing_extensions import override
 from replicator.model.errors import ConfigError, OffsetExpiredError
 from replicator.model.schema import TableId
 from replicator.plugins.source import Seen, Visibility
-from replicator_source_mysql.connection import Connection, Session, rows_of
+from replicator_source_mysql.connecting.connection import Connection, Session, rows_of
+from replicator_source_mysql.connecting.errors import RESTART_ACTION, gtids_are_off
 from replicator_source_mysql.coordinates.base import Coordinates, DumpRequest, ReadView, SnapshotView, SourceVisibility
+from replicator_source_mysql.coordinates.lineage import (
+    event_at,
+    has_file,
+    missing_transactions,
+    other_history,
+    shortened,
+)
 from replicator_source_mysql.coordinates.progress import GtidProgress
-from replicator_source_mysql.errors import RESTART_ACTION, gtids_are_off
-from replicator_source_mysql.events import Begin, Event, Kind, mysql_begin, tagged_begin
-from replicator_source_mysql.filepos import FIRST_BYTE
-from replicator_source_mysql.gtidsets import GtidSet
-from replicator_source_mysql.lineage import event_at, has_file, missing_transactions, other_history, shortened
-from replicator_source_mysql.position import Executed, Position
+from replicator_source_mysql.events import Begin, Event, EventKind, mysql_begin, tagged_begin
+from replicator_source_mysql.positions.file_position import FIRST_BYTE
+from replicator_source_mysql.positions.gtid_sets import GtidSet
+from replicator_source_mysql.positions.position import Executed, Position
 from replicator_source_mysql.server import ServerFacts
 
 SNAPSHOT: Final = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
@@ -55,10 +61,10 @@ class GtidCoordinates(Coordinates):
     @override
     def current_position(self, connection: Connection, facts: ServerFacts) -> Position:
         # GTIDs count as executed once their transactions are visible; what is still being committed comes. No file and byte:
-        # the end of the log lies behind transactions that are being committed.
+        # the end of the log lies after transactions that are being committed.
         if facts.gtid_mode != "ON":
             raise ConfigError(
-                f"the server's gtid_mode is {facts.gtid_mode}: its log has transactions with and without GTIDs.",
+                f"The server's gtid_mode is {facts.gtid_mode}: its log has transactions with and without GTIDs.",
                 code="gtid_mode_between",
                 action="Finish the change: SET GLOBAL gtid_mode = …, step by step, to ON (or to OFF: then"
                 " source.watermark_table is needed).",
@@ -73,7 +79,7 @@ class GtidCoordinates(Coordinates):
     @override
     def verify_joins(self, connection: Connection, facts: ServerFacts, position: Position) -> None:
         if facts.gtid_mode != "ON":
-            raise gtids_are_off(f"the server's gtid_mode is {facts.gtid_mode}, but the log was read with GTIDs.")
+            raise gtids_are_off(f"The server's gtid_mode is {facts.gtid_mode}, but the log was read with GTIDs.")
         ((executed_text, purged_text),) = rows_of(connection, "SELECT @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged")
         executed, purged = GtidSet.of(executed_text), GtidSet.of(purged_text)
         ours = cast("GtidSet", position.executed)
@@ -81,7 +87,7 @@ class GtidCoordinates(Coordinates):
             raise missing_transactions(facts, position, str(missing))
         if lost := purged.without(cast("GtidSet", position.begin)):
             raise OffsetExpiredError(
-                f"the server has purged transactions that were not read: {shortened(str(lost))}.",
+                f"The server has purged transactions that were not read: {shortened(str(lost))}.",
                 code="log_removed",
                 action=RESTART_ACTION,
             )
@@ -126,11 +132,11 @@ class GtidSetProgress(GtidProgress[GtidSet]):
 
     @override
     def begin(self, event: Event) -> Begin:
-        if event.kind == Kind.GTID:
+        if event.kind == EventKind.GTID:
             return mysql_begin(event.body)
-        if event.kind == Kind.GTID_TAGGED:
+        if event.kind == EventKind.GTID_TAGGED:
             return tagged_begin(event.body)
-        raise gtids_are_off("the log has a transaction without a GTID.")
+        raise gtids_are_off("The log has a transaction without a GTID.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +146,7 @@ class GtidVisibility(SourceVisibility):
     Attributes:
         before: Executed before the read.
         after: Executed, or being committed, once it had begun.
-        delivered: What the log had delivered then; for `is_beyond` only.
+        delivered: GTIDs that the log had delivered then; for `is_beyond` only.
     """
 
     before: GtidSet
@@ -167,13 +173,13 @@ class GtidVisibility(SourceVisibility):
             return _owners(connection, now._unfinished(self))
 
     def _unfinished(self, earlier: GtidVisibility) -> GtidSet:
-        """The GTIDs of then that are owned and not executed yet. One that is neither any more was rolled back."""
+        """GTIDs of the earlier view that are owned and not executed yet. One that is neither any more was rolled back."""
         of_then = earlier.after.union(earlier.delivered)
         return of_then.intersection(self.after).without(self.before)
 
 
 class _StatementView(ReadView):
-    """One statement between two looks at the executed GTIDs: what came in between is unknown, and left to the log."""
+    """View of one statement between two reads of the executed GTIDs: what came in between is unknown, and left to the log."""
 
     def __init__(self, coordinates: GtidCoordinates, connection: Connection, watch: Session) -> None:
         self._coordinates = coordinates
@@ -193,7 +199,7 @@ class _StatementView(ReadView):
 
 
 class _SnapshotView(SnapshotView):
-    """A consistent snapshot, opened in a moment in which nothing is being committed, if there is one."""
+    """A consistent snapshot, opened at a moment at which nothing is being committed, if there is one."""
 
     def __init__(self, coordinates: GtidCoordinates, connection: Connection) -> None:
         super().__init__(connection)
@@ -214,7 +220,7 @@ class _SnapshotView(SnapshotView):
 
 
 def _verify_next(connection: Connection, position: Position, ours: GtidSet) -> None:
-    """At our position a transaction must begin that is not ours: after a RESET the same GTIDs come again, elsewhere."""
+    """Verify that a transaction that was not read begins at our position: after a RESET the same GTIDs come again, elsewhere."""
     event = event_at(connection, position.file, position.pos)
     if event is None or event.kind in _BETWEEN:
         return
@@ -231,7 +237,7 @@ def executed_or_committing(connection: Connection) -> tuple[GtidSet, GtidSet]:
 
 
 def owned_gtids(text: str) -> GtidSet:
-    """Read `gtid_owned`: GTIDs that are being committed, each with the threads behind a hash sign."""
+    """Read `gtid_owned`: GTIDs that are being committed, each with the threads after a hash sign."""
     found = GtidSet()
     for gtid, _ in _owned(text):
         found = found.with_gtid(gtid)
@@ -252,7 +258,7 @@ def _owned(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _owners(connection: Connection, gtids: GtidSet) -> list[str]:
-    """Which sessions own these GTIDs, for people."""
+    """Sessions that own these GTIDs, for people."""
     if not gtids:
         return []
     ((owned,),) = rows_of(connection, "SELECT @@GLOBAL.gtid_owned")

@@ -1,17 +1,17 @@
 """MariaDB: one GTID for each domain says what is executed; what a read saw, its consistent snapshot's position in the log.
 
 A consistent snapshot names the exact position up to which it saw everything. A transaction's id therefore has its position
-behind its GTID: `0-1-55@3:1234`, number of the file and byte. On a server that took over, whose files are others, ids are
+after its GTID: `0-1-55@3:1234`, number of the file and byte. On a server that took over, whose files are others, ids are
 compared by their GTIDs.
 
 XA COMMIT is the exception: MariaDB writes it to the log first and commits in the engine some time later, so that a
-snapshot may lie behind it and not see its rows (19 of 1,000 snapshots under four writers). Until the engine has done
+snapshot may lie after it and not see its rows (19 of 1,000 snapshots under four writers). Until the engine has done
 so XA RECOVER lists the transaction. Its id therefore ends with its XA name, `0-1-55@3:1234;X'61',X'',1`, and it is
 seen if it stood in the log before XA RECOVER was asked, before the snapshot, and is not listed; else, up to the
-snapshot's position, nobody can say.
+snapshot's position, it is unknown.
 
 An XA COMMIT that stood in the log before our first position is not delivered, so the first snapshot must have its rows:
-it waits until the statements XA COMMIT that ran then have ended (`is_beyond`). What is merely prepared is not waited for.
+it waits until the statements XA COMMIT that ran then have ended (`is_beyond`). A transaction that is merely prepared is not waited for.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from typing_extensions import override
 
 from replicator.model.schema import TableId
 from replicator.plugins.source import Seen, Visibility
-from replicator_source_mysql.connection import Connection, Session, literal, rows_of
+from replicator_source_mysql.connecting.connection import Connection, Session, literal, rows_of
+from replicator_source_mysql.connecting.errors import gtids_are_off
 from replicator_source_mysql.coordinates.base import Coordinates, DumpRequest, ReadView, SourceVisibility
+from replicator_source_mysql.coordinates.lineage import has_file, missing_transactions, other_history
 from replicator_source_mysql.coordinates.progress import GtidProgress
-from replicator_source_mysql.errors import gtids_are_off
-from replicator_source_mysql.events import Begin, Event, Kind, mariadb_begin
-from replicator_source_mysql.filepos import FIRST_BYTE, LogPosition, file_number
-from replicator_source_mysql.gtidsets import GtidPosition
-from replicator_source_mysql.lineage import has_file, missing_transactions, other_history
-from replicator_source_mysql.marks import LogEnd, log_end
-from replicator_source_mysql.position import Executed, Position
+from replicator_source_mysql.coordinates.xids import prepared_xids
+from replicator_source_mysql.events import Begin, Event, EventKind, mariadb_begin
+from replicator_source_mysql.positions.file_position import FIRST_BYTE, LogPosition, file_number
+from replicator_source_mysql.positions.gtid_sets import GtidPosition
+from replicator_source_mysql.positions.marks import LogEnd, log_end
+from replicator_source_mysql.positions.position import Executed, Position
 from replicator_source_mysql.server import ServerFacts
-from replicator_source_mysql.xids import prepared_xids
 
 _XA_COMMITS: Final = """
 SELECT query_id, id FROM information_schema.processlist
 WHERE id <> CONNECTION_ID() AND info REGEXP '(?s)(^|[^[:alnum:]_])XA[^[:alnum:]_].*COMMIT'
 """
-"""Also those that a replica repeats. Without PROCESS the server shows only our own sessions."""
+"""Query of the sessions that execute XA COMMIT, also to replicate one. Without PROCESS the server shows only our own sessions."""
 
 
 class MariadbCoordinates(Coordinates):
@@ -96,7 +96,7 @@ class MariadbCoordinates(Coordinates):
     @override
     def end_of_log(self, connection: Connection) -> LogEnd:
         end = log_end(connection)
-        # Read behind the position, it may only be further; a reader that has got exactly so far has passed the position.
+        # Read after the position, it may only be further; a reader that has got exactly so far has passed the position.
         return replace(end, executed=_last_gtids(connection))
 
     @override
@@ -147,9 +147,9 @@ class MariadbProgress(GtidProgress[GtidPosition]):
 
     @override
     def begin(self, event: Event) -> Begin:
-        if event.kind == Kind.MARIADB_GTID:
+        if event.kind == EventKind.MARIADB_GTID:
             return mariadb_begin(event.body, event.server_id)
-        raise gtids_are_off("the log has a transaction without a GTID.")
+        raise gtids_are_off("The log has a transaction without a GTID.")
 
     @override
     def transaction_id(self, begin: Begin) -> str:
@@ -165,14 +165,14 @@ class MariadbVisibility(SourceVisibility):
     """See the module.
 
     Attributes:
-        position: Everything up to here was seen, nothing behind it.
+        position: Everything up to here was seen, nothing after it.
         end: The end of the log then; for `is_beyond` only.
-        settled: The end of the log before the snapshot: which XA COMMIT stood there, `prepared` tells of.
-        prepared: XA transactions that were prepared, or not yet committed by the engine, behind `settled` and before the snapshot.
+        settled: The end of the log before the snapshot: `prepared` tells which XA COMMIT up to here was seen.
+        prepared: XA transactions that were prepared, or not yet committed by the engine, after `settled` and before the snapshot.
         gtids: `position` by GTIDs; set where ids of another server's files have to be judged.
         settled_gtids: `settled` by GTIDs.
         running: Statements XA COMMIT that ran before the snapshot, by number; this and the next for `is_beyond` only.
-        begun: Those that ran behind `end`.
+        begun: Statements XA COMMIT that ran after `end`.
     """
 
     position: LogPosition
@@ -216,7 +216,7 @@ class MariadbVisibility(SourceVisibility):
 
 
 class _SnapshotView(ReadView):
-    """One transaction with a consistent snapshot, which lives as long as the read."""
+    """View of one transaction with a consistent snapshot, which lives as long as the read."""
 
     def __init__(self, coordinates: MariadbCoordinates, connection: Connection) -> None:
         self._coordinates = coordinates
@@ -238,7 +238,7 @@ class _SnapshotView(ReadView):
 
 
 def mariadb_id(gtid: str, position: LogPosition) -> str:
-    """A transaction's id: its GTID, and where its first event ended."""
+    """A transaction's id: its GTID, and the byte at which its first event ended."""
     return f"{gtid}@{position[0]}:{position[1]}"
 
 
@@ -259,7 +259,7 @@ def _last_gtids(connection: Connection) -> GtidPosition:
 
 
 def _xa_commits(connection: Connection) -> Mapping[int, int]:
-    """The sessions that execute XA COMMIT now, by the number of the statement, which no other has while the server runs."""
+    """Sessions that execute XA COMMIT now, by the number of the statement, which no other has while the server runs."""
     return {int(number): int(session) for number, session in rows_of(connection, _XA_COMMITS)}
 
 

@@ -1,4 +1,4 @@
-"""How far one open log has been read: where in the server's files, and what is executed there."""
+"""Progress in one open log: the position in the server's files, and what is executed there."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from dataclasses import replace
 from typing import Generic, TypeVar, cast
 
 from replicator.model.errors import FatalError
-from replicator_source_mysql.cursor import ReadPosition
+from replicator_source_mysql.coordinates.cursor import ReadPosition
+from replicator_source_mysql.coordinates.prepared import PreparedTransactions
 from replicator_source_mysql.events import Begin, Event
-from replicator_source_mysql.gtidsets import GtidPosition, GtidSet
-from replicator_source_mysql.marks import LogEnd
-from replicator_source_mysql.position import Executed, Position
-from replicator_source_mysql.prepared import PreparedTransactions
+from replicator_source_mysql.positions.gtid_sets import GtidPosition, GtidSet
+from replicator_source_mysql.positions.marks import LogEnd
+from replicator_source_mysql.positions.position import Executed, Position
 
 Gtids = TypeVar("Gtids", GtidSet, GtidPosition)
 
 
 class Progress(ABC):
-    """Asked and told by the log's reader, in its thread.
+    """Progress in one open log. Used by the log's reader, in its thread.
 
     After a start before the durable position (`Position.restart`) what is durable is skipped until all of it has passed.
 
     Args:
-        start: Where the log was opened.
-        server: What offsets name as the server.
-        cursor: Where reading begins.
+        start: Position at which the log was opened.
+        server: Name of the server in offsets.
+        cursor: Position at which reading begins.
 
     Attributes:
-        cursor: Where the reader is in the server's files.
+        cursor: The reader's position in the server's files.
         prepared: XA transactions that are prepared and not decided.
     """
 
@@ -41,10 +41,10 @@ class Progress(ABC):
     @property
     @abstractmethod
     def executed(self) -> Executed:
-        """What is executed up to here."""
+        """Everything that is executed up to here."""
 
     def is_reached(self, end: LogEnd) -> bool:
-        """Whether everything before this end of the log has been read."""
+        """Return whether everything before this end of the log has been read."""
         return end.is_reached(self.cursor.position, self.executed)
 
     def take_new_position(self) -> Position | None:
@@ -57,7 +57,7 @@ class Progress(ABC):
 
     @property
     def before_prepared(self) -> Executed:
-        """Where reading begins so that a transaction that is prepared here comes again."""
+        """Position at which reading begins so that a transaction that is prepared here comes again."""
         return self.executed
 
     # ---- transactions ----
@@ -80,11 +80,11 @@ class Progress(ABC):
 
     @abstractmethod
     def is_skipped(self, begin: Begin) -> bool:
-        """Whether the transaction that begins here is durable already."""
+        """Return whether the transaction that begins here is durable already."""
 
     @abstractmethod
     def commit(self, begin: Begin) -> None:
-        """The transaction ends here: it is executed."""
+        """Count the transaction, which ends here, as executed."""
 
     @abstractmethod
     def _position(self) -> Position: ...
@@ -92,21 +92,21 @@ class Progress(ABC):
     # ---- files ----
 
     def take_event(self, raw: bytes, kind: int, size: int, end: int, flags: int, *, in_transaction: bool) -> bool:  # noqa: ARG002
-        """Take note of an event that the cursor has passed; True: it was read before this log was opened, and is left out."""
+        """Record an event that the cursor has passed; True: it was read before this log was opened, and is left out."""
         return False
 
     def refuse_begin(self, error: FatalError) -> None:  # noqa: B027 - the error says it all
-        """The dump ended with an error: raise one that says more, if it is known."""
+        """Raise an error that says more than the one with which the dump ended, if it is known."""
 
     def begin_file(self) -> None:  # noqa: B027
-        """A file's first event was read, outside transactions."""
+        """Record that a file's first event was read, outside transactions."""
 
     def enter(self, file: str, pos: int) -> bool:
-        """Reading continues in this file at this byte; return whether it is another one."""
+        """Continue in this file at this byte; return whether it is another one."""
         return self.cursor.enter(file, pos)
 
     def heartbeat(self, file: str, pos: int | None) -> None:
-        """The server waits for changes, at this byte of this file."""
+        """Record that the server waits for changes, at this byte of this file."""
         self.cursor.heartbeat(file, pos)
 
 

@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: what one of them does differently, apart from coordinates (`coordinates`). One module each."""
+"""MySQL and MariaDB: their differences, apart from coordinates (`coordinates`). One module each."""
 
 from replicator_source_mysql.flavors.base import Flavor, System, Version, version_of
 from replicator_source_mysql.flavors.mariadb import MARIADB

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
-from replicator_source_mysql import columntypes as t
+from replicator_source_mysql import column_types as t
 from replicator_source_mysql.flavors.base import Flavor, System, Version
 
 _HIDDEN: Final = re.compile(r"DB_ROW_HASH_[1-9]\d*")

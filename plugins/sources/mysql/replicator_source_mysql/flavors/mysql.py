@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
-from replicator_source_mysql import columntypes as t
+from replicator_source_mysql import column_types as t
 from replicator_source_mysql.flavors.base import Flavor, System, Version
 
 _LOGGED_CASCADES: Final = (9, 6)

@@ -1,6 +1,6 @@
 """The actions of ALTER TABLE, each read to its end. Pure.
 
-What changes neither the rows of a table nor its shape is in closed lists of complete forms: an action that fits none of
+Actions that change neither the rows of a table nor its shape are in closed lists of complete forms: an action that fits none of
 them is not understood. Commas between actions are optional here, so that what follows a table option without one is
 seen.
 """
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from replicator.model.schema import TableId
 from replicator_source_mysql.sql.clauses import AddKey, Clause, DropKey, added, changed, converted, dropped, renamed
 from replicator_source_mysql.sql.keys import index, is_open, primary_key, references
-from replicator_source_mysql.sql.lexer import Kind
+from replicator_source_mysql.sql.lexer import TokenKind
 from replicator_source_mysql.sql.options import VISIBLE, table_option
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
@@ -23,25 +23,25 @@ PRIMARY: Final = "PRIMARY"
 
 
 class Action(StrEnum):
-    """What one action does to a table."""
+    """The effect of one action on a table."""
 
     NOTHING = "nothing"
     COLUMNS = "columns"
-    """Its columns or its primary key may be others."""
+    """Its columns or its primary key may be different."""
     REPLACED = "replaced"
-    """Its engine or its rows may be others."""
+    """Its engine or its rows may be different."""
     RENAMED = "renamed"
     DEFAULT = "default"
-    """A column has another default: for rows that come."""
+    """A column has another default, for future rows."""
 
 
 class Altered(NamedTuple):
     """An action.
 
     Attributes:
-        action: What it does to the table.
+        action: Its effect on the table.
         other: The other table that it names.
-        clauses: Of COLUMNS: what it says of them. None: that is not understood.
+        clauses: Clauses of COLUMNS. None: they are not understood.
     """
 
     action: Action
@@ -63,7 +63,7 @@ _MOMENTS: Final = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIME
 
 
 def actions(reader: Reader) -> list[Altered]:
-    """What ALTER TABLE does, behind the table's name and to the end of the statement.
+    """Read the actions of ALTER TABLE, from the table's name to the end of the statement.
 
     Raises:
         NotUnderstoodError: One of its actions is none that is known.
@@ -149,7 +149,7 @@ def _add(reader: Reader) -> Altered:
 
 
 def _added(reader: Reader, *, if_not_exists: bool = False) -> Altered:
-    """Behind ADD: a column, unless one of the words outside quotes follows that begin something else."""
+    """Read after ADD: a column, unless one of the words outside quotes follows that begin something else."""
     word, behind = reader.peek().word, reader.peek(1).word
     if word in _INDEX:
         reader.take()
@@ -176,10 +176,10 @@ def _key_added(item: Reader) -> tuple[Clause, ...]:
 
 
 def _several(reader: Reader) -> list[Altered]:
-    """ADD [COLUMN] [IF NOT EXISTS] ( … ): columns, and keys between them; empty if something else comes."""
+    """Read ADD [COLUMN] [IF NOT EXISTS] ( … ): columns, and keys between them; empty if something else comes."""
     ahead = 2 if reader.peek(1).word == "COLUMN" else 1
     ahead += 3 if [reader.peek(ahead + i).word for i in range(3)] == ["IF", "NOT", "EXISTS"] else 0
-    if reader.peek().word != "ADD" or (reader.peek(ahead).kind, reader.peek(ahead).text) != (Kind.SYMBOL, "("):
+    if reader.peek().word != "ADD" or (reader.peek(ahead).kind, reader.peek(ahead).text) != (TokenKind.SYMBOL, "("):
         return []
     reader.expect("ADD")
     reader.skip("COLUMN")
@@ -247,14 +247,14 @@ def _key_dropped(*, if_exists: bool) -> Altered:
 
 
 def _alone(reader: Reader) -> Altered:
-    """An action that is the only one of its statement: its commas separate names of partitions."""
+    """Read an action that is the only one of its statement: its commas separate names of partitions."""
     while not reader.is_at_end:
         reader.take()
     return _REPLACED
 
 
 def is_primary(name: str) -> bool:
-    """Whether an index of this name is the primary key."""
+    """Return whether an index of this name is the primary key."""
     return name.upper() == PRIMARY
 
 
@@ -262,7 +262,7 @@ def _rename(reader: Reader) -> Altered:
     reader.expect("RENAME")
     if reader.peek().word == "COLUMN":
         return _columns(reader.rest_of_item(), renamed)
-    if reader.peek().word in _INDEX and reader.peek(1).kind in {Kind.WORD, Kind.QUOTED}:
+    if reader.peek().word in _INDEX and reader.peek(1).kind in {TokenKind.WORD, TokenKind.QUOTED}:
         reader.take()
         _skip_if(reader)
         reader.name()
@@ -275,7 +275,7 @@ def _rename(reader: Reader) -> Altered:
 
 
 def _alter(reader: Reader) -> Altered:
-    """ALTER INDEX, ALTER CHECK, ALTER CONSTRAINT, ALTER [COLUMN]: nothing about the rows that are there."""
+    """Read ALTER INDEX, ALTER CHECK, ALTER CONSTRAINT, ALTER [COLUMN]: nothing about existing rows."""
     reader.expect("ALTER")
     word = reader.peek().word
     if word in _INDEX:

@@ -1,18 +1,18 @@
-"""What the actions of ALTER TABLE say of columns. Pure."""
+"""Clauses of ALTER TABLE about columns. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from replicator_source_mysql.sql.definitions import Definition, definition
+from replicator_source_mysql.sql.definitions import ColumnDefinition, definition
 from replicator_source_mysql.sql.keys import KeyPart
-from replicator_source_mysql.sql.lexer import Kind
+from replicator_source_mysql.sql.lexer import TokenKind
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnPosition:
-    """Behind which column one stands; None: it is the first one."""
+    """The column after which one stands; None: it is the first one."""
 
     after: str | None
 
@@ -22,7 +22,7 @@ class Add:
     """ADD COLUMN. Without a position it is the last one."""
 
     name: str
-    definition: Definition
+    definition: ColumnDefinition
     position: ColumnPosition | None = None
     if_not_exists: bool = False
 
@@ -33,7 +33,7 @@ class Change:
 
     old: str
     name: str
-    definition: Definition
+    definition: ColumnDefinition
     position: ColumnPosition | None = None
     if_exists: bool = False
 
@@ -81,12 +81,12 @@ Clause = Add | Change | Drop | Rename | AddKey | DropKey | Convert
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnChanges:
-    """What one ALTER TABLE does to columns and to the primary key.
+    """Changes of one ALTER TABLE to columns and to the primary key.
 
     Attributes:
-        clauses: In their order.
+        clauses: Clauses in their order.
         changes_rows: It does something else by which rows may come, go or change.
-        sql_mode: The session's.
+        sql_mode: The session's SQL mode.
     """
 
     clauses: tuple[Clause, ...]
@@ -95,7 +95,7 @@ class ColumnChanges:
 
 
 def added(item: Reader, *, if_not_exists: bool = False) -> tuple[Clause, ...]:
-    """Behind ADD, to the end of the action; `if_not_exists`: it was said before.
+    """Read after ADD, to the end of the action; `if_not_exists`: it was said before.
 
     Raises:
         NotUnderstoodError: Here and below: it is none of the forms that are known.
@@ -108,7 +108,7 @@ def added(item: Reader, *, if_not_exists: bool = False) -> tuple[Clause, ...]:
 
 
 def changed(item: Reader, *, has_new_name: bool) -> tuple[Clause, ...]:
-    """Behind CHANGE or MODIFY."""
+    """Read after CHANGE or MODIFY."""
     item.skip("COLUMN")
     if_exists = item.skip("IF", "EXISTS")
     old = item.name()
@@ -119,7 +119,7 @@ def changed(item: Reader, *, has_new_name: bool) -> tuple[Clause, ...]:
 
 
 def dropped(item: Reader) -> tuple[Clause, ...]:
-    """Behind DROP."""
+    """Read after DROP."""
     item.skip("COLUMN")
     if_exists = item.skip("IF", "EXISTS")
     name = item.name()
@@ -129,7 +129,7 @@ def dropped(item: Reader) -> tuple[Clause, ...]:
 
 
 def renamed(item: Reader) -> tuple[Clause, ...]:
-    """Behind RENAME."""
+    """Read after RENAME."""
     item.expect("COLUMN")
     if_exists = item.skip("IF", "EXISTS")
     old = item.name()
@@ -140,7 +140,7 @@ def renamed(item: Reader) -> tuple[Clause, ...]:
 
 
 def converted(item: Reader) -> tuple[Clause, ...]:
-    """Behind CONVERT."""
+    """Read after CONVERT."""
     item.expect("TO")
     if not item.skip("CHARSET"):
         if not item.skip("CHARACTER"):
@@ -156,7 +156,7 @@ def converted(item: Reader) -> tuple[Clause, ...]:
 def _charset(item: Reader) -> str:
     token = item.take()
     # DEFAULT is that of the database.
-    if token.kind not in {Kind.WORD, Kind.QUOTED, Kind.STRING} or token.word == "DEFAULT":
+    if token.kind not in {TokenKind.WORD, TokenKind.QUOTED, TokenKind.STRING} or token.word == "DEFAULT":
         raise NotUnderstoodError
     return token.text.strip("'\"").lower()
 

@@ -1,6 +1,6 @@
 """Definitions of columns as ALTER TABLE writes them, and the types as the catalogue writes them. Pure.
 
-Measured on MySQL 9.7 and MariaDB 10.11. What is not one of these forms is not understood.
+Measured on MySQL 9.7 and MariaDB 10.11. Other forms are not understood.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final
 
 from replicator_source_mysql.sql.keys import is_open, references
-from replicator_source_mysql.sql.lexer import NO_BACKSLASH_ESCAPES, Kind, Token
+from replicator_source_mysql.sql.lexer import NO_BACKSLASH_ESCAPES, Token, TokenKind
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
 REAL_AS_FLOAT: Final = 1 << 0
@@ -48,13 +48,13 @@ _PLAIN_LABEL: Final = re.compile(r"[^\x00-\x1f\\\ufffd]*")
 
 
 class Form(Enum):
-    """What a DEFAULT is."""
+    """The form of a DEFAULT."""
 
     NULL = "null"
     NUMBER = "number"
     """`text`: as written, with its sign; TRUE and FALSE are 1 and 0."""
     STRING = "string"
-    """`text`: what it means."""
+    """`text`: its meaning."""
     COMPUTED = "computed"
 
 
@@ -67,12 +67,12 @@ class Default:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
-    """What stands behind a column's name.
+class ColumnDefinition:
+    """The definition after a column's name.
 
     Attributes:
-        type: As `column_type` of the catalogue has it.
-        charset: Where it is named.
+        type: The type as `column_type` of the catalogue.
+        charset: The character set; None if none is named.
         is_nullable: None: nothing is said of NULL.
         default: None: there is none.
         is_computed: The server gives the column its values: it is generated, or AUTO_INCREMENT.
@@ -94,7 +94,7 @@ class Definition:
     has_cascade: bool = False
 
 
-def definition(reader: Reader) -> Definition:
+def definition(reader: Reader) -> ColumnDefinition:
     """Read a definition, up to FIRST, AFTER, a comma, a closing parenthesis or the end.
 
     Raises:
@@ -112,7 +112,7 @@ def definition(reader: Reader) -> Definition:
 
 
 def text_of(token: Token, sql_mode: int | None) -> str:
-    """What a string in quotes means."""
+    """The meaning of a string in quotes."""
     quote, inner = token.text[0], token.text[1:-1].replace(token.text[0] * 2, token.text[0])
     if "\\" not in inner:
         return inner
@@ -137,16 +137,16 @@ def text_of(token: Token, sql_mode: int | None) -> str:
 
 def _is_at_end(reader: Reader) -> bool:
     token = reader.peek()
-    is_symbol = token.kind is Kind.SYMBOL and token.text in {",", ")"}
+    is_symbol = token.kind is TokenKind.SYMBOL and token.text in {",", ")"}
     return reader.is_at_end or is_symbol or token.word in {"FIRST", "AFTER"}
 
 
 def _string(reader: Reader) -> str:
     token = reader.take()
-    if token.kind is not Kind.STRING:
+    if token.kind is not TokenKind.STRING:
         raise NotUnderstoodError
     text = text_of(token, reader.sql_mode)
-    while reader.peek().kind is Kind.STRING:
+    while reader.peek().kind is TokenKind.STRING:
         text += text_of(reader.take(), reader.sql_mode)
     return text
 
@@ -165,8 +165,8 @@ class _Attributes:
         self._is_generated = self._is_counted = self._is_unique = False
         self._is_primary = self._has_cascade = False
 
-    def definition(self) -> Definition:
-        return Definition(
+    def definition(self) -> ColumnDefinition:
+        return ColumnDefinition(
             type=self._type,
             charset=self._charset,
             is_nullable=False if self._is_primary else self._is_nullable,
@@ -180,7 +180,7 @@ class _Attributes:
         )
 
     def make_serial(self) -> None:
-        """As SERIAL does."""
+        """Apply SERIAL."""
         self._is_nullable, self._is_counted, self._is_unique = False, True, True
 
     def take(self) -> None:  # noqa: C901, PLR0912 - one branch for each attribute
@@ -250,10 +250,10 @@ def _default(reader: Reader) -> Default:
     found = _literal(reader)
     if found is not None:
         return found
-    if reader.peek().word in _LITERAL_TYPES and reader.peek(1).kind is Kind.STRING:
+    if reader.peek().word in _LITERAL_TYPES and reader.peek(1).kind is TokenKind.STRING:
         reader.take()
         reader.string()
-    elif reader.peek().kind is Kind.WORD and reader.peek().text.startswith("_"):
+    elif reader.peek().kind is TokenKind.WORD and reader.peek().text.startswith("_"):
         reader.literal()
     elif reader.peek().word in _MOMENTS:
         _moment(reader)
@@ -265,7 +265,7 @@ def _default(reader: Reader) -> Default:
 
 
 def _parenthesised(reader: Reader) -> Default:
-    """An expression. It is as good as a literal if it is nothing else."""
+    """Read an expression in parentheses. It is as good as a literal if it is nothing else."""
     inner = reader.parenthesised()
     try:
         found = _literal(inner)
@@ -279,12 +279,12 @@ def _literal(reader: Reader) -> Default | None:
         return Default(Form.NULL)
     if word := reader.skip_any({"TRUE", "FALSE"}):
         return Default(Form.NUMBER, "1" if word == "TRUE" else "0")
-    if reader.peek().kind is Kind.STRING:
+    if reader.peek().kind is TokenKind.STRING:
         return Default(Form.STRING, _string(reader))
     sign = "-" if reader.skip_symbol("-") else ""
     if not sign:
         reader.skip_symbol("+")
-    if reader.peek().kind is Kind.NUMBER:
+    if reader.peek().kind is TokenKind.NUMBER:
         return Default(Form.NUMBER, sign + reader.take().text)
     return None
 
@@ -385,7 +385,7 @@ def _blob(reader: Reader, word: str) -> str:
 
 
 def _long_text(size: int) -> str:
-    """TEXT for so many characters, of one to four bytes: of which character set may be the table's matter."""
+    """The TEXT type for `size` characters, of one to four bytes each: the character set may be the table's."""
     if not size:
         return "text"
     narrow, wide = (next((name for limit, name in _BLOB_SIZES if bytes_ < limit), None) for bytes_ in (size, 4 * size))
@@ -459,9 +459,9 @@ def _charset(reader: Reader) -> str | None:
 
 def _charset_name(reader: Reader) -> str:
     token = reader.take()
-    if token.kind is Kind.STRING:
+    if token.kind is TokenKind.STRING:
         return text_of(token, reader.sql_mode).lower()
-    if token.kind not in {Kind.WORD, Kind.QUOTED} or token.word == "DEFAULT":
+    if token.kind not in {TokenKind.WORD, TokenKind.QUOTED} or token.word == "DEFAULT":
         raise NotUnderstoodError
     return token.text.lower()
 
@@ -479,7 +479,7 @@ def _numbers(reader: Reader) -> list[int]:
     numbers = []
     while True:
         token = reader.take()
-        if token.kind is not Kind.NUMBER or not token.text.isdecimal():
+        if token.kind is not TokenKind.NUMBER or not token.text.isdecimal():
             raise NotUnderstoodError
         numbers.append(int(token.text))
         if not reader.skip_symbol(","):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from replicator_source_mysql.sql.lexer import Kind
+from replicator_source_mysql.sql.lexer import TokenKind
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
 _TABLES: Final = frozenset({"TABLE", "TABLES"})
@@ -29,9 +29,9 @@ _SETTINGS: Final = frozenset(
 
 
 def is_defined(reader: Reader) -> bool:
-    """Pass what stands before an object's kind, and the kind; false if it is not in the list.
+    """Pass the words before an object's kind, and the kind; false if it is not in the list.
 
-    `[ALGORITHM = …] [DEFINER = …] [SQL SECURITY …] [AGGREGATE] kind`. What follows is the object's own definition, which
+    `[ALGORITHM = …] [DEFINER = …] [SQL SECURITY …] [AGGREGATE] kind`. After it comes the object's own definition, which
     runs later, if ever.
     """
     if reader.skip("ALGORITHM"):
@@ -50,31 +50,31 @@ def is_defined(reader: Reader) -> bool:
 
 
 def _account(reader: Reader) -> None:
-    """`CURRENT_USER`, `CURRENT_ROLE`, a name, or a name and a host."""
+    """Pass `CURRENT_USER`, `CURRENT_ROLE`, a name, or a name and a host."""
     is_current = reader.peek().word in {"CURRENT_USER", "CURRENT_ROLE"}
     _word_or_string(reader)
-    if is_current and reader.peek().kind is Kind.SYMBOL and reader.peek().text == "(":
+    if is_current and reader.peek().kind is TokenKind.SYMBOL and reader.peek().text == "(":
         reader.parentheses()
     if not reader.skip_symbol("@"):
         return
     _word_or_string(reader)
     # A host without quotes: 10.0.0.1, db-1.example.com.
-    while reader.skip_symbol(".") or reader.skip_symbol("-") or reader.peek().kind is Kind.NUMBER:
+    while reader.skip_symbol(".") or reader.skip_symbol("-") or reader.peek().kind is TokenKind.NUMBER:
         reader.take()
 
 
 def _word_or_string(reader: Reader) -> None:
-    if reader.take().kind not in {Kind.WORD, Kind.QUOTED, Kind.STRING, Kind.NUMBER}:
+    if reader.take().kind not in {TokenKind.WORD, TokenKind.QUOTED, TokenKind.STRING, TokenKind.NUMBER}:
         raise NotUnderstoodError
 
 
 def pass_settings(reader: Reader) -> None:
-    """Behind SET STATEMENT: settings that touch no row and no reading of the text, and FOR."""
+    """Pass, after SET STATEMENT, settings that touch no row and no reading of the text, and FOR."""
     while True:
         reader.expect_any(_SETTINGS)
         reader.skip_symbol(":")
         reader.expect_symbol("=")
-        if reader.peek().kind is Kind.WORD and reader.peek().word not in {"NULL", "TRUE", "FALSE"}:
+        if reader.peek().kind is TokenKind.WORD and reader.peek().word not in {"NULL", "TRUE", "FALSE"}:
             reader.name()
         else:
             reader.literal()
@@ -147,9 +147,9 @@ def _maintenance(reader: Reader) -> None:
 
 
 def _flush(reader: Reader) -> None:
-    """FLUSH takes names only."""
+    """Pass FLUSH, which takes names only."""
     while not reader.is_at_end:
-        if reader.peek().kind is Kind.SYMBOL and reader.peek().text not in {",", "."}:
+        if reader.peek().kind is TokenKind.SYMBOL and reader.peek().text not in {",", "."}:
             raise NotUnderstoodError
         reader.take()
 

@@ -1,10 +1,10 @@
-"""What statements say of keys and indexes. Pure."""
+"""Definitions of keys and indexes in statements. Pure."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from replicator_source_mysql.sql.lexer import Kind
+from replicator_source_mysql.sql.lexer import TokenKind
 from replicator_source_mysql.sql.options import index_option
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
@@ -12,17 +12,17 @@ _REFERENCE_ACTIONS: Final = (("CASCADE",), ("RESTRICT",), ("SET", "NULL"), ("SET
 
 
 class KeyPart(NamedTuple):
-    """A column of a key; `prefix`: how many characters or bytes of it, where the statement says so."""
+    """A column of a key; `prefix`: its number of characters or bytes, where the statement says so."""
 
     name: str
     prefix: int | None = None
 
 
 def primary_key(reader: Reader) -> tuple[KeyPart, ...]:
-    """Behind PRIMARY KEY, to the end of the definition: its columns.
+    """Read the columns after PRIMARY KEY, to the end of the definition.
 
     Raises:
-        NotUnderstoodError: It has another form, or IF NOT EXISTS, with which nobody knows which key there is.
+        NotUnderstoodError: It has another form, or IF NOT EXISTS, with which the key is unknown.
     """
     if not is_open(reader) and reader.peek().word != "USING":
         reader.name()  # the servers pass over a name
@@ -41,7 +41,7 @@ def _parts(inner: Reader) -> tuple[KeyPart, ...]:
         if is_open(inner):
             size = inner.parenthesised()
             token = size.take()
-            if token.kind is not Kind.NUMBER or not token.text.isdecimal():
+            if token.kind is not TokenKind.NUMBER or not token.text.isdecimal():
                 raise NotUnderstoodError
             size.end()
             prefix = int(token.text)
@@ -66,7 +66,7 @@ def index(reader: Reader, *, is_named: bool) -> None:
 
 
 def references(reader: Reader) -> bool:
-    """Pass what a foreign key refers to; return whether it changes rows of its table by itself."""
+    """Pass the reference of a foreign key; return whether it changes rows of its table by itself."""
     acts = False
     reader.expect("REFERENCES")
     reader.table()
@@ -84,5 +84,5 @@ def references(reader: Reader) -> bool:
 
 
 def is_open(reader: Reader) -> bool:
-    """Whether a parenthesis comes next."""
-    return reader.peek().kind is Kind.SYMBOL and reader.peek().text == "("
+    """Return whether a parenthesis comes next."""
+    return reader.peek().kind is TokenKind.SYMBOL and reader.peek().text == "("

@@ -21,8 +21,8 @@ ANSI_QUOTES: Final = 1 << 2
 NO_BACKSLASH_ESCAPES: Final = 1 << 20
 
 
-class Kind(Enum):
-    """What a token is."""
+class TokenKind(Enum):
+    """The kind of a token."""
 
     WORD = "word"
     """A key word or a name, without quotes."""
@@ -38,12 +38,12 @@ class Kind(Enum):
 class Token:
     """A token. `text` of a name in quotes is the name; `word` is a WORD in capitals, empty for everything that is no key word."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     word: str = ""
 
 
-END: Final = Token(Kind.END, "")
+END: Final = Token(TokenKind.END, "")
 
 
 class UnreadableError(Exception):
@@ -74,8 +74,8 @@ def tokens(text: str, *, sql_mode: int | None, flavor: Flavor, charset: str) -> 
 
     Args:
         text: The statement, decoded from the client's character set.
-        sql_mode: The session's; None: not known, and then what depends on it cannot be read.
-        flavor: Whose log it is.
+        sql_mode: The session's; None: not known, and then text that depends on it cannot be read.
+        flavor: The server's flavor.
         charset: The client's character set.
 
     Raises:
@@ -94,13 +94,13 @@ def tokens(text: str, *, sql_mode: int | None, flavor: Flavor, charset: str) -> 
             is_behind_dot = is_name = False
             continue
         if is_name and text[offset] == ".":
-            token, offset = Token(Kind.SYMBOL, "."), offset + 1
+            token, offset = Token(TokenKind.SYMBOL, "."), offset + 1
             is_behind_dot = True
         else:
             token, offset = _token(text, offset, sql_mode, is_behind_dot=is_behind_dot)
             is_behind_dot = False
-        is_name = token.kind in {Kind.WORD, Kind.QUOTED}
-        if charset in SINGLE_BYTES and token.kind in {Kind.WORD, Kind.SYMBOL} and not _is_plain(token.text):
+        is_name = token.kind in {TokenKind.WORD, TokenKind.QUOTED}
+        if charset in SINGLE_BYTES and token.kind in {TokenKind.WORD, TokenKind.SYMBOL} and not _is_plain(token.text):
             raise UnreadableError(
                 "a byte that is not a letter of a single-byte character set may be a space, or nothing at all"
             )
@@ -110,7 +110,7 @@ def tokens(text: str, *, sql_mode: int | None, flavor: Flavor, charset: str) -> 
 
 
 def _skipped(text: str, offset: int, executed: re.Pattern[str], *, is_inside: bool) -> tuple[int, bool]:
-    """Where a space, a comment or the mark of one that is executed ends, if one begins here; and whether such a one is open."""
+    """The end of a space, a comment or the mark of an executed one, if one begins here; and whether an executed one is open."""
     found = _SPACE.match(text, offset) or _LINE_COMMENT.match(text, offset)
     if found is not None:
         return found.end(), is_inside
@@ -138,7 +138,7 @@ def _token(text: str, offset: int, sql_mode: int | None, *, is_behind_dot: bool)
         found = (_BACKTICKS if char == "`" else _ANSI_NAME).match(text, offset)
         if found is None:
             raise UnreadableError("a name in quotes does not end")
-        return Token(Kind.QUOTED, found[1].replace(char * 2, char)), found.end()
+        return Token(TokenKind.QUOTED, found[1].replace(char * 2, char)), found.end()
     if char in "'\"":
         return _string(text, offset, sql_mode)
     if not is_behind_dot:
@@ -146,11 +146,11 @@ def _token(text: str, offset: int, sql_mode: int | None, *, is_behind_dot: bool)
             return _string(text, offset + 1, sql_mode)
         number = _BITS.match(text, offset) or _NUMBER.match(text, offset)
         if number is not None:
-            return Token(Kind.NUMBER, number[0]), number.end()
+            return Token(TokenKind.NUMBER, number[0]), number.end()
     run = _RUN.match(text, offset)
     if run is not None:
-        return Token(Kind.WORD, run[0], "" if is_behind_dot else _upper(run[0])), run.end()
-    return Token(Kind.SYMBOL, char), offset + 1
+        return Token(TokenKind.WORD, run[0], "" if is_behind_dot else _upper(run[0])), run.end()
+    return Token(TokenKind.SYMBOL, char), offset + 1
 
 
 def _string(text: str, offset: int, sql_mode: int | None) -> tuple[Token, int]:
@@ -159,7 +159,7 @@ def _string(text: str, offset: int, sql_mode: int | None) -> tuple[Token, int]:
         found = _STRINGS[text[offset], not _has(sql_mode, NO_BACKSLASH_ESCAPES)].match(text, offset)
     if found is None:
         raise UnreadableError("a string does not end")
-    return Token(Kind.STRING, found[0]), found.end()
+    return Token(TokenKind.STRING, found[0]), found.end()
 
 
 def _has(sql_mode: int | None, mode: int) -> bool:
@@ -173,5 +173,5 @@ def _is_plain(text: str) -> bool:
 
 
 def _upper(text: str) -> str:
-    """Key words are ASCII: `str.upper` would make one of other letters, too."""
+    """The word in capitals. Key words are ASCII: `str.upper` would make one of other letters, too."""
     return text.upper() if text.isascii() else text

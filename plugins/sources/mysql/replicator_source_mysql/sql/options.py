@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from replicator_source_mysql.sql.lexer import Kind
+from replicator_source_mysql.sql.lexer import TokenKind
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
 VISIBLE: Final = frozenset({"VISIBLE", "INVISIBLE", "IGNORED"})
@@ -48,7 +48,7 @@ def index_option(reader: Reader) -> bool:
 
 
 def table_option(reader: Reader) -> bool:  # noqa: C901 - one branch for each kind of option
-    """Pass an option of a table; return whether the table's rows may be others."""
+    """Pass an option of a table; return whether the table's rows may be different."""
     word = reader.peek().word
     if word in {"ENGINE", "TYPE"}:
         _value(reader)
@@ -88,14 +88,14 @@ def table_option(reader: Reader) -> bool:  # noqa: C901 - one branch for each ki
 
 
 def _charset(reader: Reader) -> None:
-    """The character set of columns to come."""
+    """Pass the character set of future columns."""
     reader.skip("DEFAULT")
     if reader.skip("CHARACTER"):
         reader.expect("SET")
     else:
         reader.expect_any({"CHARSET", "COLLATE"})
     reader.skip_symbol("=")
-    if reader.peek().kind is Kind.STRING:
+    if reader.peek().kind is TokenKind.STRING:
         reader.string()
     else:
         reader.name()
@@ -108,9 +108,9 @@ def _value(reader: Reader) -> None:
 
 def _word_or_number(reader: Reader) -> None:
     # `4M` is a word.
-    if reader.peek().kind is Kind.NUMBER:
+    if reader.peek().kind is TokenKind.NUMBER:
         reader.number()
-    elif reader.peek().kind is Kind.STRING:
+    elif reader.peek().kind is TokenKind.STRING:
         reader.string()
     elif not reader.skip_any(_ON_OFF):
         if not reader.peek().word[:1].isdigit() and reader.peek().word not in {"EUCLIDEAN", "COSINE"}:

@@ -1,4 +1,4 @@
-"""A statement's tokens, read from left to right; what comes unexpected is not understood."""
+"""A statement's tokens, read from left to right; an unexpected one is not understood."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from replicator.model.schema import TableId
 from replicator_source_mysql.events import Query
 from replicator_source_mysql.flavors import Flavor
-from replicator_source_mysql.sql.lexer import END, Kind, Token, UnreadableError, tokens
+from replicator_source_mysql.sql.lexer import END, Token, TokenKind, UnreadableError, tokens
 
 _SHOWN_MAX: Final = 200
 # A name that is that of a file, as it is.
@@ -28,11 +28,11 @@ class Reader:
 
     Args:
         query: The statement.
-        flavor: Whose log it is.
+        flavor: The server's flavor.
         is_lower_case: The server stores names in lower case.
 
     Attributes:
-        flavor: As given.
+        flavor: The server's flavor.
         sql_mode: The session's; None: not known.
     """
 
@@ -47,7 +47,7 @@ class Reader:
     # ---- tokens ----
 
     def peek(self, ahead: int = 0) -> Token:
-        """A token that comes; END behind the last one."""
+        """The next token, or one `ahead` of it; END after the last one."""
         while len(self._ahead) <= ahead:
             try:
                 self._ahead.append(next(self._coming, END))
@@ -56,7 +56,7 @@ class Reader:
         return self._ahead[ahead]
 
     def take(self) -> Token:
-        """The next token, which is passed."""
+        """Take the next token."""
         token = self.peek()
         if token is not END:
             self._ahead.pop(0)
@@ -64,9 +64,9 @@ class Reader:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether nothing is left but semicolons."""
+        """Return whether nothing is left but semicolons."""
         ahead = 0
-        while self.peek(ahead).text == ";" and self.peek(ahead).kind is Kind.SYMBOL:
+        while self.peek(ahead).text == ";" and self.peek(ahead).kind is TokenKind.SYMBOL:
             ahead += 1
         return self.peek(ahead) is END
 
@@ -103,7 +103,7 @@ class Reader:
 
     def skip_symbol(self, symbol: str) -> bool:
         """Pass a symbol if it comes next."""
-        if self.peek().kind is not Kind.SYMBOL or self.peek().text != symbol:
+        if self.peek().kind is not TokenKind.SYMBOL or self.peek().text != symbol:
             return False
         self.take()
         return True
@@ -118,7 +118,7 @@ class Reader:
     def name(self) -> str:
         """The next name, as written."""
         token = self.take()
-        if token.kind not in {Kind.WORD, Kind.QUOTED}:
+        if token.kind not in {TokenKind.WORD, TokenKind.QUOTED}:
             raise NotUnderstoodError
         return token.text
 
@@ -158,24 +158,24 @@ class Reader:
 
     def string(self) -> None:
         """Pass a string."""
-        if self.take().kind is not Kind.STRING:
+        if self.take().kind is not TokenKind.STRING:
             raise NotUnderstoodError
-        while self.peek().kind is Kind.STRING:
+        while self.peek().kind is TokenKind.STRING:
             self.take()
 
     def number(self) -> None:
         """Pass a number."""
-        if self.take().kind is not Kind.NUMBER:
+        if self.take().kind is not TokenKind.NUMBER:
             raise NotUnderstoodError
 
     def literal(self) -> None:
         """Pass a literal."""
         if self.skip_any(_LITERAL_WORDS):
             return
-        if self.peek().kind is Kind.WORD and self.peek().text.startswith("_") and self.peek(1).kind in _LITERALS:
+        if self.peek().kind is TokenKind.WORD and self.peek().text.startswith("_") and self.peek(1).kind in _LITERALS:
             self.take()
         is_signed = self.skip_symbol("-") or self.skip_symbol("+")
-        if self.peek().kind is Kind.NUMBER:
+        if self.peek().kind is TokenKind.NUMBER:
             self.take()
         elif is_signed:
             raise NotUnderstoodError
@@ -183,11 +183,11 @@ class Reader:
             self.string()
 
     def parentheses(self) -> None:
-        """Pass what stands in parentheses."""
+        """Pass parentheses and their content."""
         self._pass_parentheses([])
 
     def parenthesised(self) -> Reader:
-        """Pass what stands in parentheses; return a reader of it."""
+        """Pass parentheses; return a reader of their content."""
         passed: list[Token] = []
         self._pass_parentheses(passed)
         return self._of(passed[1:-1])
@@ -196,11 +196,11 @@ class Reader:
         """Pass everything up to a comma outside parentheses, PARTITION BY, REMOVE PARTITIONING or the end; return a reader of it."""
         passed: list[Token] = []
         while not self.is_at_end:
-            if self.peek().kind is Kind.SYMBOL and self.peek().text == ",":
+            if self.peek().kind is TokenKind.SYMBOL and self.peek().text == ",":
                 break
             if (self.peek().word, self.peek(1).word) in _PARTITIONING:
                 break
-            if self.peek().kind is Kind.SYMBOL and self.peek().text == "(":
+            if self.peek().kind is TokenKind.SYMBOL and self.peek().text == "(":
                 self._pass_parentheses(passed)
             else:
                 passed.append(self.take())
@@ -210,10 +210,10 @@ class Reader:
         depth = 0
         while True:
             token = self.take()
-            if token is END or (not depth and (token.kind, token.text) != (Kind.SYMBOL, "(")):
+            if token is END or (not depth and (token.kind, token.text) != (TokenKind.SYMBOL, "(")):
                 raise NotUnderstoodError
             passed.append(token)
-            if token.kind is Kind.SYMBOL:
+            if token.kind is TokenKind.SYMBOL:
                 depth += (token.text == "(") - (token.text == ")")
             if not depth:
                 return
@@ -225,7 +225,7 @@ class Reader:
         return found
 
 
-_LITERALS: Final = frozenset({Kind.STRING, Kind.NUMBER})
+_LITERALS: Final = frozenset({TokenKind.STRING, TokenKind.NUMBER})
 
 
 def shown(query: Query, flavor: Flavor) -> str:
@@ -237,7 +237,7 @@ def shown(query: Query, flavor: Flavor) -> str:
             text = token.text
             if token.kind in _LITERALS:
                 text = "?"
-            elif token.kind is Kind.QUOTED:
+            elif token.kind is TokenKind.QUOTED:
                 text = "`" + text.replace("`", "``") + "`"
             is_tight = text in _TIGHT or (bool(parts) and parts[-1] in _OPENING)
             parts.append(text if is_tight or not parts else f" {text}")

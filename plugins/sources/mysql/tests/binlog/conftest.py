@@ -32,8 +32,8 @@ from replicator_source_mysql.binlog.events import (
 )
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.flavors import flavor_of_server
-from replicator_source_mysql.textrows import text_rows
-from replicator_source_mysql.values import decoded, selected
+from replicator_source_mysql.rows.text_rows import text_rows
+from replicator_source_mysql.rows.values import decoded, selected
 from replicator_testbed.mysql_programs import has_mariadb, has_mysql
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_testbed.present import present

@@ -15,13 +15,13 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import PullLimits
 from replicator_source_mysql.coordinates.gtid import GtidSetProgress
 from replicator_source_mysql.coordinates.mariadb import MariadbProgress
-from replicator_source_mysql.groups import Undoing
-from replicator_source_mysql.gtidsets import GtidPosition, GtidSet
-from replicator_source_mysql.log import BinlogReader
-from replicator_source_mysql.marks import AwaitedMarks, LogEnd
-from replicator_source_mysql.position import Position
-from replicator_source_mysql.stream import EventStream
-from replicator_source_mysql.tablerows import TableRows
+from replicator_source_mysql.log.groups import Undoing
+from replicator_source_mysql.log.reader import BinlogReader
+from replicator_source_mysql.log.stream import EventStream
+from replicator_source_mysql.log.table_rows import TableRows
+from replicator_source_mysql.positions.gtid_sets import GtidPosition, GtidSet
+from replicator_source_mysql.positions.marks import AwaitedMarks, LogEnd
+from replicator_source_mysql.positions.position import Position
 
 if TYPE_CHECKING:
     from plugins.sources.mysql.tests.binlog.conftest import Binlog

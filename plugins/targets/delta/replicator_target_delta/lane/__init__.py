@@ -1,4 +1,4 @@
-"""Applies a batch as one Delta commit of our own: no Spark job, no MERGE. What it does not know well enough it refuses.
+"""The direct writer: applies a batch as one Delta commit of our own, without Spark job or MERGE. It refuses what it does not know.
 
 `engine.py` of the target calls it: `lane.Lane` for batches, `rewrite` for upkeep.
 """

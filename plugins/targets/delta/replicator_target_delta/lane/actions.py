@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from replicator.model.merged import Merged
-from replicator_target_delta import history
 from replicator_target_delta.lane.log import LiveFile
 from replicator_target_delta.lane.stats import loosened
 from replicator_target_delta.lane.vectors import Descriptor
+from replicator_target_delta.log import history
 
 _ENGINE: Final = "Replicator"
 
@@ -20,16 +20,16 @@ Action = Mapping[str, Any]
 def commit_info(
     *, counts: Merged, is_append: bool, is_counted: bool, read_version: int, identity: str, now_ms: int, took_ms: int
 ) -> Action:
-    """Who committed what, on which version.
+    """The `commitInfo` of a batch.
 
     Args:
-        counts: What the batch changed.
+        counts: Counts of changed rows.
         is_append: It only added rows, and looked at none.
-        is_counted: Rows that it expected and did not find are to be told.
+        is_counted: Report the rows that it expected and did not find.
         read_version: The version that the commit was prepared on.
         identity: Unique: by it a writer finds out whether the commit is its own.
         now_ms: The time.
-        took_ms: What the batch took until now.
+        took_ms: Duration of the batch until now.
     """
     written = counts.matched + counts.inserted
     if is_append:
@@ -62,7 +62,7 @@ def commit_info(
 
 
 def clear_info(*, deleted: int, read_version: int, identity: str, now_ms: int) -> Action:
-    """Rows were deleted, as a DELETE would have done."""
+    """The `commitInfo` of rows that were deleted, as that of a DELETE."""
     return {
         "commitInfo": {
             "timestamp": now_ms,
@@ -79,7 +79,7 @@ def clear_info(*, deleted: int, read_version: int, identity: str, now_ms: int) -
 
 
 def rewrite_info(*, read_version: int, identity: str, now_ms: int) -> Action:
-    """Files were rewritten, and no row changed."""
+    """The `commitInfo` of files that were rewritten without changing a row."""
     return {
         "commitInfo": {
             "timestamp": now_ms,
@@ -101,7 +101,7 @@ def transaction(ledger: str, version: int, now_ms: int) -> Action:
 
 
 def removal(file: LiveFile, now_ms: int, *, changes_data: bool = True) -> Action:
-    """A file, with the deletion vector that it had, is no longer part of the table."""
+    """The `remove` of a file, with the deletion vector that it had."""
     vector = {} if file.vector is None else {"deletionVector": file.vector.to_json()}
     tags = {"tags": file.tags} if file.tags else {}
     return {
@@ -119,7 +119,7 @@ def removal(file: LiveFile, now_ms: int, *, changes_data: bool = True) -> Action
 
 
 def with_vector(file: LiveFile, vector: Descriptor) -> Action:
-    """The same file again, with fewer rows."""
+    """The `add` of the same file, with fewer rows."""
     add = file.add
     return {
         "add": {

@@ -1,6 +1,6 @@
-"""Applies a batch that is too large for this process: Spark finds the rows that stand at its keys and writes the new ones.
+"""Applies a batch that is too large for this process: Spark finds the rows at its keys and writes the new ones.
 
-The commit is the lane's own, with the same checks: only who reads and writes the data files differs.
+The commit is the direct writer's own, with the same checks: only the data files are read and written by Spark.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from replicator_target_delta.lane.values import LAYOUT
 from replicator_target_delta.ledger import Entry
 
 _ATTEMPTS_MAX: Final = 3
-"""Each reads the table's keys."""
+"""Attempts to commit a batch, each of which reads the table's keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkHits:
-    """The rows that stand at a batch's keys, one entry per row.
+    """The rows at a batch's keys, one entry per row.
 
     Attributes:
-        file: Which of the files that were asked about has the row; -1: another one.
+        file: Number of the row's file among those that were asked about; -1: another one.
         row: Its number there.
         is_removed: The batch leaves no row at the key; never so where deleted rows are kept.
         key: A hash of the key. Two rows with one hash may have one key.
@@ -66,26 +66,26 @@ class Bulk(Protocol):
         """
 
     def find(self, version: int, names: Mapping[str, int]) -> BulkHits:
-        """Find the rows that stand in a version of the table at the keys of the batch.
+        """Find the rows in a version of the table at the keys of the batch.
 
         Args:
             version: The version.
-            names: The base names of its files, with the numbers to call them by.
+            names: Base names of its files → their numbers.
         """
 
     def expected(self) -> int:
-        """How many keys expect a row in the target."""
+        """Number of keys that expect a row in the target."""
 
 
 def apply_bulk(lane: Lane, table: TargetTable, batch: Batch, bulk: Bulk, last: int | None) -> Applied | None:
-    """Apply a batch behind `last`, where that is known; None if the ledger is there already, or a newer epoch's.
+    """Apply a batch after `last`, where that is known; None if the ledger is there already, or a newer epoch's.
 
     Raises:
         EngineNeededError: Nothing was changed; Spark must merge the batch.
         ReplicatorError: The table is not as it was left (`Lane.apply`).
     """
     began = time.time()
-    key_form(batch.schema, LAYOUT)  # refuses what the lane cannot compare
+    key_form(batch.schema, LAYOUT)  # refuses what the direct writer cannot compare
     columns = lane.check(lane.refresh(), table, batch, last)
     if columns is None:
         return None
@@ -122,7 +122,7 @@ def _attempt(
     expected: int | None,
     began: float,
 ) -> Applied | None:
-    """Commit the batch as the next version; None if somebody else was first."""
+    """Commit the batch as the next version; None if another writer was first."""
     state, output, own = lane.state, vectors.VectorFile(), list[Action]()
     try:
         hidden, hits = list[Hidden](), None

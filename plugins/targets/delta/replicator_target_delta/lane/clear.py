@@ -1,4 +1,4 @@
-"""Which rows a TRUNCATE, or the end of a snapshot in place, takes away."""
+"""The rows that a TRUNCATE, or the end of a snapshot in place, removes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def cleared(
     """The files that lose rows.
 
     Args:
-        files: Those of the table.
-        below: Rows with a lower number go; None: all rows.
-        name: What data files call the column of the numbers: statistics have it.
+        files: Files of the table.
+        below: Rows with a lower number are removed; None: all rows.
+        name: Name of the column of numbers in data files, and in their statistics.
         read: Reads rows of a file.
         deleted_of: The rows of a file that are deleted already.
         output: Takes the new vectors.

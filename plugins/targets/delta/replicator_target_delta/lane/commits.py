@@ -1,4 +1,4 @@
-"""Who writes a version of a table's log: put-if-absent, whatever does it."""
+"""Interface of a writer of versions of a table's log: put-if-absent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Commits(Protocol):
-    """Writes the JSON file of a version, if nobody has."""
+    """Writes the JSON file of a version, if there is none."""
 
     def put(self, version: int, lines: Sequence[str]) -> bool:
-        """Write it; False if the version exists, if anybody wrote it. After an error nobody knows: read the version."""
+        """Write it; False if the version exists, from any writer. After an error the outcome is unknown: read the version."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import uuid4
 
-from replicator_target_delta.ddl import NewTable
 from replicator_target_delta.lane.actions import Action, transaction
-from replicator_target_delta.mapping import columns_property
-from replicator_target_delta.tablelog import COLUMNS
+from replicator_target_delta.log.mapping import columns_property
+from replicator_target_delta.log.table import COLUMNS
+from replicator_target_delta.shape.tables import NewTable
 
 _ALWAYS: Final = ("appendOnly", "invariants")
 _CLUSTERED: Final = ("clustering", "domainMetadata")
@@ -20,7 +20,7 @@ _MAPPED: Final = ("columnMapping", "deletionVectors")
 
 
 def first_version(new: NewTable, ledgers: Mapping[str, int], now_ms: int) -> Sequence[Action]:
-    """The actions of version 0, without who commits them.
+    """The actions of version 0, without `commitInfo`.
 
     Args:
         new: The table.
@@ -73,14 +73,14 @@ def first_version(new: NewTable, ledgers: Mapping[str, int], now_ms: int) -> Seq
 
 
 def clustering_domain(columns: Sequence[Sequence[str]]) -> Action:
-    """What the log says of a table that is clustered by columns, each as data files call it."""
+    """The domain metadata of a table that is clustered by columns, under their names in data files."""
     domain = {"clusteringColumns": columns, "domainName": CLUSTERING}
     text = json.dumps(domain, separators=(",", ":"))
     return {"domainMetadata": {"domain": CLUSTERING, "configuration": text, "removed": False}}
 
 
 def has_no_zone(type_: Any) -> bool:
-    """Whether a type has timestamps without a zone, which are a feature of tables."""
+    """Return whether a type has timestamps without a zone, which are a feature of tables."""
     while not isinstance(type_, str):
         type_ = type_["elementType"]
     return bool(type_ == "timestamp_ntz")

@@ -1,4 +1,4 @@
-"""Rows of data files that a commit takes away."""
+"""Rows of data files that a commit deletes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from replicator_target_delta.lane.log import LiveFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hidden:
-    """Rows of a file that go: all that are deleted then, and the vector that says so (None: no row is left)."""
+    """Deleted rows of a file: all of them, and the vector that has them (None: no row is left)."""
 
     file: LiveFile
     rows: BitMap
     vector: vectors.Descriptor | None
 
     def actions(self, now_ms: int) -> Sequence[Action]:
-        """A file gets another vector by being removed and added; one without a row is only removed."""
+        """Actions that give the file its vector: it is removed and added; one without a row is only removed."""
         removal = actions.removal(self.file, now_ms)
         return [removal] if self.vector is None else [removal, actions.with_vector(self.file, self.vector)]
 
@@ -33,7 +33,7 @@ def hide(file: LiveFile, rows: npt.NDArray[Any], deleted: BitMap, output: vector
     """Hide more rows of a file, of which some are deleted already.
 
     Raises:
-        EngineNeededError: They are not rows of the file that stand there.
+        EngineNeededError: They are not living rows of the file.
     """
     union = deleted | vectors.bitmap(rows)
     if len(union) != len(deleted) + len(rows) or len(union) > file.rows or int(union.max()) >= file.rows:

@@ -1,9 +1,9 @@
-"""Where the keys of a data file stand: sorted keys and their row numbers.
+"""Index of the keys of a data file: sorted keys and their row numbers.
 
-A data file never changes, so its index is a cache of something immutable: it can be dropped at any time, and is wrong
-about nothing. Which of the rows are alive is for the log alone to say.
+A data file never changes, so its index is a cache of something immutable: it can be dropped at any time, and is never
+wrong. The log alone says which of the rows are alive.
 
-Whole-number keys are looked up as they are: 8 bytes a row where the file is sorted by its key, as Delta's clustering
+Whole-number keys are looked up directly: 8 bytes a row where the file is sorted by its key, as Delta's clustering
 writes it, 12 otherwise. Other keys are looked up by a hash, and every hit is compared with the key itself, which is kept
 next to it: two keys with one hash stay two keys.
 
@@ -53,19 +53,19 @@ class Wanted:
     """Keys to look for, each once.
 
     Args:
-        keys: As `KeyForm.keys` gives them.
+        keys: Keys from `KeyForm.keys`.
     """
 
     def __init__(self, keys: pa.Array) -> None:
         self.keys = keys
         self.is_integer = pa.types.is_int64(keys.type)
         sought = keys.to_numpy(zero_copy_only=False) if self.is_integer else hashes(keys)
-        # Sorted, so that neighbours of the index are looked up one behind the other.
+        # Sorted, so that neighbours of the index are looked up one after the other.
         self.order: Int64s = np.argsort(sought, kind="stable")
         self.sought: Array = sought[self.order]
 
     def within(self, lowest: int, highest: int) -> slice:
-        """Which of `sought` lie between two whole numbers, both included."""
+        """The slice of `sought` between two whole numbers, both included."""
         low, high = np.searchsorted(self.sought, lowest, "left"), np.searchsorted(self.sought, highest, "right")
         return slice(int(low), int(high))
 
@@ -74,8 +74,8 @@ class KeyIndex:
     """The keys of one data file.
 
     Args:
-        keys: Of all its rows, in their order.
-        types: Of the key columns.
+        keys: Keys of all its rows, in their order.
+        types: Types of the key columns.
         spill: Moves an array out of the heap.
     """
 
@@ -130,11 +130,11 @@ class KeyIndex:
 
 
 class IndexCache:
-    """The indexes of a process, of all tables. What was used longest ago is dropped when there are too many.
+    """The indexes of a process, of all tables. The least recently used is dropped when there are too many.
 
     Args:
-        bytes_max: Of all indexes together. One file's may be larger: it is then kept for the look-up alone.
-        folder: Where large ones stand; the system's temporary folder by default.
+        bytes_max: Limit of all indexes together. One file's may be larger: it is then kept for the look-up alone.
+        folder: Folder of large indexes; the system's temporary folder by default.
     """
 
     def __init__(self, bytes_max: int, folder: Path | None = None) -> None:
@@ -147,7 +147,7 @@ class IndexCache:
 
     @property
     def bytes(self) -> int:
-        """Of all indexes that are kept."""
+        """Bytes of all indexes that are kept."""
         return self._bytes
 
     def get(self, path: str, form: KeyForm, make: Callable[[], pa.Array]) -> KeyIndex:
@@ -155,7 +155,7 @@ class IndexCache:
 
         Args:
             path: The file's path: no other file ever has it.
-            form: Of the keys. A key column that got a wider type since the index was made has others.
+            form: Form of the keys. A key column that got a wider type since the index was made has others.
             make: Reads the keys of its rows.
         """
         with self._lock:
@@ -210,12 +210,12 @@ def read_keys(source: Any, columns: Sequence[str], form: KeyForm, rows: int) -> 
 
     Args:
         source: The open file.
-        columns: What the file calls the key columns.
+        columns: Names of the key columns in the file.
         form: Their form.
-        rows: How many rows the log says that it has.
+        rows: Number of its rows according to the log.
 
     Raises:
-        EngineNeededError: It is not what the log says, or holds keys in another type.
+        EngineNeededError: It differs from the log, or holds keys in another type.
     """
     try:
         # Spark writes moments as INT96, of nanoseconds: read as such they would overflow.

@@ -1,4 +1,4 @@
-"""Which tables the lane knows well enough to write them. Pure.
+"""Tables that the direct writer knows well enough to write them. Pure.
 
 A list of the harmless: what stands on it was examined, everything else sends the table to Spark.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator_target_delta.lane.log import LogState
-from replicator_target_delta.mapping import ID, MAPPING_MODE, PHYSICAL, TYPE_CHANGES, fields_of
+from replicator_target_delta.log.mapping import ID, MAPPING_MODE, PHYSICAL, TYPE_CHANGES, fields_of
 
 _READER_VERSION: Final = 3
 _WRITER_VERSION: Final = 7
@@ -36,7 +36,7 @@ FIELD_METADATA: Final = frozenset({ID, PHYSICAL, TYPE_CHANGES, "comment"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetColumn:
-    """A column of the table: its name, and how its data files call it."""
+    """A column of the table: its name there, and its name in data files."""
 
     name: str
     physical: str
@@ -45,11 +45,11 @@ class TargetColumn:
 
 
 def known_columns(state: LogState, fields: Sequence[Mapping[str, Any]]) -> Sequence[TargetColumn]:
-    """The table's columns, if the table is one that the lane can write.
+    """The table's columns, if the table is one that the direct writer can write.
 
     Args:
-        state: The table as it is.
-        fields: Its columns as they should be (`ddl.NewTable.fields`).
+        state: State of the table.
+        fields: Columns that it should have (`ddl.NewTable.fields`).
 
     Raises:
         EngineNeededError: It is not.
@@ -64,7 +64,7 @@ def known_columns(state: LogState, fields: Sequence[Mapping[str, Any]]) -> Seque
 
 
 def columns_as_found(state: LogState) -> Sequence[TargetColumn]:
-    """The table's columns, if the lane knows everything else about it.
+    """The table's columns, if the direct writer knows everything else about it.
 
     Raises:
         EngineNeededError: It does not.

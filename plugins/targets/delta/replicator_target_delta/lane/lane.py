@@ -1,15 +1,15 @@
-"""Applies batches to one table, each as one commit that is written without Spark: the table's **lane**.
+"""The direct writer of one table: applies batches, each as one commit that is written without Spark.
 
-1. **Read** the commits that are new. What stands in the table is now known exactly, and the next version is free.
-2. **Check** that the table is one that the lane knows (`known`), and that this epoch still holds it.
+1. **Read** the commits that are new. The content of the table is now known exactly, and the next version is free.
+2. **Check** that the table is one that the direct writer knows (`known`), and that this epoch still holds it.
 3. **Fold** the batch to one change per key (`plugins.kit.lake`), and write the rows that it leaves into a data file (`parquet`).
-4. **Find** the rows that stand at its keys now (`index`), and add them to the deletion vectors of their files (`vectors`).
+4. **Find** the rows that are at its keys now (`index`), and add them to the deletion vectors of their files (`vectors`).
    Where the batch does not have all of a row (`complete`), the rest is read from them first.
-5. **Put** the next version, with the ledger in it, if nobody else has (`commits`). If somebody has, begin again at 1: a
+5. **Put** the next version, with the ledger in it, if no other writer has (`commits`). If one has, begin again at 1: a
    commit never follows one that it has not read, so there are no rules of conflict to get wrong.
 
 A crash before 5 leaves files that no version names, which VACUUM removes; after it the batch and its ledger stand.
-What the lane is not sure about it refuses before it has changed anything (`EngineNeededError`): Spark then merges.
+When in doubt it refuses before it has changed anything (`EngineNeededError`): Spark then merges.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
 from replicator.plugins.kit.lake.work import Work, work_of
 from replicator.plugins.kit.ledger import not_ours
 from replicator.plugins.target import Batch, TargetTable
-from replicator_target_delta import ddl
 from replicator_target_delta.config import DIRECT_ROWS, DIRECT_ROWS_MAX
 from replicator_target_delta.errors import refuse_columns_of_others
 from replicator_target_delta.lane import actions, vectors
@@ -50,20 +49,21 @@ from replicator_target_delta.lane.hidden import Hidden, hide
 from replicator_target_delta.lane.index import KEYS_TOO_LARGE, Hits, IndexCache, Wanted, read_keys
 from replicator_target_delta.lane.known import TargetColumn, columns_as_found, known_columns
 from replicator_target_delta.lane.log import DeltaLakeLogReader, LiveFile, LogState
+from replicator_target_delta.lane.losses import check_files
 from replicator_target_delta.lane.parquet import read_rows, write_rows
 from replicator_target_delta.lane.rewrite import Rewrite, Rewritten, carried, due, rewrite_files, still_stands
 from replicator_target_delta.lane.values import LAYOUT
 from replicator_target_delta.ledger import Entry, check_last, claim_lost, exists
-from replicator_target_delta.losses import check_files
+from replicator_target_delta.log.table import SCHEMA, UUID, DamagedLogError
+from replicator_target_delta.shape import tables as ddl
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import SCHEMA, UUID, DamagedLogError
 
 _ATTEMPTS_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What applying a batch did: `version` is the commit's, `bytes` is the size of its files."""
+    """The result of applying a batch: `version` is the commit's, `bytes` is the size of its files."""
 
     counts: Merged
     version: int
@@ -73,7 +73,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sought:
-    """The keys of a batch, the files that may have them, and what these call the key columns."""
+    """The keys of a batch, the files that may have them, and the names of the key columns in these."""
 
     wanted: Wanted
     files: Sequence[LiveFile]
@@ -84,7 +84,7 @@ class Lane:
     """See the module.
 
     Args:
-        storage: Where the table is.
+        storage: File system of the target.
         path: Its path.
         commits: Writes its versions.
         indexes: The indexes of this process.
@@ -110,7 +110,7 @@ class Lane:
         self._emptied: set[str] | None = None
 
     def apply(self, table: TargetTable, batch: Batch, last: int | None = None) -> Applied | None:
-        """Apply a batch behind `last`, where that is known; None if the ledger is there already, or a newer epoch's.
+        """Apply a batch after `last`, where that is known; None if the ledger is there already, or a newer epoch's.
 
         Raises:
             TooLargeError: Nothing was changed; Spark can find and write the rows.
@@ -149,11 +149,11 @@ class Lane:
         raise EngineNeededError("others commit without a pause")
 
     def clear(self, table: TargetTable, sequence_num: int, below: int | None, last: int | None = None) -> int | None:
-        """Delete all rows, or those with a number lower than `below`, and record `sequence_num`: the version; None: it is recorded already.
+        """Delete all rows, or those numbered below `below`, and record `sequence_num`; return the version, None if it is recorded already.
 
         Raises:
             EngineNeededError: Nothing was changed; Spark must do it.
-            ReplicatorError: As `apply`.
+            ReplicatorError: See `apply`.
         """
         if table.options.deletes == "soft":
             raise EngineNeededError("rows are to be marked as deleted")
@@ -206,7 +206,7 @@ class Lane:
     def plan_rewrite(
         self, table: TargetTable, schema: TableSchema, *, small_file_size: int, deleted_share_max: float
     ) -> Rewrite | None:
-        """What to rewrite of the version behind the last batch (`rewrite.due`); None if there is nothing to do.
+        """Plan a rewrite of files of the version after the last batch (`rewrite.due`); None if there is nothing to do.
 
         Raises:
             EngineNeededError: A deletion vector cannot be read.
@@ -229,10 +229,10 @@ class Lane:
         )
 
     def rewrite(self, plan: Rewrite) -> Rewritten:
-        """Do what was planned, in any thread.
+        """Carry out a plan, in any thread.
 
         Raises:
-            EngineNeededError: A file is not what the log says.
+            EngineNeededError: A file differs from the log.
         """
         done = rewrite_files(plan, self._storage, self._path)
         if done.add is not None:
@@ -243,7 +243,7 @@ class Lane:
         """Put the new file in place of the old ones; False: they are no longer all there, and the new one was removed.
 
         Raises:
-            EngineNeededError: Nothing was changed: the log is not what it was.
+            EngineNeededError: Nothing was changed: the log was replaced.
         """
         try:
             for _ in range(_ATTEMPTS_MAX):
@@ -291,7 +291,7 @@ class Lane:
     def check(
         self, state: LogState, table: TargetTable, batch: Batch, last: int | None
     ) -> Sequence[TargetColumn] | None:
-        """The table's columns, if the batch may be applied to this version; None if its ledger says that it must not."""
+        """The table's columns, if the batch may be applied to this version; None if its ledger forbids it."""
         if not self._may_follow(state, table, batch.last, last):
             return None
         if state.properties.get(SCHEMA) != ddl.schema_mark(batch.schema, table.options):
@@ -299,7 +299,7 @@ class Lane:
         return known_columns(state, ddl.new_table(table, batch.schema, clustering=False).fields)
 
     def _may_follow(self, state: LogState, table: TargetTable, sequence_num: int, last: int | None) -> bool:
-        """Whether the next version may record `sequence_num`: not if one at or above it is recorded, or a newer epoch."""
+        """Return whether the next version may record `sequence_num`: not if one at or above it is recorded, or a newer epoch."""
         if state.properties.get(UUID) != table.uuid:
             raise not_ours(table.table, state.properties.get(UUID), "target.path")
         recorded = state.transactions.get(table.ledger_name)
@@ -329,7 +329,7 @@ class Lane:
         written: Action | None,
         began: float,
     ) -> Applied | None:
-        """Commit the batch, which was begun at that time, as the next version; None if somebody else was first."""
+        """Commit the batch, which was begun at that time, as the next version; None if another writer was first."""
         state = self._log.state
         output = vectors.VectorFile()
         counts, hidden, own, keys = Merged(inserted=work.rows.num_rows), list[Hidden](), None, work.keys
@@ -368,7 +368,7 @@ class Lane:
         )
 
     def _sought(self, work: Work, columns: Sequence[TargetColumn]) -> _Sought | None:
-        """Where in the newest version to look for the batch's keys; None for an append.
+        """The files of the newest version in which to look for the batch's keys; None for an append.
 
         Raises:
             TooLargeError: The keys there do not fit into memory: each batch would read them again.
@@ -383,7 +383,7 @@ class Lane:
         return _Sought(wanted=wanted, files=files, columns=physical)
 
     def _find(self, sought: _Sought, form: KeyForm) -> Iterator[FileHits[LiveFile]]:
-        """The rows that stand at the batch's keys."""
+        """Find the rows at the batch's keys."""
         for file in sought.files:
             positions, rows = _alive(self._hits(file, sought.columns, form, sought.wanted), self.deleted(file))
             if len(rows):
@@ -395,7 +395,7 @@ class Lane:
     def _read(
         self, physical: Mapping[str, str], file: LiveFile, rows: npt.NDArray[np.int64], fields: Sequence[pa.Field]
     ) -> pa.Table:
-        """Some rows of a data file, by ascending numbers: these columns. `physical`: what data files call the table's columns."""
+        """Some rows of a data file, by ascending numbers: these columns. `physical`: names of the table's columns in data files."""
         try:
             with self._storage.open_input(f"{self._path}/{unquote(file.path)}") as source:
                 return read_rows(source, rows, {physical[field.name]: field for field in fields})
@@ -429,9 +429,9 @@ class Lane:
         return rows
 
     def commit(self, changes: Sequence[Action], output: vectors.VectorFile, identity: str) -> bool:
-        """Write the deletion vectors and the next version; False if it is somebody else's.
+        """Write the deletion vectors and the next version; False if it is another writer's.
 
-        What stands in the log decides, not what the writer was told.
+        The content of the log decides, not the writer's answer.
         """
         version, lines = self._log.state.version + 1, [actions.to_line(action) for action in changes]
         if output.data:
@@ -458,7 +458,7 @@ class Lane:
     def remember(
         self, hidden: Sequence[Hidden], written: Action | None = None, keys: pa.Array = (), form: KeyForm | None = None
     ) -> None:
-        """What the commit changed, so that nothing of it is read again."""
+        """Remember the changes of the commit, so that nothing of it is read again."""
         for one in hidden:
             if one.vector is None:
                 if self._emptied is not None:
@@ -480,7 +480,7 @@ class Lane:
 
 
 def _cannot_have(file: LiveFile, physical: Sequence[str], wanted: Wanted) -> bool:
-    """Whether the file's statistics say that it has none of the keys."""
+    """Return whether the file's statistics say that it has none of the keys."""
     if not wanted.is_integer:
         return False
     bounds = file.bounds(physical[0])
@@ -491,7 +491,7 @@ def _cannot_have(file: LiveFile, physical: Sequence[str], wanted: Wanted) -> boo
 
 
 def _alive(found: Hits, deleted: BitMap) -> Hits:
-    """Those of the rows that are not deleted."""
+    """The found rows that are not deleted."""
     if not len(found.rows) or not deleted:
         return found
     dead = vectors.bitmap(found.rows) & deleted

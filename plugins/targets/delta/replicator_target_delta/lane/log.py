@@ -1,6 +1,6 @@
-"""What the lane must know of a table: its newest version, by every action of its log.
+"""The direct writer's state of a table: its newest version, by every action of its log.
 
-The first state is read from the newest classic checkpoint and the JSON commits behind it, later ones from the commits
+The first state is read from the newest classic checkpoint and the JSON commits after it, later ones from the commits
 that are new. Spark's own snapshot would do as well, but handing a hundred thousand files over to Python costs more than
 reading them, and the columns of a checkpoint that are read here have been in the protocol from its beginning. Any other
 form of checkpoint (V2, sidecars) is refused.
@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 
 from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator_target_delta.lane.vectors import Descriptor
+from replicator_target_delta.log.table import DamagedLogError
 from replicator_target_delta.storage import Storage
-from replicator_target_delta.tablelog import DamagedLogError
 
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(?P<parts>\d{10}))?\.parquet")
@@ -44,15 +44,15 @@ _DOMAIN: Final = "delta.clustering"
 class LiveFile:
     """A data file of the newest version.
 
-    A table may have a hundred thousand. What is rarely asked for is packed: with its statistics an `add` action takes 8 KiB as Python's
+    A table may have a hundred thousand. Rarely used parts are packed: with its statistics an `add` action takes 8 KiB as Python's
     objects, and 1 KiB as compressed JSON.
 
     Attributes:
-        path: As the log spells it.
+        path: The path as the log spells it.
         size: Bytes.
-        rows: Those that it has, with those that are deleted.
-        vector: Which are.
-        tags: As the log has them.
+        rows: Number of rows, including those that are deleted.
+        vector: Deletion vector.
+        tags: Tags in the log.
     """
 
     path: str
@@ -65,7 +65,7 @@ class LiveFile:
 
     @property
     def add(self) -> Mapping[str, Any]:
-        """Its `add` action."""
+        """The file's `add` action."""
         action: Mapping[str, Any] = json.loads(zlib.decompress(self._packed))
         return action
 
@@ -121,7 +121,7 @@ class LogState:
     transactions: dict[str, int] = field(default_factory=dict)
     unknown: str | None = None
     digest: bytes = b""
-    """Of the newest commit's bytes: a log in which it is another one was replaced."""
+    """Digest of the newest commit's bytes: a log in which it differs was replaced."""
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -181,8 +181,8 @@ class DeltaLakeLogReader:
     """Keeps the state of one table's log up to date.
 
     Args:
-        storage: Where the table is.
-        table: Its path.
+        storage: File system of the target.
+        table: The table's path.
     """
 
     def __init__(self, storage: Storage, table: str) -> None:
@@ -191,11 +191,11 @@ class DeltaLakeLogReader:
         self.state = LogState()
 
     def refresh(self) -> LogState:
-        """Read what is new; everything, if the log is not the one that was read before.
+        """Read the new commits; everything, if the log is not the one that was read before.
 
         Raises:
             EngineNeededError: There is no log that this code understands.
-            DamagedLogError: A commit cannot be read by anybody.
+            DamagedLogError: A commit is unreadable.
         """
         if self.state.version >= 0 and self._is_same():
             self._follow()
@@ -218,7 +218,7 @@ class DeltaLakeLogReader:
             return None
 
     def accept(self, lines: Iterable[str], data: bytes) -> None:
-        """Continue behind the next version, which was written with these lines and reads as `data`."""
+        """Continue after the next version, which was written with these lines and reads as `data`."""
         self.state.play(json.loads(line) for line in lines)
         self.state.version += 1
         self.state.digest = _digest(data)

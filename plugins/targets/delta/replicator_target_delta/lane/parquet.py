@@ -22,10 +22,10 @@ _ROWS_PER_GROUP: Final = 250_000
 _ROWS_PER_READ: Final = 4_096
 _COMPRESSION: Final = "zstd"
 BYTES_MAX: Final = 256 << 20
-"""Of rows that are read at once."""
+"""Limit of the bytes of rows that are read at once."""
 _CALENDAR: Final = {"org.apache.spark.version": "4.0.0"}
-"""Where Spark finds no version of itself, a setting says whether dates before 1582 are those of the Julian calendar (Spark 3
-refuses to read them). With a version from 3.0 on they are what they say."""
+"""Spark's version in the file. Without one a setting says whether dates before 1582 are those of the Julian calendar (Spark 3
+refuses to read them). With a version from 3.0 on they are taken literally."""
 
 
 class DataFile:
@@ -77,7 +77,7 @@ class DataFile:
         """Add rows.
 
         Raises:
-            EngineNeededError: One lacks what the table must have.
+            EngineNeededError: A row lacks a value that the table must have.
         """
         for column in self._columns:
             if not column.nullable and rows.column(column.name).null_count:
@@ -87,7 +87,7 @@ class DataFile:
         self._stats.add(rows)
 
     def finish(self, storage: Storage, table: str) -> Mapping[str, Any]:
-        """Store the file in the table at the path `table`: its `add` action. A file of which no version tells is removed by VACUUM."""
+        """Store the file in the table at the path `table`: its `add` action. A file that no version names is removed by VACUUM."""
         self._writer.add_key_value_metadata(_CALENDAR)
         self._writer.close()
         data = self._buffer.getvalue()
@@ -110,17 +110,17 @@ def write_rows(
     """Write rows as a new file of a table.
 
     Args:
-        rows: They have the table's columns, under their names.
-        storage: Where the table is.
-        table: Its path.
-        columns: Its columns.
-        properties: Its properties.
+        rows: Rows with the table's columns, under their names.
+        storage: File system of the target.
+        table: The table's path.
+        columns: The table's columns.
+        properties: The table's properties.
 
     Returns:
         The `add` action.
 
     Raises:
-        EngineNeededError: A row lacks what the table must have.
+        EngineNeededError: A row lacks a value that the table must have.
     """
     nan = {name for name in rows.column_names if _has_nan(rows.column(name))}
     file = DataFile(columns, rows.schema, properties, without_bounds=nan)
@@ -134,12 +134,12 @@ def read_rows(source: Any, rows: npt.NDArray[np.int64], names: Mapping[str, pa.F
     Args:
         source: The open file.
         rows: Their numbers, ascending.
-        names: The file's names of the columns, and what they are to be called and to be. A nullable one that the file lacks is NULL: it
+        names: The file's names of the columns → the fields that they become. A nullable one that the file lacks is NULL: it
             was added to the table after the file was written.
 
     Raises:
         EngineNeededError: The file lacks a column, or has one in another type, or the rows are too large for memory, where a value that a
-            file has once may stand in every row.
+            file has once may be in every row.
     """
     parts, size = [], 0
     for part in iterate_rows(source, names, rows):
@@ -155,7 +155,7 @@ def read_rows(source: Any, rows: npt.NDArray[np.int64], names: Mapping[str, pa.F
 def iterate_rows(
     source: Any, names: Mapping[str, pa.Field], rows: npt.NDArray[np.int64] | None = None
 ) -> Iterator[pa.Table]:
-    """The rows of a data file, a few at a time; only those with these numbers, if any are given. Otherwise as `read_rows`."""
+    """The rows of a data file, a few at a time; only those with these numbers, if any are given. Otherwise like `read_rows`."""
     try:
         # Spark may have written moments as INT96, of nanoseconds: read as such they would overflow.
         file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")

@@ -3,8 +3,8 @@
 1. **Choose** files of the newest version (`due`).
 2. **Write** their living rows into one new file, in any thread: data files never change.
 3. **Commit** it in place of the old ones (`Lane.commit_rewrite`). Rows that batches have deleted meanwhile are deleted in
-   the new file, too: it is known where each row went. If one of the old files is no longer part of the table, because
-   somebody else has rewritten it, the new file is given up.
+   the new file, too: the new row of each old one is known. If one of the old files is no longer part of the table, because
+   another writer has rewritten it, the new file is given up.
 
 A crash before the commit leaves a file that no version names, which VACUUM removes.
 """
@@ -33,13 +33,13 @@ from replicator_target_delta.lane.parquet import DataFile, iterate_rows
 from replicator_target_delta.storage import Storage
 
 FILES_PER_TIER: Final = 12
-"""So many files of a tier are joined, which makes one of the next: each row is rewritten once per tier."""
+"""Number of files of a tier that are joined to one of the next: each row is rewritten once per tier."""
 
 _BYTES_MAX: Final = 64 << 20
-"""Of files rewritten at once, as they are stored: the new one stands in memory. Larger ones are Spark's."""
+"""Limit of the stored bytes of files that are rewritten at once: the new one is in memory. Larger ones are Spark's."""
 
 _BYTES_PER_GROUP: Final = 32 << 20
-"""Of rows in memory that are written together."""
+"""Bytes of rows in memory that are written together."""
 
 _DEAD: Final = -1
 
@@ -48,14 +48,14 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """What to rewrite, as it stands in one version of the table.
+    """A plan of a rewrite, for one version of the table.
 
     Attributes:
         files: The files, as `due` chose them.
-        deleted: By file: the rows that are deleted.
-        fields: The table's columns as they should be (`known.known_columns`).
-        columns: As they are.
-        shape: Their types.
+        deleted: Deleted rows of each file.
+        fields: Columns that the table should have (`known.known_columns`).
+        columns: Columns that it has.
+        shape: Types of the columns.
         properties: The table's properties.
         key: The key columns.
         form: The form of keys.
@@ -73,11 +73,11 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """Files whose living rows now stand in a new one as well.
+    """Files whose living rows are now in a new one as well.
 
     Attributes:
-        plan: Which files, and how they were.
-        new_rows: By file and row: the row's number in the new file.
+        plan: The plan with the files.
+        new_rows: Numbers of the rows in the new file, by file and old number.
         add: The new file's `add` action; None: no row was alive.
         keys: The keys of its rows, in their order.
     """
@@ -92,9 +92,9 @@ def due(files: Collection[LiveFile], *, small_file_size: int, deleted_share_max:
     """The files to rewrite next; none if there is nothing to do.
 
     Args:
-        files: All of the newest version.
+        files: All files of the newest version.
         small_file_size: Larger files are not joined.
-        deleted_share_max: The share of all rows that may be deleted and still stand in files.
+        deleted_share_max: The share of all rows that may be deleted and still be in files.
     """
     hidden = sum(_hidden(file) for file in files)
     if hidden > deleted_share_max * max(1, sum(file.rows for file in files)):
@@ -118,12 +118,12 @@ def rewrite_files(plan: Rewrite, storage: Storage, table: str) -> Rewritten:
     """Write the living rows of some files into a new one.
 
     Args:
-        plan: Which.
-        storage: Where the table is.
-        table: Its path.
+        plan: The plan with the files.
+        storage: File system of the target.
+        table: The table's path.
 
     Raises:
-        EngineNeededError: A file is not what the log says.
+        EngineNeededError: A file differs from the log.
     """
     out, new_rows, keys, count = (
         _Joined(plan),
@@ -180,7 +180,7 @@ def _key_of(rows: pa.Table, plan: Rewrite) -> Sequence[pa.Array]:
 
 
 def still_stands(rewritten: Rewritten, storage: Storage, table: str) -> bool:
-    """Whether the new file is still there. While the table is idle it may wait so long that somebody's VACUUM removes it."""
+    """Return whether the new file still exists. While the table is idle it may wait so long that another user's VACUUM removes it."""
     return rewritten.add is None or storage.kind(f"{table}/{rewritten.add['path']}") is FileType.File
 
 
@@ -188,8 +188,8 @@ def carried(rewritten: Rewritten, deleted: Sequence[BitMap | None]) -> BitMap:
     """The rows of the new file that were deleted since.
 
     Args:
-        rewritten: What was rewritten.
-        deleted: By file: the rows that are deleted now; None: all of them.
+        rewritten: The result of the rewrite.
+        deleted: Rows of each file that are deleted now; None: all of them.
 
     Raises:
         EngineNeededError: A row that was deleted is no longer.
@@ -220,7 +220,7 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _portion(files: Sequence[LiveFile]) -> Sequence[LiveFile]:
-    """As many of the files as are rewritten at once; a larger one among them is left out."""
+    """The files to rewrite at once, as many as the limit allows; a larger one among them is left out."""
     taken, left = list[LiveFile](), _BYTES_MAX
     for file in files:
         if file.size <= left:

@@ -1,6 +1,6 @@
-"""Statistics of a data file, as the log has them: what readers skip files by.
+"""Statistics of a data file, as the log has them: readers skip files by them.
 
-They mean what those mean that Spark writes, and may be wider, never narrower: text is cut to 32 characters, moments are
+They have the meaning of those that Spark writes, and may be wider, never narrower: text is cut to 32 characters, moments are
 in milliseconds. Where a bound cannot be told in JSON (NaN, years that Python's dates do not have), there is none.
 """
 
@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.plugins.kit.lake.needed import EngineNeededError
-from replicator_target_delta.ddl import listed_names
 from replicator_target_delta.lane.known import STATISTICS_COLUMNS, TargetColumn
+from replicator_target_delta.shape.tables import listed_names
 
 _COLUMNS_MAX: Final = 32
 _TEXT_MAX: Final = 32
@@ -40,7 +40,7 @@ class Statistics:
     """`stats` of an `add` action, gathered while the file's rows are written.
 
     Args:
-        columns: Those of its columns that have statistics.
+        columns: Columns of the file that have statistics.
     """
 
     def __init__(self, columns: Sequence[TargetColumn]) -> None:
@@ -51,7 +51,7 @@ class Statistics:
         self._boundless: set[str] = set()
 
     def add(self, rows: pa.Table) -> None:
-        """Some more of the file's rows."""
+        """Add some more of the file's rows."""
         self._rows += rows.num_rows
         for column in self._columns:
             values = rows.column(column.name)
@@ -65,7 +65,7 @@ class Statistics:
             self._extremes[column.name].append(pa.array([found["min"], found["max"]], values.type))
 
     def text(self) -> str:
-        """Of all the rows."""
+        """The statistics of all the rows, as JSON."""
         lowest: dict[str, str] = {}
         highest: dict[str, str] = {}
         for column in self._columns:
@@ -127,7 +127,7 @@ def _bounds(values: pa.ChunkedArray) -> tuple[str, str] | None:
 
 
 def _spelling(type_: pa.DataType) -> Callable[[pa.Scalar, bool], str | None] | None:
-    """What spells a bound of a type, downwards or upwards; None for types that have no bounds."""
+    """A function that spells a bound of a type, rounded down or up; None for types that have no bounds."""
     if pa.types.is_integer(type_):
         return lambda value, _: str(value.as_py())
     if pa.types.is_floating(type_):

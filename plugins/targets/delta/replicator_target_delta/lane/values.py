@@ -1,4 +1,4 @@
-"""Values as the table's data files hold them: what `types.py` says in Delta's types, in Arrow's."""
+"""Values as the table's data files hold them: `types.py`, in Arrow's types instead of Delta's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from replicator.plugins.kit.duckdb.canonical import stored_type
 from replicator.plugins.kit.lake.layout import Layout
-from replicator_target_delta.rewrite import as_text
+from replicator_target_delta.journal_files import as_text
 
 _DAY_US: Final = 24 * 60 * 60 * 1_000_000
 

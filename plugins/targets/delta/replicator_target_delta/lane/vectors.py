@@ -1,7 +1,7 @@
-"""Deletion vectors: which rows of a data file are deleted, as Delta's protocol stores them.
+"""Deletion vectors: the deleted rows of a data file, as Delta's protocol stores them.
 
 A vector is a RoaringBitmapArray in its portable form: a magic number, the count of 32-bit bitmaps, and each bitmap in
-the standard Roaring format behind its high 32 bits. All numbers of it are little-endian. It stands in a file
+the standard Roaring format after its high 32 bits. All numbers of it are little-endian. It stands in a file
 (`deletion_vector_<uuid>.bin`: a byte with the format's version, then per vector its length, its bytes and their CRC-32,
 both numbers big-endian), or in the log itself, spelled in Z85.
 
@@ -43,7 +43,7 @@ _FROM_Z85: Final = bytes.maketrans(_Z85, _B85)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """Where a vector stands, as the log says it."""
+    """The location of a vector, as the log has it."""
 
     storage: str
     location: str
@@ -64,11 +64,11 @@ class Descriptor:
 
     @property
     def id(self) -> tuple[str, str, int | None]:
-        """What tells a vector from every other, by the protocol."""
+        """The identity of a vector, by the protocol."""
         return (self.storage, self.location, self.offset)
 
     def to_json(self) -> dict[str, Any]:
-        """As an action has it."""
+        """The JSON form in an action."""
         offset = {} if self.offset is None else {"offset": self.offset}
         return {
             "storageType": self.storage,
@@ -122,7 +122,7 @@ def read(vector: Descriptor, storage: Storage, table: str) -> BitMap:
     """Read a vector of the table at the path `table`.
 
     Raises:
-        EngineNeededError: It is not what the log says, or stands outside of the target's path.
+        EngineNeededError: It differs from the log, or is outside of the target's path.
     """
     rows = decode(_bytes_of(vector, storage, table))
     if len(rows) != vector.cardinality:
@@ -148,7 +148,7 @@ class VectorFile:
         return bytes(self._data) if len(self._data) > len(_FORMAT) else b""
 
     def add(self, rows: BitMap) -> Descriptor:
-        """Put a vector in; where it then stands."""
+        """Add a vector; return its location."""
         vector, offset = encode(rows), len(self._data)
         self._data += _LENGTH.pack(len(vector)) + vector + _CRC.pack(zlib.crc32(vector))
         return Descriptor(
@@ -160,7 +160,7 @@ def name_of(vector: Descriptor) -> str:
     """The vector's file, below the table's path.
 
     Raises:
-        EngineNeededError: It stands somewhere else.
+        EngineNeededError: It is somewhere else.
     """
     if vector.storage != "u":
         raise EngineNeededError("a deletion vector stands outside of its table")

@@ -1,0 +1,1 @@
+"""Connections: settings come in, connections go out, whose errors are ours."""

@@ -1,0 +1,1 @@
+"""Reads of the catalogue: connections come in, tables, columns and identities go out."""

@@ -1,0 +1,1 @@
+"""A replicator's objects in the source: publication, slot and event trigger are made, compared, fenced and dropped."""

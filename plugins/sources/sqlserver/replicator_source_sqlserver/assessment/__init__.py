@@ -1,0 +1,1 @@
+"""Findings of `check`: facts about server, database and tables come in, problems with their T-SQL go out. Pure."""

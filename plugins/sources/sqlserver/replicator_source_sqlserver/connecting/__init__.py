@@ -1,0 +1,1 @@
+"""Connections: settings come in, ODBC connections go out, whose errors are ours."""

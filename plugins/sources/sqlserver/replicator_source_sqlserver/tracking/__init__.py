@@ -1,0 +1,1 @@
+"""Changes by change tracking: versions and keys come in, rounds of net changes go out."""

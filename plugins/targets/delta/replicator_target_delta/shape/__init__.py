@@ -1,0 +1,1 @@
+"""Shapes of tables in Delta: schemas come in, types, names, comments and properties go out."""

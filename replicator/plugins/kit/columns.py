@@ -1,0 +1,42 @@
+"""Whether a table's columns are still those that Replicator made, where the target tells no identity of a column. Pure.
+
+A database that never moves a column shows it in their order: one that is renamed stays where it is, and one that is added comes last.
+So names that were exchanged, and a column that was dropped and added again, show in the order of the names. What it cannot show: that the
+last column was dropped and added again. Of `_sequence_num` and `_is_deleted` their mode shows that, where no column can be added that has
+to have a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from replicator.model.events import IS_DELETED, SEQUENCE_NUM, SOURCE_TIMESTAMP
+from replicator.model.naming import folded
+
+REQUIRED: Final = "REQUIRED"
+"""Mode of a column that has to have a value."""
+OWN: Final = frozenset({SEQUENCE_NUM, IS_DELETED, SOURCE_TIMESTAMP})
+
+Made = Sequence[Sequence[str]]
+"""Of each column its name, its type, and its mode; empty: not known."""
+
+
+def conflict(made: Made, found: Made) -> str | None:
+    """What somebody else did to columns of ours, as a sentence; None: nothing that matters.
+
+    Columns that others added do not matter, nor does a key column that is no longer REQUIRED.
+    """
+    there = {folded(name): (type_, mode) for name, type_, mode in found}
+    if lacking := [name for name, *_ in made if folded(name) not in there]:
+        return f"It lacks {', '.join(lacking)}."
+    names = {folded(name) for name, *_ in made}
+    order = [name for name, *_ in found if folded(name) in names]
+    moved = [name for (name, *_), other in zip(made, order, strict=True) if folded(name) != folded(other)]
+    reset = [
+        name for name, _, mode in made if name in OWN and mode == REQUIRED and there[folded(name)][1] not in {"", mode}
+    ]
+    if moved or reset:
+        return f"Columns were renamed, or dropped and added again: {', '.join(moved or reset)}."
+    retyped = [name for name, type_, _ in made if there[folded(name)][0] != type_]
+    return f"Columns got another type: {', '.join(retyped)}." if retyped else None

@@ -1,0 +1,1 @@
+"""`plan`: takes a configuration and statistics of its source; returns the forecast of a start or a statement. Executes nothing."""

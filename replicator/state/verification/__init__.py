@@ -1,0 +1,1 @@
+"""Records of comparisons: outcomes come in; proofs, alarms and the remaining ranges go out."""
