@@ -121,8 +121,8 @@ def test_events_that_may_be_ignored_are() -> None:
 def test_a_statement_that_mariadb_has_compressed_is_obeyed() -> None:
     body = struct.pack("<IIBHH", 1, 0, 0, 0, 0) + b"\0\x81\x06" + zlib.compress(b"COMMIT")
     reader = reader_of(
-        event(Kind.ROTATE, struct.pack("<Q", 4) + b"binlog.000007", flags=0x20),
-        event(Kind.MARIADB_GTID, gtid(1), end=100),
+        event(EventKind.ROTATE, struct.pack("<Q", 4) + b"binlog.000007", flags=0x20),
+        event(EventKind.MARIADB_GTID, gtid(1), end=100),
         event(MARIADB_QUERY_COMPRESSED, body, end=200),
     )
     offset = reader.pull(LIMITS).offset
