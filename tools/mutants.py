@@ -101,6 +101,7 @@ class Mutant:
     module: str = ""
     function: str
     line: int
+    code: str
     statement: int
     kind: str
     what: str
@@ -156,8 +157,9 @@ class Finder:
         after = (self._source[first:start] + text.encode() + self._source[end:last]).decode()
         shown = " → ".join(" ".join(part.split())[:160] for part in (before, after))
         line = self._source[:start].count(b"\n") + 1
+        code = self._source[self._starts[line - 1] : self._starts[line]].decode().strip()
         mutant = Mutant(
-            function=".".join(self._names), line=line, statement=self._statement, kind=kind, what=shown,
+            function=".".join(self._names), line=line, code=code, statement=self._statement, kind=kind, what=shown,
             start=start, end=end, text=text,
         )  # fmt: skip
         self.found.append(mutant)
@@ -285,13 +287,14 @@ def find_again(tree: Path, files: Sequence[str], lines: Sequence[Mapping[str, An
     """The mutants of the record in another state of the code, and what is not in it any more."""
     found, missing = [], []
     for line in lines:
-        name = Path(line["module"]).name
-        same_name = sorted((f for f in files if Path(f).name == name), key=lambda f: f != line["module"])
+        with_code = [file for file in files if line["code"] in (tree / file).read_text(encoding="utf-8")]
+        # Its own file first, then one of its name.
+        with_code.sort(key=lambda f: (f != line["module"], Path(f).name != Path(line["module"]).name, f))
         alike = [
             m
-            for module in same_name
+            for module in with_code
             for m in mutants_of(tree, module)
-            if (m.function, m.what) == (line["function"], line["what"])
+            if (m.function, m.what, m.code) == (line["function"], line["what"], line["code"])
         ]
         if alike:
             found.append(replace(alike[0], area=line["area"]))
@@ -421,9 +424,10 @@ class Clone:
         ]
 
 
-def options_of(layer: str) -> Sequence[str]:
-    """What chooses the tests of a layer among those of its files."""
-    marks = f"{'' if layer == 'matrix' else 'not '}matrix and not soak and not bench"
+def options_of(layer: str, project: str) -> Sequence[str]:
+    """What chooses the tests of a layer among those of its files. `project`: the text of pyproject.toml, which has the marks."""
+    matrix = "matrix" if re.search(r'"matrix: ', project) else "slow"  # its name until there was a matrix
+    marks = f"{'' if layer == 'matrix' else 'not '}{matrix} and not soak and not bench"
     # Its import takes as long as everything else.
     return ["-m", marks, *(["-p", "no:schemathesis"] if layer == "fast" else [])]
 
@@ -502,7 +506,7 @@ class Run:
             for file in self._clone.files(name)
             if not self._only or any(fnmatchcase(file, pattern) for pattern in self._only)
         ]
-        options = options_of(name)
+        options = options_of(name, (self._clone.tree / "pyproject.toml").read_text(encoding="utf-8"))
         self._probe(files, name, options)
         known = Known.read(self._clone.told)
         for number, mutant in self._mutants.items():
@@ -559,7 +563,7 @@ class Run:
         self._lines = read_record()  # somebody may have written notes meanwhile
         line = self._lines.get(self._key(mutant), {})
         self._lines[self._key(mutant)] = line = {
-            "area": mutant.area, "module": mutant.module, "line": mutant.line, "function": mutant.function,
+            "area": mutant.area, "module": mutant.module, "line": mutant.line, "function": mutant.function, "code": mutant.code,
             "kind": mutant.kind, "what": mutant.what, "commit": self._commit,
             "outcome": "killed" if by else "survived", "by": by or "",
             "layers": sorted({*line.get("layers", ()), *layers}, key=LAYERS.index),

@@ -102,10 +102,11 @@ def test_a_mutant_is_found_again_in_a_file_that_moved_and_has_more_lines(tool: M
     (tmp_path / "apply").mkdir()
     (tmp_path / "apply" / "pump.py").write_text("import os\n\n" + SOURCE, encoding="utf-8")
     line = {"area": "pump", "module": "pump.py", "line": 10, "function": "Pump.step"}
-    lines = [line | {"what": "rows >= 7 → rows > 7"}, line | {"what": "rows >= 6 → rows > 6"}]
+    code = "if not done and rows >= 7:"
+    lines = [line | {"what": "rows >= 7 → rows > 7", "code": c} for c in (code, "if rows >= 7:")]
     found, missing = tool.find_again(tmp_path, ["apply/pump.py"], lines)
     assert [(mutant.module, mutant.line, mutant.area) for mutant in found] == [("apply/pump.py", 12, "pump")]
-    assert missing == ["pump.py:10 rows >= 6 → rows > 6"]
+    assert missing == ["pump.py:10 rows >= 7 → rows > 7"]
 
 
 def test_tests_that_reach_a_mutant_are_given_to_it_next_of_kin_first_and_those_that_fail_anyway_never(

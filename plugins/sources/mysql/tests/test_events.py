@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from replicator.model.errors import CorruptStreamError, FatalError, LogGapError
 from replicator.plugins.source import PullLimits
+from replicator_source_mysql.binlog.events import MARIADB_QUERY_COMPRESSED
 from replicator_source_mysql.coordinates.mariadb import MariadbProgress
 from replicator_source_mysql.events import (
     Begin,
@@ -114,6 +116,31 @@ def test_what_must_not_be_skipped_stops_the_reader(events: list[bytes], error: t
 def test_events_that_may_be_ignored_are() -> None:
     batch = reader_of(event(99, b"", flags=0x80), event(EventKind.ROWS_QUERY, b"x")).pull(LIMITS)
     assert (batch.events, batch.offset) == (0, None)
+
+
+def test_a_statement_that_mariadb_has_compressed_is_obeyed() -> None:
+    body = struct.pack("<IIBHH", 1, 0, 0, 0, 0) + b"\0\x81\x06" + zlib.compress(b"COMMIT")
+    reader = reader_of(
+        event(EventKind.ROTATE, struct.pack("<Q", 4) + b"binlog.000007", flags=0x20),
+        event(EventKind.MARIADB_GTID, gtid(1), end=100),
+        event(MARIADB_QUERY_COMPRESSED, body, end=200),
+    )
+    offset = reader.pull(LIMITS).offset
+    assert offset is not None
+    assert offset.value["gtids"] == "0-1-1"
+
+
+def test_the_end_of_the_log_is_asked_for_once_a_second() -> None:
+    now, asked = [100.0], []
+
+    def probe() -> LogEnd:
+        asked.append(now[0])
+        return FAR
+
+    reader = reader_of(probe=probe, clock=lambda: now[0])
+    for now[0] in (100.0, 100.4, 100.9, 101.1, 101.5, 102.2):
+        reader.pull(LIMITS)
+    assert asked == [100.0, 101.1, 102.2]
 
 
 def test_a_transaction_that_a_crash_cut_off_counts_for_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -47,7 +48,9 @@ def raw_database(any_postgres: PostgresServer) -> Iterator[ScratchDatabase]:
         yield database
 
 
-def read(source: PostgresqlSource, database: ScratchDatabase, *statements: str) -> list[LogBatch]:
+def read(
+    source: PostgresqlSource, database: ScratchDatabase, *statements: str, limits: PullLimits = LIMITS
+) -> list[LogBatch]:
     """What the log brings for these statements."""
     tables = [TableId("public", name) for name in NAMES]
     schemas = {table: found.schema for table, found in source.describe(tables).items()}
@@ -56,7 +59,7 @@ def read(source: PostgresqlSource, database: ScratchDatabase, *statements: str) 
     mark, batches = source.mark(), list[LogBatch]()
     try:
         while True:
-            batches.append(reader.pull(LIMITS))
+            batches.append(reader.pull(limits))
             if mark in batches[-1].marks:
                 return batches
     finally:
@@ -92,6 +95,15 @@ def test_a_value_that_is_none_of_its_type_is_its_tables_error(
     assert "Traceback" in caplog.text
     assert "values.py" in caplog.text
     assert str(days) not in caplog.text
+
+
+def test_an_error_of_a_table_is_told_once_and_its_later_rows_are_skipped(
+    database: ScratchDatabase, make_source: MakeSource
+) -> None:
+    batches = read(make_source(database), database, DAYS_FOR_DATES, *WRITTEN, limits=replace(LIMITS, rows=1))
+    check(batches, "column v", "date")
+    assert len([batch for batch in batches if batch.changes]) > 3
+    assert len([batch for batch in batches if batch.table_errors]) == 1
 
 
 def test_rows_with_another_number_of_columns_are_their_tables_error(

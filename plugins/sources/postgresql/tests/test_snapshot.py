@@ -72,6 +72,7 @@ def test_a_snapshot_sees_what_ended_before_it() -> None:
     ids = pa.array([str(n) for n in (1, 9, 10, 11, 12, 15, 19, 20, 21, 2**63)])
     seen = [Seen(value) for value in visibility.classify(ids).to_pylist()]
     assert [s is Seen.SEEN for s in seen] == [True, True, True, True, False, False, True, False, False, False]
+    assert [visibility.sees(int(n)) for n in ids.to_pylist()] == [s is Seen.SEEN for s in seen]
     assert visibility.classify(ids).type == pa.int8()
     assert PgVisibility.of("7:7:").classify(pa.array([], pa.string())).to_pylist() == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -60,6 +61,21 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
 keys = st.lists(
     st.tuples(st.integers(-2, 2), st.sampled_from(["", "a", "A", "b'", "é"]), st.integers(0, 3)), max_size=30
 )
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_a_range_of_keys_begins_behind_one_key_and_ends_with_another(
+    database: duckdb.DuckDBPyConnection, width: int
+) -> None:
+    rows = list(itertools.product((1, 2, 3), ("a", "b"), (5, 6)))
+    rows = sorted({row[:width]: row for row in rows}.values())
+    database.execute("CREATE OR REPLACE TABLE dbo.t (a int, b varchar, c bigint)")
+    database.executemany("INSERT INTO dbo.t VALUES (?, ?, ?)", rows)
+    read = plan(width)
+    for first, last in itertools.combinations(range(len(rows)), 2):
+        after, upto = (cursor_of(read, rows[at]) for at in (first, last))
+        request = ChunkRequest(schema=read.schema, limit=99, after=after, upto=upto)
+        assert run(database, read, request) == rows[first + 1 : last + 1]
 
 
 @pytest.mark.matrix

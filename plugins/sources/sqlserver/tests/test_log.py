@@ -15,8 +15,9 @@ from replicator.plugins.source import PullLimits
 from replicator_source_sqlserver.catalogue import discovery
 from replicator_source_sqlserver.cdc import queries as capturelog
 from replicator_source_sqlserver.cdc.job import CaptureHealth
+from replicator_source_sqlserver.cdc.log import _Turned
 from replicator_source_sqlserver.cdc.position import Position
-from replicator_source_sqlserver.cdc.tables import CapturedTables
+from replicator_source_sqlserver.cdc.tables import CapturedTables, Turn
 from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.world import WIDE, World, drained, labels, shown, world_of_two
 from replicator_testing.source_harness import Change, Delivered
@@ -29,6 +30,16 @@ def two(postgres: PostgresServer) -> Iterator[World]:
     """Two captured tables, t and u."""
     with world_of_two(postgres) as two:
         yield two
+
+
+def test_a_turn_is_made_once_and_so_are_all_in_front_of_it() -> None:
+    turned = _Turned().behind(Turn(lsn=b"2", table=T))
+    made = {
+        (lsn, table.name) for lsn in (b"1", b"2", b"3") for table in (T, U) if turned.has(Turn(lsn=lsn, table=table))
+    }
+    assert made == {(b"1", "t"), (b"1", "u"), (b"2", "t")}
+    assert turned.behind(Turn(lsn=b"2", table=U)).has(Turn(lsn=b"2", table=T))
+    assert not turned.behind(Turn(lsn=b"3", table=U)).has(Turn(lsn=b"3", table=T))
 
 
 @pytest.mark.matrix
