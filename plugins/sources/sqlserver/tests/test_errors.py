@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pyodbc
 import pytest
 
 from replicator.model.errors import (
     AccessDeniedError,
+    CurableError,
     FatalError,
     ReplicatorError,
     SchemaConflictError,
@@ -13,7 +15,9 @@ from replicator.model.errors import (
     TableError,
     UnsupportedTypeError,
 )
+from replicator.model.schema import TableId
 from replicator_source_sqlserver.connecting.errors import facts_of, number_of, translate
+from replicator_source_sqlserver.tracking.log import _tables_kept
 
 
 class DriverError(Exception):
@@ -86,3 +90,23 @@ def test_a_text_that_is_none_concerns_its_table(table: str | None, kind: type[Re
     assert "UTF-16" in error.message
     assert "secret" not in str(error)
     assert "s\\x00e" not in str(error)
+
+
+@pytest.mark.parametrize("number", [207, 208, 22105])
+def test_a_tracked_table_that_changed_under_its_read_is_read_by_a_new_reader(number: int) -> None:
+    """Altered, dropped, or tracked no longer: an error that was let pass would be a round without its changes."""
+    with pytest.raises(SourceUnavailableError) as told, _tables_kept(TableId("dbo", "t")):
+        raise pyodbc.ProgrammingError("42S02", f"[42S02] [FreeTDS][SQL Server]It changed. ({number}) (SQLExecDirectW)")
+    assert told.value.code == "table_changed_under_snapshot"
+
+
+def test_a_tracked_table_that_may_not_be_read_fails_alone_and_continues_once_it_may() -> None:
+    denied = "[42000] [FreeTDS][SQL Server]The SELECT permission was denied on the object 't'. (229) (SQLExecDirectW)"
+    with pytest.raises(CurableError) as told, _tables_kept(TableId("dbo", "t")):
+        raise pyodbc.ProgrammingError("42000", denied)
+    assert told.value.table == "dbo.t"
+
+
+def test_any_other_error_of_the_driver_is_raised_as_it_is() -> None:
+    with pytest.raises(pyodbc.ProgrammingError), _tables_kept(TableId("dbo", "t")):
+        raise pyodbc.ProgrammingError("42000", "[42000] [FreeTDS][SQL Server]Deadlocked. (1205) (SQLExecDirectW)")
