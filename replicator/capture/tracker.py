@@ -21,9 +21,7 @@ from replicator.capture.definitions.unlogged import Unlogged, undecoded
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.snapshots.beginning import Beginnings
 from replicator.capture.snapshots.driver import SnapshotRunner
-from replicator.capture.snapshots.starting import (
-    StartingMark,
-)
+from replicator.capture.snapshots.starting import StartingMark
 from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.capture.window import Window
 from replicator.model.alteration import Change
@@ -167,7 +165,7 @@ class CatalogTracker:
         self.definitions.apply([(table, TableOutcome(needs_snapshot=True))])
 
     def _wait_again(self, table: TableId) -> None:
-        """What the catalogue said of the table is out of date: its snapshot waits until it was asked once more, also after a restart."""
+        """Have the table's snapshot wait until the catalogue was asked once more, also after a restart: its answer is out of date."""
         tracked = self.tables.get(table)
         if (
             tracked is not None
@@ -179,7 +177,7 @@ class CatalogTracker:
     # --- the catalogue ------------------------------------------------------------------------------------------------
 
     def compare(self) -> bool:
-        """Ask the catalogue for every captured table, unless an answer is on its way; whether it was asked."""
+        """Ask the catalogue for every captured table, unless an answer is on its way; return whether it was asked."""
         if not self.comparison.is_idle:
             return False
         self.snapshots.suspicious.clear()
@@ -188,7 +186,7 @@ class CatalogTracker:
         return True
 
     def compare_with(self, tables: Sequence[TableId], found: Answer) -> None:
-        """The same with an answer that is there already."""
+        """Compare these tables with an answer that is there already."""
         self.comparison.take_answer(tables, found)
 
     def _act_on(self, different: Sequence[Different]) -> None:

@@ -29,6 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
     remove_forgotten(memory)
     # What processes that tests kill leave ends with the run. pytest's own folders stay: those of failed tests are looked at.
     folder = memory / f"{_PREFIX}{os.getpid()}"
+    shutil.rmtree(folder, ignore_errors=True)  # an earlier process that was killed may have had this one's number
     folder.mkdir()
     folder.chmod(0o1777)  # servers have accounts of their own
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))

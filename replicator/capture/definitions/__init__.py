@@ -1,1 +1,1 @@
-"""What a table is in the source, in the log and in the target: answers of the log and the catalogue come in, alterations go out."""
+"""Definitions of tables: answers of the log and the catalogue come in, alterations of records, journal and target go out."""

@@ -11,6 +11,7 @@ from replicator.capture.definitions.outcome import TableOutcome
 from replicator.capture.definitions.seen import Alterations
 from replicator.capture.snapshots.driver import SnapshotRunner
 from replicator.capture.tables import TrackedTable, TrackedTables
+from replicator.model.events import DDLOperation
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.source import SourceLog
@@ -21,7 +22,7 @@ _log = get_logger(__name__)
 
 
 class Applied(NamedTuple):
-    """What is left to do once outcomes were carried out.
+    """Next steps once outcomes were carried out.
 
     Attributes:
         starting: Tables whose snapshots are to begin.
@@ -98,7 +99,7 @@ class Definitions:
             self.snapshots.begin(tracked)
 
     def _write(self, tracked: TrackedTable, outcome: TableOutcome) -> None:
-        """What becomes durable with the next commit."""
+        """Write the parts that become durable with the next commit."""
         for note in outcome.notes:
             self.tables.note(
                 tracked, note.event, note.decision, changes=note.changes, reason=note.reason, number=note.number
@@ -106,10 +107,12 @@ class Definitions:
         for entry in outcome.entries:
             self.tables.event(tracked, entry.event, entry.number)
         if outcome.record is not None:
-            self._put(tracked, outcome.record)
+            self.tables.put(outcome.record)
+        if any(entry.event.operation is DDLOperation.ALTER_TABLE for entry in outcome.entries):
+            _log.info("table_altered", table=str(tracked.table), incarnation=tracked.record.incarnation)
 
     def _note(self, tracked: TrackedTable, outcome: TableOutcome) -> None:
-        """What is known of the table in this process alone."""
+        """Take over the parts that only this process knows."""
         table = tracked.table
         if outcome.accepts is not None:
             self.source.accept({table: outcome.accepts})
@@ -124,14 +127,8 @@ class Definitions:
         if outcome.recreates:
             self.to_recreate.add(table)
 
-    def _put(self, tracked: TrackedTable, record: TableRecord) -> None:
-        is_altered = tracked.record.schema is not None and record.schema is not tracked.record.schema
-        self.tables.put(record)
-        if is_altered:
-            _log.info("table_altered", table=str(tracked.table), incarnation=record.incarnation)
-
     def _name(self, tracked: TrackedTable, source: TableId) -> None:
-        """The table has this name in the source from here on."""
+        """Give the table this name in the source from here on."""
         if self.names.source(tracked.table) == source:
             return
         self.tables.put(table_life.renamed(tracked.record, source))

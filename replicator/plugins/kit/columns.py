@@ -1,4 +1,4 @@
-"""Whether a table's columns are still those that Replicator made, where the target tells no identity of a column. Pure.
+"""Compares a table's columns with those that Replicator made, where the target tells no identity of a column. Pure.
 
 A database that never moves a column shows it in their order: one that is renamed stays where it is, and one that is added comes last.
 So names that were exchanged, and a column that was dropped and added again, show in the order of the names. What it cannot show: that the
@@ -23,7 +23,7 @@ Made = Sequence[Sequence[str]]
 
 
 def conflict(made: Made, found: Made) -> str | None:
-    """What somebody else did to columns of ours, as a sentence; None: nothing that matters.
+    """Return the changes of our columns by others, as a sentence; None if none matters.
 
     Columns that others added do not matter, nor does a key column that is no longer REQUIRED.
     """

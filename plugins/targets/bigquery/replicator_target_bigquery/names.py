@@ -40,7 +40,7 @@ class NamingSettings(Protocol):
 
     @property
     def names(self) -> Literal["ascii", "unicode"]:
-        """Which characters names keep."""
+        """The characters that names keep."""
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class World:
         return self.warehouse.names.ledger(self.copy.table.table)
 
     def sql(self, *statements: str) -> None:
-        """What somebody does, with `{table}` and `{ledger}`."""
+        """A statement of somebody else, with `{table}` and `{ledger}`."""
         for statement in statements:
             text = statement.format(table=f"`{self.table}`", ledger=f"`{self.ledger}`", away=f"`{self.table}_away`")
             # The emulator's history has what scripts did, but it knows policies only outside of scripts.
@@ -136,7 +136,7 @@ def recreate(world: World) -> None:
 
 
 def start(world: World) -> None:
-    """What a replicator does first with a table."""
+    """A replicator's first steps with a table."""
     copy = world.copy
     assert blocking(world) == []
     copy.claim()
@@ -146,7 +146,7 @@ def start(world: World) -> None:
 
 
 def blocking(world: World) -> list[Problem]:
-    """What `validate` finds that keeps the table from being written."""
+    """Findings of `validate` that keep the table from being written."""
     return [found for found in world.copy.target.check([world.copy.schema]) if found.severity is Severity.BLOCKING]
 
 

@@ -1,4 +1,4 @@
-"""What statements say, where the emulator's answer to a wrong one is dear to wait for."""
+"""Texts of statements, where the emulator's answer to a wrong one is dear to wait for."""
 
 from __future__ import annotations
 

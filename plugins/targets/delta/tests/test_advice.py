@@ -73,7 +73,7 @@ def recreate(lake: Lake) -> None:
 
 
 def start(lake: Lake) -> None:
-    """What a replicator does first with a table."""
+    """A replicator's first steps with a table."""
     assert lake.target.check([lake.schema]) == []
     lake.target.claim(lake.table)
     lake.create()

@@ -1,4 +1,4 @@
-"""What stands in the file: the ledger's entries, and tables, which others may have changed."""
+"""Contents of the file: the ledger's entries, and tables, which others may have changed."""
 
 from __future__ import annotations
 

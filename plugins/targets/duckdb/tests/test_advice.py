@@ -51,7 +51,7 @@ class World:
     adopt: bool = False
 
     def sql(self, *statements: str) -> None:
-        """What somebody else does."""
+        """Statements of somebody else."""
         with self.harness.connect() as connection:
             for statement in statements:
                 connection.execute(statement)
@@ -104,7 +104,7 @@ def recreate(world: World) -> None:
 
 
 def start(world: World) -> None:
-    """What a replicator does first with a table."""
+    """A replicator's first steps with a table."""
     copy = world.copy
     assert copy.target.check([copy.schema]) == []
     copy.create(copy.ledger + 1)

@@ -184,7 +184,7 @@ class Cursor:
 def functions_in(text: str) -> set[str]:
     """Return the names before parentheses in an expression: those of its functions, and some that are none."""
     tokens = _tokens(text)
-    called = [token for token, behind in pairwise(tokens) if behind.kind == "L_PAREN"]
+    called = [token for token, following in pairwise(tokens) if following.kind == "L_PAREN"]
     return {token.text if token.kind in _QUOTED else token.text.lower() for token in called}
 
 

@@ -74,7 +74,7 @@ def chunk_query(plan: ReadPlan, request: ChunkRequest) -> Query:
             (),
         )
     upto = [] if request.upto is None else [_at_most(plan, request.upto)]
-    pieces = [None] if request.after is None else behind(plan.key, plan.values(request.after))
+    pieces = [None] if request.after is None else rows_after(plan.key, plan.values(request.after))
     parts = [_piece(plan, request.limit, [*([] if piece is None else [piece]), *upto]) for piece in pieces]
     if len(parts) == 1:
         query, parameters = parts[0]
@@ -113,7 +113,7 @@ def _piece(plan: ReadPlan, limit: int, conditions: Sequence[Query]) -> Query:
     return query, [text for _, texts in conditions for text in texts]
 
 
-def behind(columns: Sequence[str], values: Sequence[Query]) -> list[Query]:
+def rows_after(columns: Sequence[str], values: Sequence[Query]) -> list[Query]:
     """Return disjoint conditions that together are "the columns are greater than the values", in the order of the columns."""
     pieces = []
     for last in reversed(range(len(columns))):

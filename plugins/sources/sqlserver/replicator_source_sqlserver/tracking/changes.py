@@ -25,7 +25,7 @@ from replicator.plugins.source import Cursor
 from replicator_source_sqlserver.connecting.connection import Row
 from replicator_source_sqlserver.names import quoted, quoted_table
 from replicator_source_sqlserver.rows import columns_of, decoded
-from replicator_source_sqlserver.snapshot.chunk_statements import Query, ReadPlan, behind
+from replicator_source_sqlserver.snapshot.chunk_statements import Query, ReadPlan, rows_after
 
 _VERSION, _IS_THERE = range(2)
 _META: Final = 2
@@ -110,7 +110,7 @@ class TrackedChanges:
         ]
         condition, parameters = "", list[str]()
         if last is not None:
-            pieces = behind(keys, plan.values(last.key))
+            pieces = rows_after(keys, plan.values(last.key))
             any_of = " OR ".join(f"({piece})" for piece, _ in pieces)
             # A number above 2,147,483,647 is a decimal, and with it the server would make one of each version.
             version = f"CAST({last.version} AS bigint)"
