@@ -30,7 +30,7 @@ Refusals = Mapping[TableId, TableError]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the catalogue says of tables.
+    """An answer of the catalogue about tables.
 
     Attributes:
         found: What it says.
@@ -54,7 +54,7 @@ class Prepared:
 
 
 def describe(source: SourceCatalogue, tables: Sequence[TableId]) -> Answer:
-    """What the source's catalogue says of the tables."""
+    """Return the answer of the source's catalogue about the tables."""
     answers, refused = ask(source.describe, tables, "describing it")
     return Answer(found={table: found for answer in answers for table, found in answer.items()}, refused=refused)
 
@@ -158,7 +158,7 @@ def refusal(table: TableId, problem: Problem, *, is_curable: bool = False) -> Ta
 
 
 def may_be_of_one(error: Exception) -> bool:
-    """Whether a question about several tables may have failed for one of them: not a passing error, nor one that concerns all tables."""
+    """Return whether a question about several tables may have failed for one of them: not a passing error, nor one of all tables."""
     return table_error(error, TableId("-", "-"), "", is_narrowed=True) is not None
 
 

@@ -1,4 +1,4 @@
-"""What is refused at the start is refused while running too.
+"""Refuses while running what is refused at the start.
 
 A blocking finding about a table fails that table: at a start behind the first seal, before a snapshot of it begins, and when the minute's
 check finds it; for what the target finds while running see `target_checks.py`. One about the server stops the capture if it says so itself
@@ -140,7 +140,7 @@ class Checks:
 
 
 def of_tables(problems: Sequence[Problem], tables: Collection[TableId], *, is_curable: bool) -> Refusals:
-    """What speaks against tables, except that they are not there: the catalogue judges that, and knows policies and new names."""
+    """Return the findings against tables, except that they are not there: the catalogue judges that, and knows policies and new names."""
     found = [problem for problem in problems if problem.code not in _NOT_THERE]
     return {table: refusal(table, problem, is_curable=is_curable) for table, problem in blocking(found, tables).items()}
 

@@ -115,7 +115,7 @@ class Cures:
         return [table for table in tables if table not in unchecked and str(table) not in against]
 
     def _checked(self, tables: Sequence[TableId]) -> tuple[Sequence[Problem], Collection[TableId]]:
-        """What the check finds, and the tables about which it cannot tell."""
+        """Return the findings of the check, and the tables about which it cannot tell."""
         try:
             answers, refused = ask(self.source.check, tables, "checking whether it may continue")
         except Exception as error:

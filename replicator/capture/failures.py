@@ -25,7 +25,7 @@ _TRIES: Final = 3
 
 @dataclass(slots=True, kw_only=True)
 class Failures:
-    """What a capture remembers of them, over the logs that it opens.
+    """Memory of a capture of them, over the logs that it opens.
 
     Attributes:
         refused: Tables that failed while a log was being opened: they stay out of it, whatever the position in the log asks for.
@@ -61,7 +61,7 @@ class Failures:
         return True
 
     def is_left_out(self, request: int, table: TableId) -> bool:
-        """Whether the table failed while it was being done what the request asks for: it is not tried again for that request."""
+        """Return whether the table failed while it was being done what the request asks for: it is not tried again for that request."""
         return table in self._left_out.get(request, ())
 
     def _note_try(self, table: TableId, position: int) -> bool:

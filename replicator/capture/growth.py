@@ -1,4 +1,4 @@
-"""How fast the source's log grows. Pure."""
+"""The rate at which the source's log grows. Pure."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class MarkBoard(Generic[T]):
         self._delivered.extend(marks)
 
     def take_due(self) -> Sequence[T]:
-        """What waited for delivered marks, in the order in which it was expected.
+        """Return the records that waited for delivered marks, in the order in which it was expected.
 
         Raises what writing a mark raised.
         """

@@ -1,4 +1,4 @@
-"""What is tracked, before the log is opened."""
+"""Finds the tables that are tracked, before the log is opened."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def named_in_source(
 
 
 def is_back(parts: Parts, tracked: TrackedTable) -> bool:
-    """Whether a table that had gone is taken up again once its name exists."""
+    """Return whether a table that had gone is taken up again once its name exists."""
     return parts.select is not None and table_life.is_dropped(tracked.record)
 
 
@@ -125,7 +125,7 @@ def _rename(parts: Parts, tables: TrackedTables, tracked: TrackedTable, source: 
 
 
 def _has_target(tracked: TrackedTable) -> bool:
-    """Whether its name is looked for. What failed by a privilege may only be hidden."""
+    """Return whether its name is looked for. What failed by a privilege may only be hidden."""
     record = tracked.record
     is_curable = record.error is not None and record.error.is_curable
     return table_life.has_begun(record) and (
@@ -134,7 +134,7 @@ def _has_target(tracked: TrackedTable) -> bool:
 
 
 def check(checks: Checks, tables: TrackedTables, found: Descriptions) -> Refusals:
-    """What the checks of a start refuse. A table whose finding is resolved waits for a snapshot again.
+    """Return the tables that the checks of a start refuse, and why. A table whose finding is resolved waits for a snapshot again.
 
     Runs in the control thread, while the loop waits.
     """

@@ -1,4 +1,4 @@
-"""What a capture works with, over the logs that it opens."""
+"""Parts of a capture, over the logs that it opens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from replicator.state.store import StateStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a capture works with. `control` is the control thread: all calls of the source but those of its log and its chunks."""
+    """Parts of a capture. `control` is the control thread: all calls of the source but those of its log and its chunks."""
 
     source: NamedSource
     names: SourceNames

@@ -1,4 +1,4 @@
-"""What the loop of an open log does periodically."""
+"""Periodic work of the loop of an open log."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ _ANNOUNCED_EVERY_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """What the control thread found out for the status."""
+    """Facts that the control thread found out for the status."""
 
     source: LogStatus | None = None
     has_since: bool = False
-    """Whether the source was asked what a snapshot waits for."""
+    """True if the source was asked what a snapshot waits for."""
     clock_ahead_s: float | None = None
     log_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Seeing:
-    """What a comparison sees at least. `transaction`: for which it was asked; None if another was under way."""
+    """The least that a comparison sees. `transaction`: for which it was asked; None if another was under way."""
 
     transaction: str | None
     future: Future[Visibility]
 
     def has_seen(self) -> bool:
-        """Whether it sees what the transaction did."""
+        """Return whether it sees what the transaction did."""
         seen = self.future.result()
         if self.transaction is None:
             return False
@@ -58,7 +58,7 @@ class _Seeing:
 
 @dataclass(slots=True)
 class _Clocks:
-    """When things were last done, on the monotonic clock."""
+    """Times at which things were last done, on the monotonic clock."""
 
     compared: float
     swept: float = -math.inf
@@ -118,7 +118,7 @@ class PeriodicWork:
         self._announced = transaction
 
     def is_report_due(self) -> bool:
-        """Whether to report."""
+        """Return whether to report."""
         return self.parts.clock() - self._clocks.reported >= self.parts.settings.report_every_s
 
     def note_report(self) -> None:
@@ -126,7 +126,7 @@ class PeriodicWork:
         self._clocks.reported = self.parts.clock()
 
     def _new(self, wanted: Sequence[TableId]) -> tuple[TableId, ...]:
-        """Those that are not tracked. One that had made way for a renamed table is new again once that has another name."""
+        """Return the tables that are not tracked. One that had made way for a renamed table is new again once that has another name."""
         tracked = {found.table for found in self.tables.all(*table_life.REPLICATED)}
         return tuple(table for table in wanted if table not in tracked)
 
@@ -149,7 +149,7 @@ class PeriodicWork:
                 self.tables.fail(tracked, error)
 
     def _resume(self, tables: Collection[TableId]) -> None:
-        """What failed these tables is found in order in the source: they get new snapshots."""
+        """Have new snapshots begin of these tables: the cause of their failure is found in order in the source."""
         for tracked in filter(None, map(self.tables.get, tables)):
             self.tables.resume(tracked)
         self.tracker.start(list(tables))

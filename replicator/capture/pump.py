@@ -271,7 +271,7 @@ class Capture:
 
 
 Waiting = StartingMark | ComparisonMark | SelectionAnswer | PositionMark | BarrierMark | AtMark
-"""What waits for a mark."""
+"""A record that waits for a mark."""
 
 
 class _Session:

@@ -1,4 +1,4 @@
-"""What the operator, or another process, asks of the running capture."""
+"""Requests of the operator, or of another process, to the running capture."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class OperatorRequests:
         self.tracker.done_requests.append(request.id)
 
     def _accept(self, request: Request) -> None:
-        """What the tables waited for continues; the request is done once their snapshots begin, or wait to begin."""
+        """Let tables continue with the change that they waited for; the request is done once their snapshots begin, or wait to begin."""
         wanted = {TableId.parse(name) for name in request.payload["tables"]}
         waiting = [f for f in self.tables.all(Stage.FAILED) if table_life.waits_for_acceptance(f.record)]
         chosen = [f for f in waiting if f.table in wanted and not self.parts.failures.is_left_out(request.id, f.table)]

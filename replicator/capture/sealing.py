@@ -20,12 +20,12 @@ from replicator.model.offset import Offset
 from replicator.plugins.source import LogBatch, LogReader, SourceLog, Visibility
 
 _VISIBILITY_WAIT_S: Final = 0.25
-"""How long a seal waits to learn which transactions later reads see; without an answer the ring is sealed as it is."""
+"""Seconds that a seal waits to learn which transactions later reads see; without an answer the ring is sealed as it is."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Unsealed:
-    """What the log delivered since the last seal.
+    """Deliveries of the log since the last seal.
 
     Attributes:
         position: Where the log is.
@@ -48,7 +48,7 @@ class Unsealed:
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction is open."""
+        """Return whether a transaction is open."""
         return self.open_transaction is not None
 
     def check(self, batch: LogBatch) -> None:
@@ -113,13 +113,13 @@ class Sealer:
 
     @property
     def has_unsealed(self) -> bool:
-        """Whether anything waits for a seal but the offset."""
+        """Return whether anything waits for a seal but the offset."""
         is_done = self.tracker.done_requests or self.unsealed.positions
         return bool(self.writer.pending_rows or self.tables.has_changed or is_done)
 
     @property
     def idle_wait_s(self) -> float:
-        """How long until the next seal is due of a log that brings nothing."""
+        """Return the seconds until the next seal of a log that brings nothing."""
         return max(0.0, self.settings.seal_gap_s - (self.clock() - self._sealed_at))
 
     def seal(self, *, is_final: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What bounds capture."""
+"""Bounds of capture."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from replicator.config.model import DDLConfig
 from replicator.model.schema import TableId
 
 Widens = Callable[[pa.DataType, pa.DataType], bool]
-"""Whether the target gives a column of the first type the second one in place (`DeltaTarget.widens`)."""
+"""True if the target gives a column of the first type the second one in place (`DeltaTarget.widens`)."""
 
 
 def never_widens(before: pa.DataType, after: pa.DataType) -> bool:  # noqa: ARG001

@@ -66,12 +66,12 @@ class TrackedTable:
         return as_in_target(self.schema, self.record.ignored)
 
     def matches(self, schema: TableSchema) -> bool:
-        """Whether rows of this shape can be written as they are."""
+        """Return whether rows of this shape can be written as they are."""
         return schema is self.record.schema or same_shape(self.schema, schema)
 
     @property
     def is_captured(self) -> bool:
-        """Whether its changes are written."""
+        """Return whether its changes are written."""
         return table_life.is_captured(self.record)
 
 
@@ -94,7 +94,7 @@ class TrackedTables:
         return self._tracked.get(table)
 
     def all(self, *stages: Stage) -> Sequence[TrackedTable]:
-        """Those in one of these stages (none given: all), by name."""
+        """Return the tables in one of these stages (none given: all), by name."""
         return [
             self._tracked[t] for t in sorted(self._tracked) if not stages or self._tracked[t].record.stage in stages
         ]
@@ -121,7 +121,7 @@ class TrackedTables:
 
     @property
     def has_changed(self) -> bool:
-        """Whether records, or what was noted for the history, wait for a commit."""
+        """Return whether records, or what was noted for the history, wait for a commit."""
         return bool(self._changed or self._history)
 
     def take_changed(self) -> Sequence[TableRecord]:
@@ -258,12 +258,12 @@ class TrackedTables:
         )
 
     def take_history(self) -> Sequence[HistoryEntry]:
-        """What the commit must hold of it."""
+        """Return the entries that the commit must hold."""
         taken, self._history = self._history, []
         return taken
 
     def resume(self, tracked: TrackedTable) -> None:
-        """What failed the table is found in order in the source: it waits for a new snapshot, by itself."""
+        """Have the table wait for a new snapshot, by itself: the cause of its failure is found in order in the source."""
         error = tracked.record.error
         assert error is not None, "it says why"
         self.note(tracked, None, Decision.SNAPSHOT, reason=f"{error.code}, by which it failed, is found in order.")
@@ -290,7 +290,7 @@ class TrackedTables:
         self.put(table_life.completed(tracked.record, self._now()))
 
     def progress(self, tracked: TrackedTable) -> SnapshotProgress:
-        """How far its snapshot is, or the rows are that are read again."""
+        """Return the progress of its snapshot, or of the rows that are read again."""
         progress = table_life.progress_of(tracked.record)
         assert progress is not None, "nothing is being read"
         return progress

@@ -1,4 +1,4 @@
-"""What the target refuses at the start is refused while running too, of tables that are replicated already."""
+"""Refuses while running what the target refuses at the start, of tables that are replicated already."""
 
 from __future__ import annotations
 

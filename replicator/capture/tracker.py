@@ -146,7 +146,7 @@ class CatalogTracker:
             # what was written in between would be there twice.
             number = self.tables.next_number
             self.tables.begin_again(tracked, found, self.window.start_number(number) if found.schema.key else number)
-        self.unlogged.begun(tracked, self.window.start_number(self.tables.next_number))
+        self._apply([(table, self.unlogged.begun(tracked, self.window.start_number(self.tables.next_number)))])
         if tracked.record.stage is Stage.SNAPSHOT:
             self.snapshots.begin(tracked)
 

@@ -81,7 +81,7 @@ class Move:
 
 
 class RowVerdict(StrEnum):
-    """What becomes of a read."""
+    """The fate of a read."""
 
     GOOD = "good"
     READ_AGAIN = "read_again"
@@ -90,7 +90,7 @@ class RowVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Touches:
-    """What delivered changes touched in one table, in parallel arrays.
+    """Keys of one table that delivered changes touched, in parallel arrays.
 
     The transaction's serial, the key, the code of the columns that the change lacked.
 
@@ -138,7 +138,7 @@ class Read:
     unsettled: list[Cursor] = field(default_factory=list)
 
     def unseen(self, ids: pa.StringArray) -> Bools:
-        """Which of the transactions this read did not see, or may not have seen."""
+        """Return those of the transactions that this read did not see, or may not have seen."""
         return _unseen(self.visibility, ids)
 
 
@@ -332,13 +332,13 @@ class Window:
             self._prune(visibility)
 
     def ring_texts(self) -> Sequence[str]:
-        """What the ring must survive a restart with: `id@number`, the lowest sequence number of the transaction."""
+        """The entries with which the ring survives a restart: `id@number`, the lowest sequence number of the transaction."""
         ring = self._joined()
         return [f"{id_}@{first}" for id_, first in zip(ring.ids.to_pylist(), ring.firsts.tolist(), strict=True)]
 
     @property
     def is_reading(self) -> bool:
-        """Whether reads are outstanding: then only they prune the ring."""
+        """Return whether reads are outstanding: then only they prune the ring."""
         return self._outstanding > 0
 
     @property
@@ -575,7 +575,7 @@ def snapshot_changes(schema: TableSchema, rows: pa.RecordBatch) -> pa.RecordBatc
 
 
 def _without_rows(asked: pa.RecordBatch, keys: pa.BinaryArray) -> pa.RecordBatch:
-    """Those of the keys that are not there."""
+    """Return the keys that are not there."""
     return asked.filter(pc.invert(pc.is_in(key_bytes(asked.columns), value_set=keys)))
 
 

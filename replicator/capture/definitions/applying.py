@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from replicator.capture.definitions.names import SourceNames
@@ -97,6 +97,8 @@ class Definitions:
             self.tables.put(table_life.suspended(self._uncaptured(tracked.record)))
         elif outcome.reads_again and table_life.is_reading(tracked.record):
             self.snapshots.begin(tracked)
+        elif outcome.repeats_snapshot:
+            self.tables.put_progress(tracked, replace(self.tables.progress(tracked), is_outdated=True))
 
     def _write(self, tracked: TrackedTable, outcome: TableOutcome) -> None:
         """Write the parts that become durable with the next commit."""

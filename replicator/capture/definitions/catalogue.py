@@ -1,4 +1,4 @@
-"""What a difference between the source's catalogue and what capture accepted means. Pure."""
+"""Judges differences between the source's catalogue and what capture accepted. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from replicator.state.table_life import TABLE_MISSING
 
 
 class CatalogChange(StrEnum):
-    """What became of a table."""
+    """The change of a table, as the catalogue shows it."""
 
     NONE = "none"
     EXPLAINED = "explained"
@@ -36,11 +36,11 @@ UNEXPLAINED: Final = {
     CatalogChange.STORAGE: "the table's rows were rewritten or removed",
     CatalogChange.DEFINITION: "the table was redefined, or is published in another way",
 }
-"""What the log does not show: it may lack changes of the table."""
+"""Changes that the log does not show: it may lack changes of the table."""
 
 
 def same_columns(a: TableSchema, b: TableSchema) -> bool:
-    """Whether rows of one fit the other: names and types in order, and the same numbers where both have them.
+    """Return whether rows of one fit the other: names and types in order, and the same numbers where both have them.
 
     Nullability, comments and kept columns do not matter.
     """
@@ -50,7 +50,7 @@ def same_columns(a: TableSchema, b: TableSchema) -> bool:
 
 
 def same_shape(a: TableSchema, b: TableSchema) -> bool:
-    """Whether changes of one can be written as changes of the other: the columns and the key."""
+    """Return whether changes of one can be written as changes of the other: the columns and the key."""
     return a.key == b.key and same_columns(a, b)
 
 
@@ -83,13 +83,13 @@ def judge(
 
 
 def _is_made_by(truncate: Truncated, altered: str | None, found: TableDescription) -> bool:
-    """Whether a TRUNCATE alone made the storage: it is its transaction's, or nothing else was done to the table."""
+    """Return whether a TRUNCATE alone made the storage: it is its transaction's, or nothing else was done to the table."""
     is_its_own = truncate.by is not None and truncate.by == found.storage_by
     return is_its_own or (altered is not None and altered == found.identity.altered)
 
 
 def _identity_change(accepted: TableIdentity, found: TableIdentity) -> CatalogChange:
-    """What two identities say; what an older version of the plugin did not know is learned."""
+    """Return the change that two identities show; parts that an older version of the plugin did not know are learned."""
     if accepted.object is not None and accepted.object != found.object:
         return CatalogChange.OBJECT
     if accepted.is_redefined_in(found):
@@ -187,7 +187,7 @@ def dropped_by_policy(table: TableId) -> SchemaConflictError:
 
 
 def truncated(accepted: TableIdentity | None, transaction: str | None) -> TableIdentity | None:
-    """What is accepted of a table once its TRUNCATE was delivered.
+    """Return the identity that is accepted of a table once its TRUNCATE was delivered.
 
     The same object, whose storage is to be learned from the catalogue: the one that `transaction` made. Durable with the TRUNCATE.
     """

@@ -67,7 +67,7 @@ class Comparison:
 
     @property
     def is_idle(self) -> bool:
-        """Whether none is under way."""
+        """Return whether none is under way."""
         return self._asked is None
 
     def ask(self, tables: Sequence[TableId]) -> None:
@@ -102,7 +102,7 @@ class Comparison:
         return self._different(asked)
 
     def change_of(self, table: TableId, found: TableDescription | None, truncates: int = 0) -> CatalogChange:
-        """What became of a captured table, of which the catalogue said `found` when so many TRUNCATEs had been delivered."""
+        """Return the change of a captured table, of which the catalogue said `found` when so many TRUNCATEs had been delivered."""
         tracked = self.tables.get(table)
         if tracked is None or not tracked.is_captured:
             return CatalogChange.NONE

@@ -38,7 +38,7 @@ from replicator.state.records import TableRecord
 
 
 class SourceNames:
-    """Which table of the source each tracked one is. Written by the loop's thread alone, read by all."""
+    """The table of the source that each tracked one is. Written by the loop's thread alone, read by all."""
 
     def __init__(self) -> None:
         # Replaced, never changed: other threads read it.
@@ -47,7 +47,7 @@ class SourceNames:
 
     @property
     def is_plain(self) -> bool:
-        """Whether every table has the name under which it is tracked."""
+        """Return whether every table has the name under which it is tracked."""
         return not self._sources
 
     def load(self, records: Iterable[TableRecord]) -> None:
@@ -73,7 +73,7 @@ class SourceNames:
         return table
 
     def owns(self, table: TableId) -> bool:
-        """Whether a name is that of a tracked table, and not one that a tracked table got."""
+        """Return whether a name is that of a tracked table, and not one that a tracked table got."""
         return table in self._sources or table not in self._tracked
 
     def schema(self, schema: TableSchema) -> TableSchema:
@@ -120,7 +120,7 @@ class NamedSource(DeltaSource[Any]):
         }
 
     def existing(self, names: Sequence[TableId]) -> frozenset[TableId]:
-        """Which of these names, as the source has them, it has tables of."""
+        """Return those of these names, as the source has them, that it has tables of."""
         return frozenset(self._source.describe(names)) if names else frozenset()
 
     @override

@@ -1,4 +1,4 @@
-"""What becomes of one table, as the judges of this package return it. `applying.py` carries it out, and nothing else does."""
+"""The fate of one table, as the judges of this package return it. `applying.py` carries it out, and nothing else does."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOutcome:
-    """What becomes of one table. Its parts are carried out in the order in which they stand here.
+    """The fate of one table. Its parts are carried out in the order in which they stand here.
 
     Attributes:
         notes: For the history.
@@ -65,7 +65,8 @@ class TableOutcome:
         recreates: Its next snapshot begins a new incarnation.
         failure: It stops, and nothing of it is written.
         needs_snapshot: Nothing of it is written until a new snapshot begins; a table that stops continues with that.
-        reads_again: What was read of it, and is not written yet, is read again.
+        reads_again: Rows that were read of it, and are not written yet, are read again.
+        repeats_snapshot: Its snapshot that runs is repeated once it is complete.
         reopens: The log is opened again, because it was opened for another shape or name.
     """
 
@@ -82,11 +83,12 @@ class TableOutcome:
     failure: Failure | None = None
     needs_snapshot: bool = False
     reads_again: bool = False
+    repeats_snapshot: bool = False
     reopens: bool = False
 
     @property
     def continues(self) -> bool:
-        """Whether the table is replicated on."""
+        """Return whether the table is replicated on."""
         return self.failure is None
 
     def reopening(self) -> TableOutcome:

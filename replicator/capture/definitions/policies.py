@@ -1,4 +1,4 @@
-"""What an altered table becomes in the target, by policy. Pure."""
+"""Decides by policy what an altered table becomes in the target. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DEFAULT: Final = re.compile(r"\bdefault\b", re.IGNORECASE)
 
 
 class Effect(StrEnum):
-    """What an ALTER_TABLE of the log means for a table."""
+    """The meaning of an ALTER_TABLE of the log for a table."""
 
     COLUMNS = "columns"
     """It has other columns from here on, or another key."""
@@ -69,17 +69,17 @@ class Altered:
 
     @property
     def needs_snapshot(self) -> bool:
-        """Whether only a new snapshot tells what the rows have."""
+        """Return whether only a new snapshot tells what the rows have."""
         return self.fill is None
 
     def event(self, told: DDLEvent | None) -> DDLEvent:
-        """What the journal says of it. `told`: what the log said, if it did."""
+        """Return the event for the journal. `told`: what the log said, if it did."""
         told = told or DDLEvent(operation=DDLOperation.ALTER_TABLE, table=self.schema.table)
         return replace(told, before=self.before, schema=self.schema, fill=self.fill)
 
 
 def effect_of(known: TableSchema, event: DDLEvent) -> Effect:
-    """What an ALTER_TABLE means for a table of this shape."""
+    """Return the meaning of an ALTER_TABLE for a table of this shape."""
     if event.before is not None and same_columns(known, event.before):
         # With the numbers that tell columns apart: those that are tracked may have none yet.
         known = event.before
@@ -95,7 +95,7 @@ def effect_of(known: TableSchema, event: DDLEvent) -> Effect:
 
 
 def sets_default(event: DDLEvent) -> bool:
-    """Whether a statement that leaves the columns as they were may change what one has where a row does not say."""
+    """Return whether a statement that leaves the columns as they were may change what one has where a row does not say."""
     return event.statement is not None and _DEFAULT.search(event.statement) is not None
 
 

@@ -1,4 +1,4 @@
-"""What the target has of a table where policies ignore changes of its columns, and rows as it takes them. Pure."""
+"""Shapes and rows as the target takes them where policies ignore changes of a table's columns. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PLAIN: Final = {BEFORE, ROW, ABSENT}
 def ignored_after(
     ignored: Ignored, change: Alteration, policies: DDLConfig, schema: TableSchema
 ) -> tuple[IgnoredColumn, ...]:
-    """What is ignored after an alteration that does not stop the table.
+    """Return the changes that are ignored after an alteration that does not stop the table.
 
     Args:
         ignored: What is ignored before it.
@@ -57,7 +57,7 @@ def ignored_after(
 
 
 def type_kind(old: Column, new: Column, *, is_key: bool) -> Change:
-    """Of what kind a column's other type is."""
+    """Return the kind of a column's other type."""
     # Rows are not found by numbers that are not exact.
     is_inexact = is_key and pa.types.is_floating(new.type)
     return Change.WIDEN_TYPE if widens(old.type, new.type) and not is_inexact else Change.CHANGE_TYPE
@@ -128,7 +128,7 @@ def _fitting(values: pa.Array, column: Column, table: TableId) -> pa.Array:
 
 
 class _Sort(Enum):
-    """What the values of a type are. Arrow casts between sorts by the numbers that it stores, which are not the same values."""
+    """Return the sort of a type's values. Arrow casts between sorts by the numbers that it stores, which are not the same values."""
 
     TEXT = auto()
     NUMBER = auto()

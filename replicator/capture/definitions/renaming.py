@@ -32,7 +32,7 @@ TAKEN: Final = "Another table has its name now."
 
 
 class Fate(StrEnum):
-    """What becomes of a tracked table whose table has another name in the source."""
+    """The fate of a tracked table whose table has another name in the source."""
 
     CONTINUES = "continues"
     """It continues under the name under which it is tracked."""
@@ -45,7 +45,7 @@ class Fate(StrEnum):
 
 
 def fate_of(record: TableRecord, new: TableId, tables: TrackedTables, settings: CaptureSettings) -> Fate:
-    """What becomes of a table that is called `new` in the source now."""
+    """Return the fate of a table that is called `new` in the source now."""
     other = tables.get(new)
     if new == record.table:
         return Fate.CONTINUES
@@ -76,13 +76,13 @@ def why_lost(policies: DDLConfig, *, selects: bool, follows_name: bool) -> str |
 
 
 def is_unknown(record: TableRecord) -> bool:
-    """Whether nothing of a table is there yet but its name, which the catalogue showed before the log told where it comes from."""
+    """Return whether nothing of a table is there yet but its name, which the catalogue showed before the log told where it comes from."""
     return table_life.waits(record) and not table_life.has_begun(record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionAnswer:
-    """What the source was asked about the configuration's patterns. It waits for a mark: the log may bring the names that it saw.
+    """The source's answer about the configuration's patterns. It waits for a mark: the log may bring the names that it saw.
 
     Attributes:
         selected: The tables that the configuration selects, under the names that they have in the source. Those that were `unnamed` only

@@ -1,4 +1,4 @@
-"""Which alterations the log has delivered, and whether an answer of the catalogue knows of them.
+"""Alterations that the log has delivered, compared with answers of the catalogue, which may not know of them.
 
 A transaction may stand in the log before reads of the source see what it did, the catalogue's own reads included. An answer that does not
 know of an alteration which the log has brought is older than what is tracked.
@@ -32,7 +32,7 @@ class Alterations:
             self._last[table] = transaction
 
     def hides(self, table: TableId, seen: Visibility | None) -> bool:
-        """Whether a read that saw at least this may not know of an alteration of the table that the log has brought."""
+        """Return whether a read that saw at least this may not know of an alteration of the table that the log has brought."""
         ids = {*self._ring, *([self._last[table]] if table in self._last else [])}
         if not ids:
             return False

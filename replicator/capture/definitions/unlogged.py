@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from replicator.capture.definitions.altering import unknown
 from replicator.capture.definitions.outcome import TableOutcome, TableOutcomes, failed
@@ -30,7 +30,7 @@ class Unlogged:
     settings: CaptureSettings
     tables: TrackedTables
     _changed_at: dict[TableId, int] = field(default_factory=dict)
-    """Of tables whose snapshot waits to begin: the number of the last such change."""
+    """The number of the last such change, of tables whose snapshot waits to begin."""
 
     def judge(self, table: TableId, number: int, error: TableError | None = None) -> TableOutcome:
         """Judge that rows of the table may have changed, by the log. `error` as `LogBatch.unlogged_errors`."""
@@ -46,26 +46,23 @@ class Unlogged:
             case Stage.PENDING:
                 self._changed_at[table] = number
             case Stage.SNAPSHOT:
-                self._outdate(tracked)
+                return TableOutcome(repeats_snapshot=True)
             case _:
                 pass  # Before its changes are written again, a snapshot begins.
         return TableOutcome()
 
-    def begun(self, tracked: TrackedTable, seen_below: int) -> None:
-        """A snapshot has begun whose reads see every transaction below this number."""
+    def begun(self, tracked: TrackedTable, seen_below: int) -> TableOutcome:
+        """Judge a snapshot that has begun, whose reads see every transaction below this number."""
         changed_at = self._changed_at.pop(tracked.table, None)
         if changed_at is not None and changed_at >= seen_below and tracked.record.stage is Stage.SNAPSHOT:
             # Its transaction may be one that the reads do not see.
-            self._outdate(tracked)
+            return TableOutcome(repeats_snapshot=True)
+        return TableOutcome()
 
     def repeated(self, tables: Sequence[TableId]) -> TableOutcomes:
         """Judge snapshots that are complete: those that were outdated before are repeated."""
         again = [f for f in map(self.tables.get, tables) if f is not None and table_life.is_outdated(f.record)]
         return [(f.table, TableOutcome(needs_snapshot=True)) for f in again]
-
-    def _outdate(self, tracked: TrackedTable) -> None:
-        """The snapshot that runs must be repeated."""
-        self.tables.put_progress(tracked, replace(self.tables.progress(tracked), is_outdated=True))
 
 
 def undecoded(record: TableRecord, error: TableError) -> TableOutcome:

@@ -124,7 +124,7 @@ class Beginnings:
 
     @property
     def is_settling(self) -> bool:
-        """Whether snapshots wait for transactions to become visible: the ring wants pruning."""
+        """Return whether snapshots wait for transactions to become visible: the ring wants pruning."""
         return any(starting.step is Step.SETTLING for starting in self._starting.values())
 
     @property
@@ -169,7 +169,7 @@ class Beginnings:
         self._inquiries = (*self._inquiries, Inquiry(self.submit(call, *arguments), ids))
 
     def _is_tracked_as(self, table: TableId, found: TableDescription | None) -> bool:
-        """Whether the log has left out nothing of the table as it is now."""
+        """Return whether the log has left out nothing of the table as it is now."""
         tracked = self.tables.get(table)
         is_captured = tracked is not None and tracked.is_captured
         return is_captured and self.comparison.change_of(table, found) in (CatalogChange.NONE, CatalogChange.EXPLAINED)

@@ -102,7 +102,7 @@ class ChunkReader:
             self._shared.changed.notify_all()
 
     def cancel(self, job: ChunkJob) -> None:
-        """What comes of the job is of no use any more; `JobEnded` still comes."""
+        """Drop the results of the job, which are of no use any more; `JobEnded` still comes."""
         with self._shared.changed:
             job.is_cancelled = True
             self._shared.changed.notify_all()
@@ -114,7 +114,7 @@ class ChunkReader:
             self._shared.changed.notify_all()
 
     def next_result(self) -> Result | None:
-        """What came next, in order; None if nothing has come since. What is not taken is let go of by `close`."""
+        """Return the next result, in order; None if nothing has come since. `close` drops results that are not taken."""
         with self._shared.changed:
             return self._shared.results.popleft() if self._shared.results else None
 

@@ -119,7 +119,7 @@ class SnapshotRunner:
         self._drop_lost()
 
     def is_held_back(self, tracked: TrackedTable) -> bool:
-        """Whether log rows of the table must not be written now: it has no key and its snapshot is not complete."""
+        """Return whether log rows of the table must not be written now: it has no key and its snapshot is not complete."""
         return tracked.table in self._running and not tracked.schema.key
 
     def hold_back(self, tracked: TrackedTable, rows: pa.RecordBatch) -> None:
@@ -197,7 +197,7 @@ class SnapshotRunner:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the snapshot of any table runs."""
+        """Return whether the snapshot of any table runs."""
         return bool(self._running)
 
     # --- results ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What of a table's snapshot is read next, and how far it is afterwards. Pure."""
+"""Decides what is read next of a table's snapshot, and how far it is afterwards. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from replicator.state.records import SnapshotProgress, SnapshotRange
 _KEYS_LENGTH_MAX: Final = 1 << 18
 """Of the keys that one statement names: servers limit its length, MariaDB to 16 MiB by default."""
 _PART_LENGTH: Final = 32
-"""What a part of a key adds to a statement besides its value."""
+"""Bytes that a part of a key adds to a statement besides its value."""
 
 
 class ReadingKind(StrEnum):
-    """What a reading reads."""
+    """Contents of one reading."""
 
     RANGE = "range"
     """A range of keys to its end, chunk after chunk."""
@@ -152,7 +152,7 @@ def start_over(progress: SnapshotProgress) -> SnapshotProgress:
 
 
 def is_complete(progress: SnapshotProgress) -> bool:
-    """Whether nothing is left to read."""
+    """Return whether nothing is left to read."""
     return _are_ranges_done(progress) and not progress.keys
 
 

@@ -34,7 +34,7 @@ class ChunkAtMark:
 
 
 AtMark = ChunkAtMark | TableRead
-"""What waits for its mark."""
+"""A piece that waits for its mark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +71,11 @@ class Running:
         return self.tracked.table
 
     def is_due(self, now: float) -> bool:
-        """Whether its next piece may be read."""
+        """Return whether its next piece may be read."""
         return self.step in (RunningStep.DUE, RunningStep.WAITING) and self.not_before <= now
 
     def pause_s(self, first_s: float, max_s: float) -> float:
-        """How long to wait after one more lost read: each time twice as long."""
+        """Return the seconds to wait after one more lost read: each time twice as long."""
         return min(first_s * 2.0 ** min(self.lost, _DOUBLINGS_MAX), max_s)
 
 
@@ -120,7 +120,7 @@ class WholeGood:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emitted:
-    """What waited for its mark was written.
+    """Take in that the piece that waited for its mark was written.
 
     `read_again_at`: it did not see all that it had to: the next piece is not read before.
     """
@@ -132,7 +132,7 @@ class Emitted:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What was read is of no use: it is read again, not before this moment."""
+    """Take in that the rows that were read are of no use: they are read again, not before this moment."""
 
     not_before: float
 

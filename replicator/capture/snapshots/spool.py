@@ -40,7 +40,7 @@ class Spool:
         self.rows += batch.num_rows
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """What was added, in order; may be called again, but nothing can be added any more."""
+        """Yield the batches that were added, in order; may be called again, but nothing can be added any more."""
         if self._writer is not None:
             try:
                 self._writer.close()

@@ -19,7 +19,7 @@ from replicator.plugins.source import TableDescription, Visibility
 
 
 class Step(StrEnum):
-    """What a snapshot that is to begin waits for."""
+    """The step at which a snapshot that is to begin waits."""
 
     PREPARING = "preparing"
     """The source is prepared for the tables, its catalogue asked, and the tables checked."""
@@ -35,7 +35,7 @@ class Step(StrEnum):
 
 
 class Question(StrEnum):
-    """What the driver asks of the source next."""
+    """The next question of the driver to the source."""
 
     NOTHING = "nothing"
     CATALOGUE = "catalogue"
@@ -112,7 +112,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookedFirst:
-    """What a read sees that began after it was asked. `may_lack`: some of the tables are not tracked as the catalogue has them."""
+    """The visibility of a read that began after it was asked. `may_lack`: some of the tables are not tracked as the catalogue has them."""
 
     since: Visibility
     may_lack: bool
@@ -134,7 +134,7 @@ class Reads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """What a read sees that began after it was asked."""
+    """The visibility of a read that began after it was asked."""
 
     seen: Visibility
 
@@ -161,7 +161,7 @@ def advance(starting: Starting, answer: Answer) -> Starting:
 
 
 def question(starting: Starting) -> Question:
-    """What to ask next; asked once for each answer."""
+    """Return the next question; asked once for each answer."""
     match starting.step:
         case Step.PREPARING:
             return Question.CATALOGUE
