@@ -29,7 +29,7 @@ def certain() -> ModuleType:
     return module
 
 
-def line(commit: str = "a", load: int = 0, failures: Sequence[str] = ()) -> dict[str, Any]:
+def line(commit: str = "a", load: float = 0, failures: Sequence[str] = ()) -> dict[str, Any]:
     return {"commit": commit, "load": load, "failures": list(failures)}
 
 
@@ -38,15 +38,15 @@ def line(commit: str = "a", load: int = 0, failures: Sequence[str] = ()) -> dict
     [
         ([], 0),
         ([line(), line(load=6)], 2),
-        ([line(), line("b")], 0),
+        ([line(), line("b")], 2),
         ([line(), line(failures=["test_one"]), line()], 1),
         ([line(), line(), line(failures=["test_one"])], 0),
     ],
 )
-def test_runs_in_a_row_are_the_newest_of_the_commit_without_a_failure(
+def test_runs_in_a_row_are_the_newest_without_a_failure_whatever_their_commits(
     certain: ModuleType, lines: list[dict[str, Any]], count: int
 ) -> None:
-    assert len(certain.runs_in_a_row(lines, "a")) == count
+    assert len(certain.runs_in_a_row(lines)) == count
 
 
 def test_ten_runs_are_done_five_of_them_next_to_a_load(certain: ModuleType) -> None:
@@ -64,6 +64,29 @@ def test_a_run_that_fails_without_a_test_that_failed_is_a_failure(certain: Modul
     printed = "print('FAILED tests/a.py::test_one - no'); raise SystemExit(1)"
     assert certain.run([sys.executable, "-c", printed], 0, tmp_path / "log")["failures"] == ["tests/a.py::test_one"]
     assert certain.run([sys.executable, "-c", ""], 0, tmp_path / "log")["failures"] == []
+
+
+def test_a_measured_load_is_what_other_processes_want(
+    certain: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for process, mark, states in (("10", "7", "RR"), ("11", "8", "RSD"), ("12", "77", "R")):
+        (tmp_path / process).mkdir()
+        (tmp_path / process / "environ").write_bytes(f"HOME=/\0{certain.MARK}={mark}\0".encode())
+        for number, state in enumerate(states):
+            task = tmp_path / process / "task" / str(number)
+            task.mkdir(parents=True)
+            (task / "stat").write_text(f"{number} (of a (test)) {state} 1 2 3")
+    (tmp_path / "13").mkdir()
+    assert certain.others_running("7", tmp_path) == 3
+    assert certain.others_running("9", tmp_path) == 5
+    assert certain.others_running("7") >= 0
+
+    monkeypatch.setattr(certain, "SAMPLE_SECONDS", 0.01)
+    script = f"import os, time; time.sleep(0.2); assert os.environ['{certain.MARK}']"
+    with certain.busy(2):
+        found = certain.run([sys.executable, "-c", script], None, tmp_path / "log")
+    assert found["load"] >= 1
+    assert (found["measured"], found["failures"]) == (True, [])
 
 
 def test_threads_yield_in_code_of_the_host_and_no_longer_than_they_should(monkeypatch: pytest.MonkeyPatch) -> None:
