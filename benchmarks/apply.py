@@ -27,7 +27,7 @@ from replicator.spark.session import SparkHost
 from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.spark.settings import SPARK_NEEDS
 from replicator_target_delta.target import DeltaLakeTarget
-from replicator_testbed.java import jvm_pid
+from replicator_testbed.spark.java import jvm_pid
 
 GOAL: Final = 100_000
 _LARGE: Final = 100_000

@@ -13,7 +13,7 @@ import psycopg
 
 from benchmarks.data import PUBLICATION, TABLE
 from benchmarks.measure import Clock
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 # libpq's buffer grows only for long messages, and never shrinks: with its 16 KiB the socket is read in small pieces.
 _INPUT_BUFFER_BYTES: Final = 256 * 1024

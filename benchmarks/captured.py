@@ -23,8 +23,8 @@ from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.mysql_servers import MysqlDatabase
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testing.defaults import capture_settings
 
 ITEMS: Final = TableId("public", TABLE)

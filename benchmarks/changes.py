@@ -15,7 +15,7 @@ from benchmarks.captured import capturing_changes, copied_slot, make_slot
 from benchmarks.measure import Clock, Rate, Sample, Side, Work, in_turns, say
 from benchmarks.report import Line, Report, at_least, compared
 from benchmarks.scale import Scale
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 GOAL_RATIO: Final = 0.9
 GOAL_PER_CPU_SECOND: Final = 300_000

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from replicator_testbed.postgresql_programs import find_distribution
+from replicator_testbed.postgresql.programs import find_distribution
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 from replicator_testbed.scratch_servers import ServerProgramsNotFoundError
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 TABLE: Final = "items"
 PUBLICATION: Final = "bench"

@@ -25,7 +25,7 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator_source_mysql.binlog import RowDecoder, TableMap, TableMaps, declared_spec, logged_spec, table_id
 from replicator_source_mysql.binlog.events import TABLE_MAP, RowsEvent
 from replicator_source_mysql.flavors import MARIADB
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 from replicator_testbed.present import present
 
 GOAL_BATCH: Final = 30

@@ -18,7 +18,7 @@ from replicator.model.schema import TableId
 from replicator_source_mysql.catalogue.discovery import read_tables
 from replicator_source_mysql.rows.chunk_statements import whole_query
 from replicator_source_mysql.snapshot import read_plan
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 
 GOAL: Final = 800_000
 CHUNK_ROWS: Final = 50_000

@@ -15,9 +15,9 @@ import psutil
 from replicator.model.schema import TableId
 from replicator.state.records import AppliedRecord
 from replicator.state.store import StateStore
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.rig import Rig
 from replicator_testbed.scratch_servers import free_port
-from replicator_testbed.servers import ScratchDatabase
 from replicator_testing.waiting import wait_until
 
 _WORKER: Final = "replicator.runtime.worker"

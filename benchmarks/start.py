@@ -15,8 +15,8 @@ from benchmarks.report import Line, Report
 from benchmarks.scale import Scale
 from benchmarks.steady import ENGINES, Engine, first_version
 from replicator.model.schema import TableId
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.rig import Rig
-from replicator_testbed.servers import ScratchDatabase
 from replicator_testing.waiting import wait_until
 
 GOAL_FIRST_S: Final = 10.0

@@ -37,7 +37,7 @@ from replicator.spark.session import SparkHost
 from replicator.state.store import StateStore
 from replicator_target_delta.ledger import Entry
 from replicator_target_delta.spark.settings import SPARK_NEEDS
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 
 Engine = Literal["spark", "auto"]
 ENGINES: Final[Sequence[Engine]] = ("spark", "auto")

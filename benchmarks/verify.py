@@ -26,9 +26,9 @@ from benchmarks.measure import peak_rss_mib, say
 from benchmarks.report import Line, Report, at_least, at_most
 from benchmarks.scale import Scale
 from replicator_testbed.delta import slip_in_a_row
-from replicator_testbed.proxy import FaultProxy
+from replicator_testbed.network.proxy import FaultProxy
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 from replicator_testbed.rig import Rig, is_streaming
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 GOAL_ROWS_PER_S: Final = 500_000
 GOAL_BYTES: Final = 0.01

@@ -16,7 +16,7 @@ from replicator.spark.session import SparkHost
 from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.spark.settings import SPARK_NEEDS
 from replicator_target_delta.target import DeltaLakeTarget
-from replicator_testbed.java import CLASS_ARCHIVE, short_lived_options
+from replicator_testbed.spark.java import CLASS_ARCHIVE, short_lived_options
 from replicator_testing.batches import delete, insert, update, write_batch
 from replicator_testing.target_harness import item, items_schema
 

@@ -206,7 +206,7 @@ fingerprint() {
   {
     "$python" -c 'import sys; print(sys.version, sys.prefix)'
     pwd
-    cat requirements.lock tools/pip.lock pyproject.toml plugins/*/*/pyproject.toml testbed/pyproject.toml testing/pyproject.toml tools/setup.sh tools/install_mysql.sh tools/install_mariadb_plugins.sh tools/install_prometheus.sh tools/unpack_debian.sh tools/resolve_jars.py tools/class_archive.py testbed/replicator_testbed/java.py
+    cat requirements.lock tools/pip.lock pyproject.toml plugins/*/*/pyproject.toml testbed/pyproject.toml testing/pyproject.toml tools/setup.sh tools/install_mysql.sh tools/install_mariadb_plugins.sh tools/install_prometheus.sh tools/unpack_debian.sh tools/resolve_jars.py tools/class_archive.py testbed/replicator_testbed/spark/java.py
   } | "$python" -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())'
 }
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from replicator.model.status import ReplicatorStatus, SnapshotStatus, TableState
 from replicator_testbed.databases import Database
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.rig import Rig, is_captured
-from replicator_testbed.servers import ScratchDatabase
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from replicator_testbed.mysql_servers import MysqlDatabase
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 if TYPE_CHECKING:
     from replicator_testbed.sqlserver.databases import SqlServerDatabase  # with packages of an extra

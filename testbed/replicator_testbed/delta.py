@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from replicator_testbed.postgresql_rows import plain_array, plain_value
+from replicator_testbed.postgresql.rows import plain_array, plain_value
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from replicator.model import redaction
-from replicator_testbed.mysql_programs import has_mysql
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
-from replicator_testbed.proxy import FaultProxy
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.mysql.programs import has_mysql
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
+from replicator_testbed.network.proxy import FaultProxy
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

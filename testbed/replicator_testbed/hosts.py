@@ -16,11 +16,11 @@ import psutil
 from replicator.state.leases import host_of
 from replicator.state.records import Lease
 from replicator.state.store import StateStore
+from replicator_testbed.network.proxy import FaultProxy
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.present import present
 from replicator_testbed.processes import has_open, kill_all
-from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.rig import Rig, has_snapshots
-from replicator_testbed.servers import ScratchDatabase
 from replicator_testing.waiting import PATIENCE, wait_until
 
 T = TypeVar("T")

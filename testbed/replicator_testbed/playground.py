@@ -14,8 +14,8 @@ from typing import NoReturn
 from replicator_testbed.demo.shop import TABLES, Size
 from replicator_testbed.demo.sources import Shop, shop_of
 from replicator_testbed.demo.targets import TARGETS, demo_target
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 from replicator_testbed.rig import Rig
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
 from replicator_testbed.target_tables import TargetTables
 
 _SIZE = Size(customers=3_000, products=200, orders=6_000)

@@ -68,19 +68,19 @@ class BigQueryTables:
 
     def wanted(self, rows: Iterable[Sequence[Any]]) -> compare.Sum:
         """BigQuery holds some as text."""
-        from replicator_testbed import bigquery
+        from replicator_testbed.bigquery import emulator as bigquery
 
         return bigquery.canonical_sum(rows)
 
     def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
         """Query all of it."""
-        from replicator_testbed import bigquery
+        from replicator_testbed.bigquery import emulator as bigquery
 
         return bigquery.canonical_sum(self.rows(namespace, table, columns))
 
     def rows(self, namespace: str, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """Query all of it."""
-        from replicator_testbed import bigquery
+        from replicator_testbed.bigquery import emulator as bigquery
 
         return bigquery.target_rows(self._client, f"{bigquery.PROJECT}.{self._prefix}{namespace}.{table}", columns)
 

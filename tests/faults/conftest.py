@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from replicator_testbed.bigquery import WITHOUT_RESTS, BigQueryEmulator
+from replicator_testbed.bigquery.emulator import WITHOUT_RESTS, BigQueryEmulator
 from replicator_testbed.databases import Database, is_tracked
 from replicator_testbed.demo.shop import ShopWriter, Size
 from replicator_testbed.demo.sources import Shop, shop_of
-from replicator_testbed.java import short_lived_options
 from replicator_testbed.rig import Rig
-from replicator_testbed.spark import spark, spark_host  # noqa: F401 (fixtures)
+from replicator_testbed.spark.java import short_lived_options
+from replicator_testbed.spark.session import spark, spark_host  # noqa: F401 (fixtures)
 from replicator_testbed.target_tables import BigQueryTables, DeltaLakeTables, DuckDBTables, TargetTables
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 
 from replicator.runtime.watch_process import LOOK_VARIABLE
 from replicator_testbed.demo.shop import ShopWriter
-from replicator_testbed.receiver import receiving
+from replicator_testbed.network.receiver import receiving
 from replicator_testbed.rig import Rig, is_streaming, is_worker
 from replicator_testbed.target_tables import TargetTables
 from replicator_testing.waiting import wait_until

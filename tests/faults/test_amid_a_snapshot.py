@@ -13,9 +13,9 @@ from replicator.model.status import ReplicatorState
 from replicator_testbed.amid import amid, is_amid, rows_read
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.shop import ShopWriter
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, is_fresh, is_running
-from replicator_testbed.servers import ScratchDatabase
 from replicator_testbed.target_tables import TargetTables, query
 from replicator_testing.waiting import wait_until
 

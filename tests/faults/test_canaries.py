@@ -33,13 +33,13 @@ from replicator.config.shape import Shape, fields_of
 from replicator.model import redaction
 from replicator.plugins.registry import Registry
 from replicator.runtime.watch_process import LOOK_VARIABLE
-from replicator_testbed import rogue
 from replicator_testbed.canaries import Canaries, programs, record_programs
-from replicator_testbed.java import short_lived_options
-from replicator_testbed.receiver import Received, Receiver, receiving
-from replicator_testbed.rest import RestServer, serving
+from replicator_testbed.network import rogue
+from replicator_testbed.network.receiver import Received, Receiver, receiving
+from replicator_testbed.network.rest import RestServer, serving
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 from replicator_testbed.rig import Rig
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.spark.java import short_lived_options
 from replicator_testing.waiting import wait_until
 
 CANARIES: Final = Canaries(

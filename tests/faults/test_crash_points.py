@@ -10,12 +10,12 @@ import pytest
 
 from replicator.model.schema import TableId
 from replicator.model.status import DesiredState, ReplicatorState, ReplicatorStatus
-from replicator_testbed.captured import Sealed
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.demo.sources import Shop
+from replicator_testbed.journals.captured import Sealed
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, crashes, has_snapshots, with_crashes
-from replicator_testbed.servers import ScratchDatabase
 from replicator_testbed.target_tables import TargetTables
 
 POSTGRESQL = ("source.publication_made", "source.slot_made")

@@ -9,9 +9,9 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
 from replicator.model.status import ReplicatorState, TableState
-from replicator_testbed import browser as browsers
 from replicator_testbed.demo.shop import ShopWriter
-from replicator_testbed.rest import serving
+from replicator_testbed.network import browser as browsers
+from replicator_testbed.network.rest import serving
 from replicator_testbed.rig import Rig, is_streaming
 from replicator_testbed.target_tables import TargetTables
 from replicator_testing.waiting import wait_until

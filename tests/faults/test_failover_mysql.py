@@ -11,10 +11,10 @@ from replicator_testbed.amid import amid, is_amid
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.shop import ShopWriter, Size
 from replicator_testbed.demo.sources import shop_of
-from replicator_testbed.mysql_programs import has_mysql
-from replicator_testbed.mysql_servers import Flavor, MysqlDatabase, MysqlServer
+from replicator_testbed.mysql.programs import has_mysql
+from replicator_testbed.mysql.servers import Flavor, MysqlDatabase, MysqlServer
+from replicator_testbed.network.proxy import FaultProxy
 from replicator_testbed.present import present
-from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.rig import Rig, is_fresh, is_running
 from replicator_testbed.target_tables import TargetTables
 from replicator_testing.waiting import wait_until

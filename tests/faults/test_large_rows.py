@@ -16,9 +16,9 @@ import pytest
 
 from replicator.model.status import ReplicatorStatus
 from replicator_testbed.delta import read_delta, rows_of
-from replicator_testbed.java import short_lived_options
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 from replicator_testbed.rig import Rig, is_fresh
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.spark.java import short_lived_options
 
 MEGABYTES: Final = 100
 MEMORY: Final = "3g"

@@ -8,9 +8,9 @@ import psutil
 import pytest
 
 from replicator.model.status import ReplicatorStatus
-from replicator_testbed import mysql_load
-from replicator_testbed.mysql_load import TABLES, Load
-from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.mysql import load as mysql_load
+from replicator_testbed.mysql.load import TABLES, Load
+from replicator_testbed.mysql.servers import MysqlDatabase
 from replicator_testbed.rig import Rig, has_snapshots
 from replicator_testbed.target_tables import TargetTables
 

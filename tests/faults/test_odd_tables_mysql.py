@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from replicator.model.status import ReplicatorStatus, TableState
-from replicator_testbed.captured import Sealed
 from replicator_testbed.delta import plain_rows
-from replicator_testbed.java import short_lived_options
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
-from replicator_testbed.mysql_tables import (
+from replicator_testbed.journals.captured import Sealed
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
+from replicator_testbed.mysql.tables import (
     OddTable,
     RandomLoad,
     make,
@@ -27,6 +26,7 @@ from replicator_testbed.mysql_tables import (
     tables_of_values,
 )
 from replicator_testbed.rig import Rig, has_snapshots
+from replicator_testbed.spark.java import short_lived_options
 
 Of = Callable[[MysqlDatabase], Iterator[OddTable]]
 EXTRA = f"""

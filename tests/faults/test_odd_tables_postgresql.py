@@ -10,11 +10,11 @@ import pytest
 from replicator.model.naming import path_part
 from replicator.model.status import ReplicatorStatus
 from replicator_testbed.delta import plain_rows
-from replicator_testbed.java import short_lived_options
-from replicator_testbed.postgresql_rows import source_rows
-from replicator_testbed.postgresql_tables import OddTable, RandomLoad, make_tables
+from replicator_testbed.postgresql.rows import source_rows
+from replicator_testbed.postgresql.servers import PostgresServer
+from replicator_testbed.postgresql.tables import OddTable, RandomLoad, make_tables
 from replicator_testbed.rig import Rig, is_captured
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.spark.java import short_lived_options
 
 EXTRA = f"""
 snapshot: {{chunk_rows: 7}}

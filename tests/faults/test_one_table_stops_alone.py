@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from replicator.model.status import ErrorStatus, TableState
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig
-from replicator_testbed.servers import ScratchDatabase
 from replicator_testbed.target_tables import DuckDBTables
 
 BAD, GOOD = "bad", "good"

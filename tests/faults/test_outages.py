@@ -20,10 +20,10 @@ from replicator.model.status import ReplicatorStatus
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.demo.sources import Shop
+from replicator_testbed.network.proxy import FaultProxy
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.processes import name_of
-from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.rig import Rig, is_fresh, is_running
-from replicator_testbed.servers import PostgresServer
 from replicator_testbed.target_tables import TargetTables
 from replicator_testing.waiting import wait_until
 

@@ -9,7 +9,7 @@ import pytest
 from replicator_testbed.delta import plain_rows
 from replicator_testbed.rig import Rig, is_streaming
 from replicator_testbed.sqlserver.databases import SqlServers, enable
-from replicator_testbed.sqlserver_tables import ALL, OWN, source_rows
+from replicator_testbed.sqlserver.tables import ALL, OWN, source_rows
 
 
 @pytest.mark.matrix

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pytest
 
 from replicator_testbed.delta import plain_rows
-from replicator_testbed.java import short_lived_options
-from replicator_testbed.mysql_servers import MysqlDatabase
-from replicator_testbed.mysql_tables import OddTable, RandomLoad, make, some_ids, source_rows
-from replicator_testbed.mysql_types import GROUPS, OF_MARIADB, OF_MYSQL, Values, can_be_key, held, one_of
+from replicator_testbed.mysql.servers import MysqlDatabase
+from replicator_testbed.mysql.tables import OddTable, RandomLoad, make, some_ids, source_rows
+from replicator_testbed.mysql.types import GROUPS, OF_MARIADB, OF_MYSQL, Values, can_be_key, held, one_of
 from replicator_testbed.rig import Rig, is_streaming
-from replicator_testbed.spoiled_copies import DeltaCopy
+from replicator_testbed.spark.java import short_lived_options
+from replicator_testbed.spoiled.copies import DeltaCopy
 
 EXTRA = f"""
 retry: {{backoff_initial: 20ms, backoff_max: 500ms, give_up_after: 30m}}

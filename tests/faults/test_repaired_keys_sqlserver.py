@@ -15,9 +15,9 @@ import pytest
 from replicator_testbed.background import in_background
 from replicator_testbed.delta import plain_rows
 from replicator_testbed.rig import Rig, is_streaming
-from replicator_testbed.spoiled_copies import DeltaCopy
+from replicator_testbed.spoiled.copies import DeltaCopy
 from replicator_testbed.sqlserver.databases import SqlServers, enable
-from replicator_testbed.sqlserver_tables import KEYS, OTHER_KEYS, source_rows
+from replicator_testbed.sqlserver.tables import KEYS, OTHER_KEYS, source_rows
 from tests.faults.test_repaired_keys_mysql import EXTRA, spoil
 
 

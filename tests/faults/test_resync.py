@@ -9,9 +9,9 @@ import pytest
 from replicator.state.records import RequestKind
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.sources import Shop
-from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.rig import Rig, crashes, is_streaming, with_crashes
-from replicator_testbed.servers import ScratchDatabase
 from replicator_testbed.target_tables import TargetTables
 from replicator_testing.waiting import wait_until
 

@@ -14,8 +14,8 @@ import pytest
 
 from replicator.model.status import TableState, TableStatus
 from replicator_testbed.databases import Database
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.rig import Rig
-from replicator_testbed.servers import ScratchDatabase
 from replicator_testbed.target_tables import TargetTables
 from tests.faults.conftest import QUICK
 from tests.faults.test_resync import lose_the_log

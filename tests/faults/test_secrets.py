@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from replicator_testbed import hostile
-from replicator_testbed.java import short_lived_options
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 from replicator_testbed.rig import Rig
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.spark.java import short_lived_options
 
 CANARIES = {
     hostile.CANARY_VARIABLE: "canary-of-the-environment-7d1e",

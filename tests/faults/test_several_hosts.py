@@ -16,10 +16,10 @@ import pytest
 
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.hosts import Failure, Hosts, TakeOver, hosts_of
-from replicator_testbed.object_stores import Protocol, object_store
+from replicator_testbed.network.object_stores import Protocol, object_store
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig
-from replicator_testbed.servers import PostgresServer
 from replicator_testbed.target_tables import TargetTables
 from replicator_testing.waiting import wait_until
 

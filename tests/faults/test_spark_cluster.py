@@ -25,11 +25,11 @@ from replicator.spark.session import SparkHost
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.demo.sources import Shop
-from replicator_testbed.java import short_lived_options
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, has_snapshots
-from replicator_testbed.spark import lake_needs
-from replicator_testbed.spark_cluster import SparkCluster
+from replicator_testbed.spark.cluster import SparkCluster
+from replicator_testbed.spark.java import short_lived_options
+from replicator_testbed.spark.session import lake_needs
 from replicator_testbed.target_tables import DeltaLakeTables, TargetTables
 from replicator_testing.defaults import target_context
 from replicator_testing.waiting import wait_until

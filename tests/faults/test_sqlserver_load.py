@@ -15,12 +15,12 @@ import pytest
 from replicator.model.offset import Offset
 from replicator_source_sqlserver.cdc.position import Position
 from replicator_source_sqlserver.tracking.versions import VersionPosition
-from replicator_testbed import sqlserver_load
 from replicator_testbed.databases import Database
 from replicator_testbed.processes import kill_one
 from replicator_testbed.rig import Rig, has_snapshots
+from replicator_testbed.sqlserver import load as sqlserver_load
 from replicator_testbed.sqlserver.databases import SqlServerDatabase
-from replicator_testbed.sqlserver_load import KEYED, TABLES, Load
+from replicator_testbed.sqlserver.load import KEYED, TABLES, Load
 from tests.faults.conftest import QUICK, Reading
 
 _log = logging.getLogger(__name__)

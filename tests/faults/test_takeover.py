@@ -10,8 +10,8 @@ from replicator.model.status import ReplicatorStatus
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.shop import ShopWriter, Size
 from replicator_testbed.demo.sources import shop_of
-from replicator_testbed.mysql_programs import has_mysql
-from replicator_testbed.mysql_servers import Flavor, MysqlDatabase, MysqlServer
+from replicator_testbed.mysql.programs import has_mysql
+from replicator_testbed.mysql.servers import Flavor, MysqlDatabase, MysqlServer
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, is_fresh, is_running
 from replicator_testbed.target_tables import TargetTables

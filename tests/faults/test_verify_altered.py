@@ -11,8 +11,8 @@ import pytest
 
 from replicator_testbed.background import in_background
 from replicator_testbed.databases import Database
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.rig import Rig, is_streaming
-from replicator_testbed.servers import ScratchDatabase
 from replicator_testbed.target_tables import TargetTables
 
 ROWS = 2_000

@@ -1,7 +1,7 @@
 """`replicator verify` finds every corruption of every type, names exactly those rows and columns, and no others.
 
-Which corruptions there are, and which types carry them, `replicator_testbed.corruptions` says. An independent comparison guards the judge:
-it sees a difference in the same rows.
+Which corruptions there are, and which types carry them, `replicator_testbed.spoiled.corruptions` says. An independent comparison
+guards the judge: it sees a difference in the same rows.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from replicator.model.status import ReplicatorStatus, TableState
-from replicator_testbed import mysql_tables, postgresql_rows, sqlserver_tables
-from replicator_testbed.bigquery import PROJECT, WITHOUT_RESTS, BigQueryEmulator
-from replicator_testbed.corruptions import MATRIX, OF_VALUES, WHY_NOT, Corruption, Family
+from replicator_testbed.bigquery.emulator import PROJECT, WITHOUT_RESTS, BigQueryEmulator
 from replicator_testbed.databases import Database
 from replicator_testbed.delta import plain_rows, plain_rows_of
-from replicator_testbed.java import short_lived_options
-from replicator_testbed.mysql_servers import MysqlDatabase
-from replicator_testbed.postgresql_tables import OddTable
+from replicator_testbed.mysql import tables as mysql_tables
+from replicator_testbed.mysql.servers import MysqlDatabase
+from replicator_testbed.postgresql import rows as postgresql_rows
+from replicator_testbed.postgresql.servers import ScratchDatabase
+from replicator_testbed.postgresql.tables import OddTable
 from replicator_testbed.rig import Rig, is_streaming
-from replicator_testbed.servers import ScratchDatabase
-from replicator_testbed.spoiled_copies import BigQueryCopy, Copy, DeltaCopy, DuckDBCopy
-from replicator_testbed.spoiled_tables import Layout, Spoiled, SpoiledTable, should_carry, spoil
-from replicator_testbed.spoiled_types import cannot_of, changes, statements, tables_of_all, tables_of_families
+from replicator_testbed.spark.java import short_lived_options
+from replicator_testbed.spoiled.copies import BigQueryCopy, Copy, DeltaCopy, DuckDBCopy
+from replicator_testbed.spoiled.corruptions import MATRIX, OF_VALUES, WHY_NOT, Corruption, Family
+from replicator_testbed.spoiled.tables import Layout, Spoiled, SpoiledTable, should_carry, spoil
+from replicator_testbed.spoiled.types import cannot_of, changes, statements, tables_of_all, tables_of_families
+from replicator_testbed.sqlserver import tables as sqlserver_tables
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client

@@ -13,9 +13,9 @@ from replicator.plugins import Secret
 from replicator.plugins.source import SourceContext
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.captured import Captured
-from replicator_testbed.mysql_programs import has_mysql
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.journals.captured import Captured
+from replicator_testbed.mysql.programs import has_mysql
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 
 SourceOf = Callable[..., Callable[[SourceContext], MysqlSource]]
 

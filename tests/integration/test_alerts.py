@@ -19,10 +19,10 @@ from replicator.runtime.watch_process import LOOK_VARIABLE
 from replicator.state.records import ErrorRecord
 from replicator.state.store import StateStore
 from replicator.state.watches import WatchJob
+from replicator_testbed.network.receiver import Receiver, receiving
+from replicator_testbed.network.rest import command
 from replicator_testbed.present import present
 from replicator_testbed.processes import kill_all
-from replicator_testbed.receiver import Receiver, receiving
-from replicator_testbed.rest import command
 from replicator_testing.waiting import PATIENCE, wait_until
 
 CONFIG = """\

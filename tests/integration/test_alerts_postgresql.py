@@ -13,7 +13,7 @@ from replicator.model.alerts import AlertMessage
 from replicator.service.alerts.watcher import AlertWatcher
 from replicator.state import Desired, StateStore
 from replicator.state.watches import WatchJob
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 
 CONFIG = "name: shop\nalerts: {after: 0s, commands: {ops: {argv: ['true']}}}\n"
 HOLDERS = [f"host-{number}:1:boot/1/2" for number in range(8)]

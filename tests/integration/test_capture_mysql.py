@@ -21,10 +21,10 @@ from replicator.model.events import SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource
 from replicator.state.records import Stage
-from replicator_testbed import mysql_load
-from replicator_testbed.captured import Captured, PublishedWindow, RunningCapture
-from replicator_testbed.mysql_programs import has_mysql
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.journals.captured import Captured, PublishedWindow, RunningCapture
+from replicator_testbed.mysql import load as mysql_load
+from replicator_testbed.mysql.programs import has_mysql
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 from replicator_testing.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.state.records import Stage
 from replicator_source_mysql.server import read_facts
-from replicator_testbed.captured import Captured, RunningCapture
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.journals.captured import Captured, RunningCapture
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 from replicator_testbed.present import present
 
 Make = Callable[..., Captured]

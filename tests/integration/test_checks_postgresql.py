@@ -16,8 +16,8 @@ from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.state.records import Stage
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.captured import QUICK, Captured, RunningCapture
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.journals.captured import QUICK, Captured, RunningCapture
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 
 BAD, GOOD = TableId("public", "bad"), TableId("public", "good")
 

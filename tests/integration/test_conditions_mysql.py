@@ -23,8 +23,8 @@ from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource, PullLimi
 from replicator.state.records import Stage
 from replicator_source_mysql import snapshot
 from replicator_source_mysql.rows.chunk_statements import ReadPlan, chunk_query
-from replicator_testbed.captured import Captured
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.journals.captured import Captured
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 from replicator_testing.defaults import chunk_request
 
 Make = Callable[..., Captured]

@@ -34,9 +34,9 @@ from replicator.state.records import (
     TargetCopy,
 )
 from replicator.state.store import StateStore
-from replicator_testbed import browser as browsers
+from replicator_testbed.network import browser as browsers
+from replicator_testbed.network.rest import RestServer, command, serving
 from replicator_testbed.present import present
-from replicator_testbed.rest import RestServer, command, serving
 from replicator_testing.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(browsers.missing() is not None, reason=str(browsers.missing()))

@@ -16,8 +16,8 @@ from replicator.plugins.source import SourceContext
 from replicator.state.records import Stage
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.captured import Captured
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.journals.captured import Captured
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 from replicator_testing.defaults import chunk_request
 
 Make = Callable[..., Captured]

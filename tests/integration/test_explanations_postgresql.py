@@ -18,9 +18,9 @@ from replicator.plugins.source import SourceContext
 from replicator.state.records import Stage
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.captured import Captured, RunningCapture
+from replicator_testbed.journals.captured import Captured, RunningCapture
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 from replicator_testbed.present import present
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 Make = Callable[..., Captured]
 IS_RUNNING = pytest.mark.parametrize("is_running", [True, pytest.param(False, marks=pytest.mark.matrix)])

@@ -16,9 +16,9 @@ from replicator.plugins.source import SourceContext
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed import hostile
-from replicator_testbed.captured import Captured
-from replicator_testbed.mysql_servers import MysqlDatabase
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.journals.captured import Captured
+from replicator_testbed.mysql.servers import MysqlDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 # PostgreSQL's own columns.
 POSTGRES = hostile.names(bytes_max=63, unfit={"ctid", "xmin", "tableoid"})

@@ -15,8 +15,8 @@ from replicator.runtime.watch_process import LOOK_VARIABLE
 from replicator.state import holder_id
 from replicator.state.records import Stage, TableRecord
 from replicator.state.store import StateStore
+from replicator_testbed.network.rest import command
 from replicator_testbed.present import present
-from replicator_testbed.rest import command
 from replicator_testing.waiting import PATIENCE, wait_until
 
 CONFIG = """\

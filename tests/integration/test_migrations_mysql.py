@@ -15,9 +15,9 @@ from replicator.journal import JournalReader
 from replicator.model.schema import TableId
 from replicator.state import table_life
 from replicator.state.records import RequestKind, Stage
-from replicator_testbed.applied import Control
-from replicator_testbed.captured import Captured, RunningCapture
-from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.journals.applied import Control
+from replicator_testbed.journals.captured import Captured, RunningCapture
+from replicator_testbed.mysql.servers import MysqlDatabase
 from replicator_testing.defaults import AT_ONCE, apply_settings, target_context
 from replicator_testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 

@@ -19,9 +19,9 @@ from pymysql.constants import ER
 
 from replicator.model.schema import TableId
 from replicator.state.records import Stage
-from replicator_testbed.captured import Captured
-from replicator_testbed.mysql_programs import has_mysql, mysql_root
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.journals.captured import Captured
+from replicator_testbed.mysql.programs import has_mysql, mysql_root
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 from replicator_testbed.present import present
 
 Make = Callable[..., Captured]

@@ -22,9 +22,9 @@ from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import AppliedRecord, SegmentFile, StateStore, holder_id
 from replicator.state.records import Lease
-from replicator_testbed.object_stores import ObjectStore, Protocol, object_store, refusing_store, root_of
+from replicator_testbed.journals.sealed import SealedReader
+from replicator_testbed.network.object_stores import ObjectStore, Protocol, object_store, refusing_store, root_of
 from replicator_testbed.present import present
-from replicator_testbed.sealed import SealedReader
 from replicator_testing.defaults import writer_limits
 
 A = TableSchema(

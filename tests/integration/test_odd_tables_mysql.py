@@ -17,9 +17,10 @@ import pytest
 from replicator.model.events import ABSENT, BEFORE, IS_SNAPSHOT, OPERATION, ROW, SEQUENCE_NUM
 from replicator.model.schema import TableId
 from replicator.state.records import EventEntry, Stage
-from replicator_testbed.captured import Captured, Replay
-from replicator_testbed.mysql_servers import MysqlDatabase
-from replicator_testbed.mysql_tables import (
+from replicator_testbed.journals.captured import Captured, Replay
+from replicator_testbed.journals.sealed import SealedReader
+from replicator_testbed.mysql.servers import MysqlDatabase
+from replicator_testbed.mysql.tables import (
     OddTable,
     RandomLoad,
     make,
@@ -28,8 +29,7 @@ from replicator_testbed.mysql_tables import (
     tables_of_shapes,
     tables_of_values,
 )
-from replicator_testbed.postgresql_rows import plain_array, plain_value
-from replicator_testbed.sealed import SealedReader
+from replicator_testbed.postgresql.rows import plain_array, plain_value
 
 Make = Callable[..., Captured]
 Of = Callable[[MysqlDatabase], Iterator[OddTable]]

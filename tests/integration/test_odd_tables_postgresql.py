@@ -16,11 +16,11 @@ from replicator.plugins.source import SourceContext
 from replicator.state.records import EventEntry, Stage
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.captured import Captured, Replay
-from replicator_testbed.postgresql_rows import plain_array, plain_value, source_rows
-from replicator_testbed.postgresql_tables import OddTable, RandomLoad, make_tables
-from replicator_testbed.sealed import SealedReader
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.journals.captured import Captured, Replay
+from replicator_testbed.journals.sealed import SealedReader
+from replicator_testbed.postgresql.rows import plain_array, plain_value, source_rows
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.postgresql.tables import OddTable, RandomLoad, make_tables
 
 
 def replayed(captured: Captured, table: TableId) -> Counter[tuple[Any, ...]]:

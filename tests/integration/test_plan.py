@@ -11,8 +11,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from replicator.cli.entry import main
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, a varchar(20), n int)"
 

@@ -20,8 +20,8 @@ from replicator.service.plan.rehearsal import Rehearsed
 from replicator.state.records import Decision, TableRecord
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.captured import QUICK, Captured
 from replicator_testbed.databases import Database
+from replicator_testbed.journals.captured import QUICK, Captured
 from replicator_testbed.present import present
 from replicator_testing.defaults import target_context
 from replicator_testing.memory import MemoryTarget, MemoryTargetConfig

@@ -21,10 +21,10 @@ from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.captured import QUICK, Captured, RunningCapture
-from replicator_testbed.proxy import FaultProxy
+from replicator_testbed.journals.captured import QUICK, Captured, RunningCapture
+from replicator_testbed.network.proxy import FaultProxy
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.scratch_servers import ServerProgramsNotFoundError
-from replicator_testbed.servers import PostgresServer
 from replicator_testing.waiting import wait_until
 
 T = TableId("public", "t")

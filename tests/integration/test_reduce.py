@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's documen
 
 from replicator.spark.journal import read_changes
 from replicator.spark.reduce import fill_from_origin, reduce_partial_rows, reduce_whole_rows
-from replicator_testbed.spark import spark, spark_host  # noqa: F401 - fixtures
-from replicator_testbed.workloads import COLUMNS, SCHEMA, Replay, Workloads, change_table
+from replicator_testbed.spark.session import spark, spark_host  # noqa: F401 - fixtures
+from replicator_testbed.workloads.changes import COLUMNS, SCHEMA, Replay, Workloads, change_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,7 @@ from replicator.model.events import change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.spark.journal import read_changes
 from replicator.spark.reduce import reduce_multiset
-from replicator_testbed.spark import spark, spark_host  # noqa: F401 - fixtures
+from replicator_testbed.spark.session import spark, spark_host  # noqa: F401 - fixtures
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,8 @@ import pytest
 from replicator.model.events import SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.state.records import Stage
-from replicator_testbed.captured import Captured
-from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.journals.captured import Captured
+from replicator_testbed.mysql.servers import MysqlDatabase
 
 Make = Callable[..., Captured]
 

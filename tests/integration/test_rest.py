@@ -30,8 +30,8 @@ from replicator.state.records import (
     TargetCopy,
 )
 from replicator.state.store import StateStore
+from replicator_testbed.network.rest import Answer, RestServer, command, serving
 from replicator_testbed.present import present
-from replicator_testbed.rest import Answer, RestServer, command, serving
 from replicator_testing.waiting import wait_until
 
 ORDERS = TableId("public", "orders")

@@ -21,7 +21,7 @@ from replicator.service.access.listening import Listening
 from replicator.state.records import Desired, ReplicatorRecord
 from replicator.state.store import StateStore
 from replicator.web.app import WebApp
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 YAML = "application/yaml"
 JSON = "application/json"

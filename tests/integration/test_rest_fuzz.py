@@ -15,8 +15,8 @@ from replicator.service.access import tokens
 from replicator.state import holder_id
 from replicator.state.records import Stage, TableRecord
 from replicator.state.store import StateStore
+from replicator_testbed.network.rest import serving
 from replicator_testbed.present import present
-from replicator_testbed.rest import serving
 
 CHECKS: Final = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 TIME_S: Final = 25

@@ -9,8 +9,8 @@ import pytest
 
 from replicator.journal.files import JournalFolder
 from replicator.model.errors import JournalUnavailableError
-from replicator_testbed import rogue
-from replicator_testbed.receiver import make_certificate
+from replicator_testbed.network import rogue
+from replicator_testbed.network.receiver import make_certificate
 
 KEY, TOKEN = "canary-of-the-secret-key", "canary-of-the-session-token"
 

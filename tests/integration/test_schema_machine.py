@@ -29,14 +29,14 @@ from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_target_duckdb.config import DuckDBConfig
 from replicator_target_duckdb.target import DuckDBTarget
-from replicator_testbed.bigquery import BUCKET, LOCATION, PROJECT, BigQueryEmulator, target_rows
-from replicator_testbed.captured import QUICK, Captured
+from replicator_testbed.bigquery.emulator import BUCKET, LOCATION, PROJECT, BigQueryEmulator, target_rows
 from replicator_testbed.databases import Database
-from replicator_testbed.schema_dialects import MysqlDialect, PostgresqlDialect
-from replicator_testbed.schema_machine import SchemaMachine
-from replicator_testbed.servers import ScratchDatabase
-from replicator_testbed.spark import spark, spark_host  # noqa: F401 - fixtures
+from replicator_testbed.journals.captured import QUICK, Captured
+from replicator_testbed.postgresql.servers import ScratchDatabase
+from replicator_testbed.spark.session import spark, spark_host  # noqa: F401 - fixtures
 from replicator_testbed.target_tables import DuckDBTables
+from replicator_testbed.workloads.schema_dialects import MysqlDialect, PostgresqlDialect
+from replicator_testbed.workloads.schema_machine import SchemaMachine
 from replicator_testing.defaults import target_context
 from replicator_testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 

@@ -13,10 +13,10 @@ import psutil
 import psycopg
 import pytest
 
-from replicator_testbed.postgresql_programs import find_embedded
-from replicator_testbed.proxy import FaultProxy
+from replicator_testbed.network.proxy import FaultProxy
+from replicator_testbed.postgresql.programs import find_embedded
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 from replicator_testbed.scratch_servers import HOST
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
 from replicator_testing.waiting import PATIENCE
 
 ROWS_MANY = "SELECT repeat('x', 1000) FROM generate_series(1, 100000)"
@@ -123,7 +123,7 @@ def test_close_twice_leaves_no_folder() -> None:
 @pytest.mark.matrix
 def test_killed_owner_leaves_neither_server_nor_folder() -> None:
     program = (
-        "import sys; from replicator_testbed.servers import PostgresServer\n"
+        "import sys; from replicator_testbed.postgresql.servers import PostgresServer\n"
         "server = PostgresServer.distribution(); server.start()\n"
         "print(server.pid, server.socket_folder, flush=True); sys.stdin.read()"
     )

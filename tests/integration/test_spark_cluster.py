@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from replicator_testbed.spark_cluster import SparkCluster
+from replicator_testbed.spark.cluster import SparkCluster
 from replicator_testing.waiting import wait_until
 
 CHILD = """
-from replicator_testbed.spark_cluster import SparkCluster
+from replicator_testbed.spark.cluster import SparkCluster
 cluster = SparkCluster(workers=1).__enter__()
 print(cluster.folder, cluster.workers[0].pid, flush=True)
 input()

@@ -21,7 +21,7 @@ from replicator.config import SparkConfig
 from replicator.model.errors import ReplicatorError
 from replicator.spark.session import SparkHost
 from replicator_target_delta.spark.settings import SPARK_NEEDS
-from replicator_testbed.java import short_lived_options
+from replicator_testbed.spark.java import short_lived_options
 settings = {"spark.driver.memory": "512m", **short_lived_options()}
 if len(sys.argv) > 1:
     settings["spark.jars.ivy"] = sys.argv[1]

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from replicator.spark import SparkHost
-from replicator_testbed.java import jvm_pid
-from replicator_testbed.spark import SECRET, SECRET_SETTING, spark_host  # noqa: F401 - a fixture
+from replicator_testbed.spark.java import jvm_pid
+from replicator_testbed.spark.session import SECRET, SECRET_SETTING, spark_host  # noqa: F401 - a fixture
 
 RPC_REQUEST = 3
 

@@ -16,7 +16,7 @@ CHILD = """
 from replicator.config import SparkConfig
 from replicator.plugins.target import SparkNeeds
 from replicator.spark.session import SparkHost
-from replicator_testbed.java import jvm_pid, short_lived_options
+from replicator_testbed.spark.java import jvm_pid, short_lived_options
 settings = {"spark.driver.memory": "512m", **short_lived_options()}
 host = SparkHost(SparkConfig(master="local[1]", settings=settings), SparkNeeds(), cores=1)
 host.session()
@@ -44,7 +44,7 @@ from pathlib import Path
 from replicator.config import SparkConfig
 from replicator.plugins.target import SparkNeeds
 from replicator.spark.session import SparkHost, spark_error
-from replicator_testbed.java import jvm_pid, short_lived_options
+from replicator_testbed.spark.java import jvm_pid, short_lived_options
 log = Path({str(tmp_path / "spark.log")!r})
 settings = {{"spark.driver.memory": "512m", **short_lived_options()}}
 host = SparkHost(SparkConfig(master="local[1]", settings=settings), SparkNeeds(), cores=1, log_file=log)

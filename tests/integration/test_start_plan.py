@@ -12,8 +12,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from replicator.cli.entry import main
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 
 ROWS = 3000
 SMALL = 7

@@ -48,9 +48,9 @@ from replicator.state import (
 )
 from replicator.state.records import Decision, HistoryEntry
 from replicator.state.verification.records import VerificationOutcome
+from replicator_testbed.network.proxy import FaultProxy
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 from replicator_testbed.present import present
-from replicator_testbed.proxy import FaultProxy
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
 from replicator_testing.defaults import writer_limits
 from replicator_testing.waiting import PATIENCE, wait_until
 

@@ -14,9 +14,9 @@ import pytest
 from replicator.capture import pump
 from replicator.model.events import SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
-from replicator_testbed import mysql_load
-from replicator_testbed.captured import Captured
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.journals.captured import Captured
+from replicator_testbed.mysql import load as mysql_load
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 
 Make = Callable[..., Captured]
 

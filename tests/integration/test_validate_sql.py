@@ -14,9 +14,9 @@ from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
 from replicator.service.configuring import assess
 from replicator_testbed.databases import Database
-from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.rig import Rig
-from replicator_testbed.servers import ScratchDatabase
 from replicator_testing.waiting import PATIENCE
 
 Open = Callable[..., Rig]

@@ -26,7 +26,7 @@ from replicator.verify import Counts, Judge, Repair, Result
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.background import in_background
-from replicator_testbed.captured import Captured, RunningCapture
+from replicator_testbed.journals.captured import Captured, RunningCapture
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, SqlServers
 from replicator_testing.defaults import target_context
 from replicator_testing.memory import MemoryTarget, MemoryTargetConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replicator_testbed.applied import Shop
+from replicator_testbed.journals.applied import Shop
 
 
 @pytest.fixture

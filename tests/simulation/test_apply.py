@@ -21,8 +21,8 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.offset import Offset
 from replicator.plugins.target import Batch, BatchResult, TableOptions, TargetTable
 from replicator.state.records import Stage, TargetCopy
-from replicator_testbed.applied import NAME, A, B, Killed, Shop, kill_at
-from replicator_testbed.scripted_journals import START
+from replicator_testbed.journals.applied import NAME, A, B, Killed, Shop, kill_at
+from replicator_testbed.journals.scripted import START
 from replicator_testing.batches import delete, insert, update
 from replicator_testing.defaults import writer_limits
 from replicator_testing.memory import state_of

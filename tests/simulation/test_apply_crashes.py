@@ -14,7 +14,7 @@ from replicator.model.errors import TargetCrashedError, ThrottledError
 from replicator.model.schema import TableId
 from replicator.plugins.target import Batch, BatchResult, TargetTable
 from replicator.state.records import AppliedRecord
-from replicator_testbed.applied import NAME, A, B, Shop
+from replicator_testbed.journals.applied import NAME, A, B, Shop
 from replicator_testing.batches import insert
 from replicator_testing.defaults import target_context
 from replicator_testing.memory import MemoryTarget, MemoryTargetConfig

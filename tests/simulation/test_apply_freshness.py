@@ -13,8 +13,8 @@ from replicator.apply import table as apply_table
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.target import TargetTable
 from replicator.state.records import Stage
-from replicator_testbed.applied import A, B, Killed, Shop, kill_at
-from replicator_testbed.scripted_journals import START
+from replicator_testbed.journals.applied import A, B, Killed, Shop, kill_at
+from replicator_testbed.journals.scripted import START
 from replicator_testing.batches import insert, update
 from replicator_testing.target_harness import item
 

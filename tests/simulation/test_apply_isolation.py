@@ -17,7 +17,7 @@ from replicator.model.errors import FatalError, FencedError, TableError, TargetU
 from replicator.model.reports import UpkeepReport
 from replicator.model.schema import TableId
 from replicator.state.records import Stage, TableRecord
-from replicator_testbed.applied import NAME, A, B, Shop
+from replicator_testbed.journals.applied import NAME, A, B, Shop
 from replicator_testing.batches import insert
 from replicator_testing.memory import MemoryTarget
 from replicator_testing.target_harness import item, items_schema

@@ -23,7 +23,7 @@ from replicator.model.reports import Report
 from replicator.model.schema import TableId
 from replicator.state.records import AppliedRecord, TargetCopy
 from replicator.state.store import StateStore
-from replicator_testbed.scripted_journals import START, ScriptedJournal
+from replicator_testbed.journals.scripted import START, ScriptedJournal
 from replicator_testbed.yielding import yields_at_random
 from replicator_testing.defaults import apply_settings, target_context
 from replicator_testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse

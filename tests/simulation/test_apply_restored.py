@@ -20,7 +20,7 @@ from replicator.model.errors import (
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.target import Ledger, TargetTable
 from replicator.state.store import StateStore
-from replicator_testbed.applied import NAME, A, B, Shop
+from replicator_testbed.journals.applied import NAME, A, B, Shop
 from replicator_testing.batches import insert
 from replicator_testing.memory import MemoryTarget
 from replicator_testing.target_harness import item

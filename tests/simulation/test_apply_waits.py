@@ -22,8 +22,8 @@ from replicator.model.reports import WaitingReport
 from replicator.model.schema import TableId
 from replicator.plugins.target import Batch, BatchResult, TargetTable
 from replicator.state.records import RequestKind
-from replicator_testbed.applied import NAME, A, B, Control, Shop
-from replicator_testbed.scripted_journals import START
+from replicator_testbed.journals.applied import NAME, A, B, Control, Shop
+from replicator_testbed.journals.scripted import START
 from replicator_testing.batches import insert
 from replicator_testing.defaults import target_context
 from replicator_testing.memory import MemoryTarget, MemoryTargetConfig

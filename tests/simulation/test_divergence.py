@@ -18,7 +18,7 @@ from replicator.plugins.target import TableOptions, TargetTable
 from replicator.service.status.assemble import status
 from replicator.state.records import Stage, TableRecord, TargetCopy
 from replicator.state.verification.records import VerificationOutcome
-from replicator_testbed.applied import NAME, A, B, Killed, Shop
+from replicator_testbed.journals.applied import NAME, A, B, Killed, Shop
 from replicator_testbed.present import present
 from replicator_testing.batches import RowChange, delete, insert, update
 from replicator_testing.memory.target import MemoryTarget, StoredTable

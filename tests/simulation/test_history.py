@@ -14,12 +14,12 @@ from replicator.service.configuring.stored import find
 from replicator.service.history.changes import history
 from replicator.service.history.document import Outcome
 from replicator.state.records import Decision, HistoryEntry
-from replicator_testbed.applied import NAME, A
+from replicator_testbed.journals.applied import NAME, A
 from replicator_testing.batches import insert
 from replicator_testing.target_harness import item
 
 if TYPE_CHECKING:
-    from replicator_testbed.applied import Shop
+    from replicator_testbed.journals.applied import Shop
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

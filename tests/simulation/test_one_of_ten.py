@@ -33,7 +33,7 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.model.status import ErrorStatus, TableState
 from replicator.service.status import assemble as status
 from replicator.state.records import RequestKind
-from replicator_testbed.captured import QUICK, CaptureControl, Captured, RunningCapture
+from replicator_testbed.journals.captured import QUICK, CaptureControl, Captured, RunningCapture
 from replicator_testing.defaults import AT_ONCE, apply_settings, target_context
 from replicator_testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig, MemoryTarget, MemoryTargetConfig
 from replicator_testing.waiting import wait_until

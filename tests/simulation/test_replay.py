@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 
 from replicator.model.events import DMLOperation
-from replicator_testbed.workloads import COLUMNS, Change, Replay, Workloads
+from replicator_testbed.workloads.changes import COLUMNS, Change, Replay, Workloads
 
 WORKLOADS = 3_000
 

@@ -27,7 +27,7 @@ from replicator.state.records import ErrorRecord, RequestKind, SnapshotProgress
 from replicator.state.verification.records import RangeRecord
 from replicator.verify import Result, Visit, repair
 from replicator.verify import resync as resync_module
-from replicator_testbed.captured import RunningCapture
+from replicator_testbed.journals.captured import RunningCapture
 from replicator_testbed.present import present
 from replicator_testing.memory import MemorySource, MemorySourceConfig
 from tests.simulation import test_verify

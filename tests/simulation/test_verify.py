@@ -24,7 +24,7 @@ from replicator.state.records import RequestKind
 from replicator.state.store import StateStore
 from replicator.verify import Counts, Judge, Kind, Repair, Result, Verdict
 from replicator.verify.barriers import Barriers, NotVerifiedError
-from replicator_testbed.captured import Captured, RunningCapture
+from replicator_testbed.journals.captured import Captured, RunningCapture
 from replicator_testing.defaults import AT_ONCE, apply_settings, target_context
 from replicator_testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig, MemoryTarget, MemoryTargetConfig
 from replicator_testing.memory.target import MemoryWarehouse, StoredRow, StoredTable

@@ -15,7 +15,7 @@ from replicator.config import DDLConfig
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state.verification.records import VerificationRecord
 from replicator.verify import Extent, Judge, Keys, Proofs, Repair, Result, Sample, Visit
-from replicator_testbed.captured import RunningCapture
+from replicator_testbed.journals.captured import RunningCapture
 from replicator_testbed.present import present
 from replicator_testing.memory import MemorySource
 from replicator_testing.memory.target import StoredTable

@@ -20,7 +20,7 @@ from replicator.verify import Counts, Judge, Kind, OfIds, Pace, Proofs, Repair, 
 from replicator.verify.barriers import NotVerifiedError
 from replicator.verify.moving import Moving
 from replicator.verify.schedule import Known
-from replicator_testbed.captured import RunningCapture
+from replicator_testbed.journals.captured import RunningCapture
 from replicator_testbed.present import present
 from replicator_testing.memory import MemorySource
 from replicator_testing.memory.target import StoredRow, StoredTable

@@ -20,7 +20,7 @@ from replicator.state.records import RequestKind, TableRecord
 from replicator.state.verification.records import VerificationRecord
 from replicator.verify import Judge, OfIds, Proofs, Repair, Result, Verdict, VerifySchedule
 from replicator.verify.barriers import NotVerifiedError
-from replicator_testbed.captured import RunningCapture
+from replicator_testbed.journals.captured import RunningCapture
 from replicator_testbed.present import present
 from replicator_testing.memory import MemorySource
 from tests.simulation import test_verify

@@ -19,7 +19,7 @@ from replicator.plugins.verification import Among, Below
 from replicator.verify import Counts, Extent, Judge, Keys, OfIds, Result, Sample, Since, VerifyScope, Whole, rounds
 from replicator.verify import scope as scope_module
 from replicator.verify.barriers import NotVerifiedError
-from replicator_testbed.captured import RunningCapture
+from replicator_testbed.journals.captured import RunningCapture
 from replicator_testing.memory.target import StoredTable
 from tests.simulation import test_verify
 from tests.simulation.test_verify import KEYED, KEYLESS, NAME, Pair, schema_of, settled

@@ -35,7 +35,7 @@ from replicator.model.events import DDLEvent, DDLOperation, SnapshotKind, change
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, Seen, TableChanges, Visibility
 from replicator.state.records import SnapshotProgress
-from replicator_testbed.captured import PublishedWindow
+from replicator_testbed.journals.captured import PublishedWindow
 
 TABLE = TableId("public", "t")
 SCHEMA = TableSchema(

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pymysql
 
 from replicator_testbed.demo.shop import SchemaChange, ShopWriter, Size
-from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase
 
 _SCHEMA: Final = (
     """CREATE TABLE customers (

@@ -9,9 +9,9 @@ from typing import Final
 
 from replicator_testbed.databases import Database
 from replicator_testbed.demo import shop
-from replicator_testbed.mysql_programs import has_mysql
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, server_version
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.mysql.programs import has_mysql
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer, server_version
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from replicator_testbed.java import short_lived_options
+from replicator_testbed.spark.java import short_lived_options
 from replicator_testbed.target_tables import BigQueryTables, DeltaLakeTables, DuckDBTables, TargetTables
 
 _SPARK: Final = """\
@@ -61,7 +61,7 @@ def _delta(folder: Path) -> Iterator[DemoTarget]:
 @contextmanager
 def _bigquery(folder: Path) -> Iterator[DemoTarget]:
     # The emulator is a package of the tests: only here.
-    from replicator_testbed.bigquery import BigQueryEmulator
+    from replicator_testbed.bigquery.emulator import BigQueryEmulator
 
     with BigQueryEmulator(folder / "emulator.log") as emulator, closing(emulator.client()) as client:
         yield DemoTarget(

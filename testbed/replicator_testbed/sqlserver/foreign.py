@@ -17,8 +17,8 @@ import pyodbc
 import pytest
 from typing_extensions import override
 
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.scratch_servers import TIMEOUT_SECONDS
-from replicator_testbed.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Address, Driver, connect
 from replicator_testbed.sqlserver.model import SqlServerModel
 

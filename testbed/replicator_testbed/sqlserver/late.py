@@ -8,10 +8,10 @@ from contextlib import closing, contextmanager
 
 import pyodbc
 
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
+from replicator_testbed.postgresql.standby import SETTINGS, LateStandby
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, SqlServers
 from replicator_testbed.sqlserver.foreign import DSN, needs_model
-from replicator_testbed.standby import SETTINGS, LateStandby
 
 
 @contextmanager

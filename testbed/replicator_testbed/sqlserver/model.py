@@ -10,7 +10,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self
 
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.capture.job import CaptureJob, Clock, utc_now
 from replicator_testbed.sqlserver.drivers import Address
 from replicator_testbed.sqlserver.engine.commands import HANDLERS

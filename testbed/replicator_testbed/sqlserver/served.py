@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.model import SqlServerModel
 
 

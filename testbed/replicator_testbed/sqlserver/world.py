@@ -22,7 +22,7 @@ from replicator_source_sqlserver.cdc.position import Position
 from replicator_source_sqlserver.cdc.tables import CapturedTables
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connecting.connection import Connector, Session
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Address, Driver, connect, library
 from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import SqlServerModel

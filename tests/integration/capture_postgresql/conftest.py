@@ -11,13 +11,13 @@ import pytest
 from replicator.plugins.source import SourceContext
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.captured import Captured
-from replicator_testbed.postgresql_captures import (
+from replicator_testbed.journals.captured import Captured
+from replicator_testbed.postgresql.captures import (
     Make,
     table,
 )
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
-from replicator_testbed.standby import SETTINGS, LateStandby
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.postgresql.standby import SETTINGS, LateStandby
 
 
 @pytest.fixture

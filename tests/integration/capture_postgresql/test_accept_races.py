@@ -13,9 +13,9 @@ from replicator.capture.snapshots.driver import SnapshotRunner
 from replicator.config import DDLConfig
 from replicator.state import table_life
 from replicator.state.records import RequestKind, Stage
-from replicator_testbed.captured import Captured
-from replicator_testbed.postgresql_captures import Make, assert_equal, table
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.journals.captured import Captured
+from replicator_testbed.postgresql.captures import Make, assert_equal, table
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 T = table("t")
 MOMENTS: dict[str, tuple[type, str, bool]] = {

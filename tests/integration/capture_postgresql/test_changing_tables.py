@@ -15,8 +15,8 @@ from replicator.model.errors import LogGapError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent
 from replicator.plugins.source import ChunkRequest, DeltaSource
 from replicator.state.records import Decision, Stage
-from replicator_testbed.captured import Captured, RunningCapture
-from replicator_testbed.postgresql_captures import (
+from replicator_testbed.journals.captured import Captured, RunningCapture
+from replicator_testbed.postgresql.captures import (
     Make,
     after_reads,
     assert_equal,
@@ -26,7 +26,7 @@ from replicator_testbed.postgresql_captures import (
     table,
     wait_for_failed,
 )
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 
 def at_chunk(number: int, act: Callable[[], Any], *, after: bool = False) -> Callable[[DeltaSource[Any]], None]:

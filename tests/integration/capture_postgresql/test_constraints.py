@@ -10,9 +10,9 @@ import pytest
 from replicator.config import DDLConfig
 from replicator.model.events import SnapshotEvent
 from replicator.state.records import Decision, HistoryEntry, RequestKind, Stage
-from replicator_testbed.captured import Captured, RunningCapture
-from replicator_testbed.postgresql_captures import Make, assert_equal, before_reads, fill, table, wait_for_failed
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.journals.captured import Captured, RunningCapture
+from replicator_testbed.postgresql.captures import Make, assert_equal, before_reads, fill, table, wait_for_failed
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 T = table("t")
 SOON_S = 0.1

@@ -9,9 +9,9 @@ import pytest
 
 from replicator.model.errors import AccessDeniedError
 from replicator.state.records import Stage
-from replicator_testbed.captured import Captured, RunningCapture
-from replicator_testbed.postgresql_captures import Make, assert_equal, fill, table
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.journals.captured import Captured, RunningCapture
+from replicator_testbed.postgresql.captures import Make, assert_equal, fill, table
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 
 def quick(captured: Captured) -> None:

@@ -10,9 +10,9 @@ import pytest
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.state.records import Stage
 from replicator_source_postgresql.replication.ddl_trigger import DDL_PREFIX, SCRIPT
-from replicator_testbed.captured import Captured
-from replicator_testbed.postgresql_captures import Make, assert_equal, fill, table, wait_for_failed
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.journals.captured import Captured
+from replicator_testbed.postgresql.captures import Make, assert_equal, fill, table, wait_for_failed
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 NEVER_S = 3600.0
 

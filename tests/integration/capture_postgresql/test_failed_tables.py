@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from replicator.state.records import Stage
-from replicator_testbed.postgresql_captures import (
+from replicator_testbed.postgresql.captures import (
     Make,
     assert_equal,
     fill,
@@ -15,7 +15,7 @@ from replicator_testbed.postgresql_captures import (
     table,
     wait_for_failed,
 )
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 
 def test_table_with_a_value_that_cannot_be_represented_comes_back_with_a_snapshot(

@@ -9,8 +9,8 @@ import pytest
 
 from replicator.model.errors import LogGapError, TransientError
 from replicator.model.reports import CaptureStage
-from replicator_testbed.captured import Captured, RunningCapture
-from replicator_testbed.postgresql_captures import (
+from replicator_testbed.journals.captured import Captured, RunningCapture
+from replicator_testbed.postgresql.captures import (
     Make,
     Writers,
     assert_equal,
@@ -19,8 +19,8 @@ from replicator_testbed.postgresql_captures import (
     table,
     update_one,
 )
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 from replicator_testbed.present import present
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
 from replicator_testing.waiting import wait_until
 
 

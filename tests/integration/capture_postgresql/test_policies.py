@@ -8,8 +8,8 @@ import pytest
 
 from replicator.config import DDLConfig
 from replicator.state.records import RequestKind
-from replicator_testbed.postgresql_captures import Make, assert_equal, table
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.captures import Make, assert_equal, table
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 
 @pytest.mark.sampled(1)

@@ -12,14 +12,14 @@ import pytest
 from replicator.model.schema import TableId
 from replicator.plugins.source import DeltaSource
 from replicator.state.records import Stage
-from replicator_testbed.postgresql_captures import (
+from replicator_testbed.postgresql.captures import (
     Make,
     assert_equal,
     fill,
     open_transaction,
     table,
 )
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 
 @pytest.mark.matrix

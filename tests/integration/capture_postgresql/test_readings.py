@@ -11,9 +11,9 @@ import pytest
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.state.records import Decision, Stage
-from replicator_testbed.captured import Captured
-from replicator_testbed.postgresql_captures import Make, assert_equal, fill, table, wait_for_failed
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.journals.captured import Captured
+from replicator_testbed.postgresql.captures import Make, assert_equal, fill, table, wait_for_failed
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 NEVER_S = 3600.0
 

@@ -11,9 +11,9 @@ import pytest
 from replicator.model.events import DDLOperation, SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.state.records import Stage
-from replicator_testbed.captured import Captured
-from replicator_testbed.postgresql_captures import Make, fill, source_rows, table, wait_for_failed
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.journals.captured import Captured
+from replicator_testbed.postgresql.captures import Make, fill, source_rows, table, wait_for_failed
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 
 def rows_of(database: ScratchDatabase, name: TableId) -> Counter[tuple[Any, ...]]:

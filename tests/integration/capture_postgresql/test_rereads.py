@@ -15,8 +15,8 @@ import pytest
 from replicator.model.errors import SourceUnavailableError
 from replicator.plugins.source import ChunkRequest, DeltaSource
 from replicator.state.records import RequestKind, Stage
-from replicator_testbed.captured import Captured, RunningCapture
-from replicator_testbed.postgresql_captures import (
+from replicator_testbed.journals.captured import Captured, RunningCapture
+from replicator_testbed.postgresql.captures import (
     Make,
     Writers,
     assert_equal,
@@ -24,7 +24,7 @@ from replicator_testbed.postgresql_captures import (
     fill,
     table,
 )
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 T = table("t")
 

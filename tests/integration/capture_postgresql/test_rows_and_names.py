@@ -12,7 +12,7 @@ import pytest
 
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.source import ChunkRequest
-from replicator_testbed.postgresql_captures import (
+from replicator_testbed.postgresql.captures import (
     Make,
     Writers,
     after_reads,
@@ -21,8 +21,8 @@ from replicator_testbed.postgresql_captures import (
     fill,
     table,
 )
-from replicator_testbed.servers import ScratchDatabase
-from replicator_testbed.standby import LateStandby
+from replicator_testbed.postgresql.servers import ScratchDatabase
+from replicator_testbed.postgresql.standby import LateStandby
 
 
 def test_unchanged_large_values_survive_moves_and_updates_during_a_snapshot(

@@ -14,8 +14,8 @@ import pytest
 from replicator.model.reports import CaptureStage
 from replicator.plugins.source import ChunkRequest
 from replicator.state.records import Stage
-from replicator_testbed.captured import PublishedWindow, RunningCapture
-from replicator_testbed.postgresql_captures import (
+from replicator_testbed.journals.captured import PublishedWindow, RunningCapture
+from replicator_testbed.postgresql.captures import (
     Make,
     Writers,
     assert_equal,
@@ -29,8 +29,8 @@ from replicator_testbed.postgresql_captures import (
     table,
     update_one,
 )
-from replicator_testbed.servers import ScratchDatabase
-from replicator_testbed.standby import LateStandby
+from replicator_testbed.postgresql.servers import ScratchDatabase
+from replicator_testbed.postgresql.standby import LateStandby
 from replicator_testing.waiting import PATIENCE, wait_until
 
 

@@ -16,8 +16,8 @@ from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.snapshot import reader as snapshot
 from replicator_source_sqlserver.snapshot.chunk_statements import ReadPlan, chunk_query
 from replicator_source_sqlserver.source import SqlServerSource
-from replicator_testbed.captured import Captured
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.journals.captured import Captured
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, SqlServers
 
 Make = Callable[..., Captured]

@@ -10,7 +10,7 @@ import pytest
 
 from replicator.model.schema import TableId
 from replicator.state.records import Stage
-from replicator_testbed.captured import Captured, RunningCapture
+from replicator_testbed.journals.captured import Captured, RunningCapture
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, enable
 from tests.integration.capture_sqlserver.conftest import Around, Make, Moment, assert_equal
 

@@ -10,7 +10,7 @@ import pytest
 from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import TableId
 from replicator.runtime.policy import Consequence, RetryBudget, RetryLimits, consequence
-from replicator_testbed.captured import Captured
+from replicator_testbed.journals.captured import Captured
 from replicator_testbed.sqlserver.capture.job import Failure
 from replicator_testbed.sqlserver.databases import SqlServerDatabase
 from replicator_testing.waiting import wait_until

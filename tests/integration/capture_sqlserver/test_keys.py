@@ -12,9 +12,9 @@ import pytest
 
 from replicator.model.schema import TableId
 from replicator.state.records import Stage
-from replicator_testbed.captured import Captured
+from replicator_testbed.journals.captured import Captured
 from replicator_testbed.sqlserver.databases import SqlServerDatabase
-from replicator_testbed.sqlserver_tables import KEYS, OTHER_KEYS, plain_value, source_rows
+from replicator_testbed.sqlserver.tables import KEYS, OTHER_KEYS, plain_value, source_rows
 from tests.integration.capture_sqlserver.conftest import Around, Make, Moment, assert_equal
 
 KINDS = {kind: values for kind, values in {**KEYS, **OTHER_KEYS}.items() if "UTF8" not in kind}

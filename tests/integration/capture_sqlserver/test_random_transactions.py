@@ -9,10 +9,10 @@ import pytest
 
 from replicator_source_sqlserver.cdc.position import Position
 from replicator_source_sqlserver.tracking.versions import VersionPosition
-from replicator_testbed import sqlserver_load
-from replicator_testbed.captured import Captured
+from replicator_testbed.journals.captured import Captured
+from replicator_testbed.sqlserver import load as sqlserver_load
 from replicator_testbed.sqlserver.databases import SqlServerDatabase
-from replicator_testbed.sqlserver_load import KEYED, TABLES, Load
+from replicator_testbed.sqlserver.load import KEYED, TABLES, Load
 from tests.integration.capture_sqlserver.conftest import Make, assert_equal
 
 KEYS = 60

@@ -17,8 +17,8 @@ from replicator.config import Secret
 from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import TableId
 from replicator_testbed.background import in_background
-from replicator_testbed.proxy import FaultProxy
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.network.proxy import FaultProxy
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, SqlServers
 from tests.integration.capture_sqlserver.conftest import Around, Make, assert_equal
 

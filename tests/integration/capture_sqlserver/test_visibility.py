@@ -9,10 +9,10 @@ from typing import Literal
 import pytest
 
 from replicator.model.schema import TableId
-from replicator_testbed.captured import PublishedWindow, RunningCapture
+from replicator_testbed.journals.captured import PublishedWindow, RunningCapture
+from replicator_testbed.postgresql.standby import LateStandby
 from replicator_testbed.sqlserver.databases import SqlServerDatabase
 from replicator_testbed.sqlserver.late import late_database, late_writer
-from replicator_testbed.standby import LateStandby
 from replicator_testing.waiting import wait_until
 from tests.integration.capture_sqlserver.conftest import Around, Make, assert_equal
 

@@ -10,9 +10,9 @@ from contextlib import closing
 import pyodbc
 import pytest
 
+from replicator_testbed.postgresql.standby import LateStandby
 from replicator_testbed.sqlserver.databases import SqlServerDatabase
 from replicator_testbed.sqlserver.late import late_database, late_writer
-from replicator_testbed.standby import LateStandby
 from replicator_testing.waiting import wait_until
 
 pytestmark = pytest.mark.matrix

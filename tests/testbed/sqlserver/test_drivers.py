@@ -19,7 +19,7 @@ from typing import Any
 import pyodbc
 import pytest
 
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.certificates import Authority
 from replicator_testbed.sqlserver.drivers import Driver, connect
 from replicator_testbed.sqlserver.engine.session import Session

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyodbc
 import pytest
 
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, connect
 from replicator_testbed.sqlserver.model import SqlServerModel
 from tests.testbed.sqlserver.conftest import Client

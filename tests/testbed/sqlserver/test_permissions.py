@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, connect
 from replicator_testbed.sqlserver.model import PASSWORD, SqlServerModel
 from tests.testbed.sqlserver.conftest import Client

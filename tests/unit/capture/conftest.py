@@ -22,8 +22,8 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import SourceContext
 from replicator.state.records import ErrorRecord, EventEntry, Lease, Stage, TableRecord
 from replicator.state.store import StateStore
+from replicator_testbed.journals.sealed import SealedReader
 from replicator_testbed.present import present
-from replicator_testbed.sealed import SealedReader
 from replicator_testing.defaults import capture_settings, writer_limits
 from replicator_testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig
 from replicator_testing.memory.log import altered_row

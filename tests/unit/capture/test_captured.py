@@ -11,7 +11,7 @@ import pytest
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource
 from replicator.state.records import Stage
-from replicator_testbed.captured import Captured
+from replicator_testbed.journals.captured import Captured
 from replicator_testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig
 
 TABLE = TableId("shop", "items")

@@ -22,7 +22,7 @@ from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import table_life
 from replicator.state.records import RequestKind, Stage
-from replicator_testbed.applied import Control as ApplyControl
+from replicator_testbed.journals.applied import Control as ApplyControl
 from replicator_testing.defaults import AT_ONCE, apply_settings, target_context
 from replicator_testing.memory import LockedError, MemorySource, MemoryTarget, MemoryTransaction, MemoryWarehouse
 from replicator_testing.memory.target import MemoryTargetConfig

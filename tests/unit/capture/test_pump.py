@@ -20,7 +20,7 @@ from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, Snaps
 from replicator.model.reports import SnapshotStep
 from replicator.model.schema import TableId
 from replicator.state.records import Preparation, RequestKind, Stage
-from replicator_testbed.captured import PublishedWindow
+from replicator_testbed.journals.captured import PublishedWindow
 from replicator_testbed.present import present
 from replicator_testing.memory import MemorySource
 

@@ -25,7 +25,7 @@ from replicator.model.events import (
 from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import SegmentFile, StateStore, holder_id
-from replicator_testbed.sealed import SealedReader
+from replicator_testbed.journals.sealed import SealedReader
 from replicator_testing.defaults import writer_limits
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -15,8 +15,8 @@ from replicator.journal.location import MARKER, epoch_of, segment_name
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, JournalUnavailableError
 from replicator.model.events import SEQUENCE_NUM
 from replicator.state import holder_id
+from replicator_testbed.journals.sealed import SealedReader
 from replicator_testbed.present import present
-from replicator_testbed.sealed import SealedReader
 from replicator_testing.defaults import writer_limits
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from replicator.runtime.pumps import run_apply, run_capture
 from replicator.state.records import Stage, TableRecord
 from replicator.state.store import StateStore
 from replicator_target_delta.target import DeltaLakeTarget
-from replicator_testbed.captured import CaptureControl
+from replicator_testbed.journals.captured import CaptureControl
 from replicator_testbed.present import present
 from replicator_testing.memory import MemoryDatabase, MemorySource, MemoryTarget, MemoryWarehouse, StoredTable
 from replicator_testing.target_harness import items_schema

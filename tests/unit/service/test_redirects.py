@@ -16,7 +16,7 @@ from replicator.model.alerts import AlertEvent, AlertKind, AlertMessage, AlertNo
 from replicator.service.alerts.apprise_channel import send
 from replicator.service.alerts.delivery import deliver
 from replicator.service.lineage.sinks import _sent, sinks
-from replicator_testbed.receiver import Answering, Received, receiving
+from replicator_testbed.network.receiver import Answering, Received, receiving
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 NOTICE = AlertNotice(event=AlertEvent.OPENED, kind=AlertKind.NO_WORKER, message="No worker runs shop.", since=NOW)

@@ -13,8 +13,8 @@ from replicator.observability import redact
 from replicator.state.database import address
 from replicator.state.database.address import parse_state_url, secrets
 from replicator.state.store import StateStore
-from replicator_testbed import rogue
-from replicator_testbed.receiver import make_certificate
+from replicator_testbed.network import rogue
+from replicator_testbed.network.receiver import make_certificate
 
 SECRET = "canary-of-the-store"
 

@@ -13,7 +13,7 @@ from replicator.plugins import TargetTable
 from replicator_target_postgresql.config import PostgresConfig
 from replicator_target_postgresql.sql import path_of, quoted
 from replicator_target_postgresql.target import PostgresTarget
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testing.defaults import target_context
 from replicator_testing.target_contract import TargetContract
 from replicator_testing.target_harness import UUID, TargetHarness, TargetRow

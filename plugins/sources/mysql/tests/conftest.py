@@ -11,7 +11,7 @@ from replicator.plugins import Secret
 from replicator.plugins.source import SourceContext
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import MysqlServer
+from replicator_testbed.mysql.servers import MysqlServer
 
 
 def config_of(server: MysqlServer, **settings: Any) -> MysqlConfig:

@@ -27,8 +27,8 @@ from replicator_source_mysql.ddl.statements import Effect, TableEffect, effects
 from replicator_source_mysql.events import query
 from replicator_source_mysql.flavors import flavor_of_server
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_programs import has_mysql
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.mysql.programs import has_mysql
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 from replicator_testing.defaults import chunk_request
 
 MODES: Final = ("", "STRICT_TRANS_TABLES", "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE", "NO_BACKSLASH_ESCAPES",

@@ -19,7 +19,7 @@ from replicator_source_mysql.filters import Filters
 from replicator_source_mysql.flavors import MYSQL
 from replicator_source_mysql.server import ServerFacts, read_facts
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 
 Make = Callable[..., MysqlSource]
 

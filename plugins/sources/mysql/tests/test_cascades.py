@@ -9,7 +9,7 @@ import pytest
 from replicator.model.schema import TableId
 from replicator_source_mysql.flavors import MARIADB
 from replicator_source_mysql.reach.cascades import CascadeReach, Cascades, Edge, reaches, read_edges
-from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase
 
 DELETE_CASCADE, DELETE_SET, UPDATE_CASCADE, UPDATE_SET = 1, 2, 4, 8
 

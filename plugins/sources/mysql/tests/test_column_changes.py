@@ -14,7 +14,7 @@ from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import PullLimits
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase
 from replicator_testbed.present import present
 
 _LIMITS = PullLimits(rows=10_000, bytes=64 << 20, wait_s=1.0)

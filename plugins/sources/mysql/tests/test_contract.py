@@ -14,7 +14,7 @@ from replicator.plugins.source import SourceContext
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connecting.connection import quoted, quoted_table
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 from replicator_testing.source_contract import SourceContract
 from replicator_testing.source_harness import Row, SourceHarness, TableKind, WriterTransaction
 

@@ -14,7 +14,7 @@ from replicator.model.events import ROW, DDLEvent
 from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase
 from replicator_testing.defaults import chunk_request
 
 Make = Callable[..., MysqlSource]

@@ -10,7 +10,7 @@ import pytest
 
 from replicator.model.schema import TableId
 from replicator_source_mysql.catalogue import discovery
-from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase
 
 
 @pytest.mark.parametrize("is_dropped_again", [False, True])

@@ -24,8 +24,8 @@ from replicator.plugins.source import LogReader, PullLimits
 from replicator_source_mysql.connecting.errors import translate, translate_log
 from replicator_source_mysql.coordinates import CoordinateSystems
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_programs import has_mysql
-from replicator_testbed.mysql_servers import Flavor, MysqlDatabase, MysqlServer
+from replicator_testbed.mysql.programs import has_mysql
+from replicator_testbed.mysql.servers import Flavor, MysqlDatabase, MysqlServer
 from replicator_testing.defaults import chunk_request
 from replicator_testing.waiting import wait_until
 

@@ -25,8 +25,8 @@ from replicator.plugins import Secret
 from replicator.plugins.source import LogReader, PullLimits
 from replicator_source_mysql.log import dump
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import Flavor, MysqlDatabase, MysqlServer
-from replicator_testbed.proxy import FaultProxy
+from replicator_testbed.mysql.servers import Flavor, MysqlDatabase, MysqlServer
+from replicator_testbed.network.proxy import FaultProxy
 from replicator_testing.defaults import chunk_request
 from replicator_testing.waiting import wait_until
 

@@ -19,8 +19,8 @@ from replicator.model.events import BEFORE, OPERATION, ROW
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import ChunkRequest, PullLimits
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import MysqlDatabase
-from replicator_testbed.mysql_types import GROUPS, Values, can_be_key, group_of, held
+from replicator_testbed.mysql.servers import MysqlDatabase
+from replicator_testbed.mysql.types import GROUPS, Values, can_be_key, group_of, held
 
 
 class Writer:

@@ -14,7 +14,7 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import PullLimits
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase
 
 from .migrations import MIGRATIONS, Case
 

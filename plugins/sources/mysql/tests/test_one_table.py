@@ -18,7 +18,7 @@ from replicator_source_mysql.binlog.events import corrupt, too_large
 from replicator_source_mysql.log import table_rows as tablerows
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_mysql.versions import Versions
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 
 Make = Callable[..., MysqlSource]
 

@@ -11,8 +11,8 @@ from replicator.model.figures import Basis
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import Secret
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_programs import has_mysql
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.mysql.programs import has_mysql
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 
 Make = Callable[..., MysqlSource]
 

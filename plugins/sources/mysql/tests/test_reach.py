@@ -17,7 +17,7 @@ from replicator_source_mysql.flavors import MARIADB, MYSQL
 from replicator_source_mysql.reach.definitions import defines_nothing
 from replicator_source_mysql.reach.tables import Definition, Definitions
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase
 
 _LIMITS = PullLimits(rows=10_000, bytes=64 << 20, wait_s=1.0)
 Make = Callable[..., MysqlSource]

@@ -17,9 +17,9 @@ from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connecting import wire
 from replicator_source_mysql.connecting.connection import connect
 from replicator_source_mysql.connecting.wire import LostError, PacketReader
-from replicator_testbed import rogue
-from replicator_testbed.mysql_servers import MysqlServer
-from replicator_testbed.receiver import make_certificate
+from replicator_testbed.mysql.servers import MysqlServer
+from replicator_testbed.network import rogue
+from replicator_testbed.network.receiver import make_certificate
 
 SECRET = "canary-of-the-source"
 

@@ -31,9 +31,9 @@ from replicator_source_mysql.positions.gtid_sets import GtidSet
 from replicator_source_mysql.rows.chunk_statements import ReadPlan, chunk_query, whole_query
 from replicator_source_mysql.rows.text_rows import Rows
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import MysqlDatabase
-from replicator_testbed.mysql_tables import RandomLoad, tables_of_keys
-from replicator_testbed.mysql_tables import make as make_tables
+from replicator_testbed.mysql.servers import MysqlDatabase
+from replicator_testbed.mysql.tables import RandomLoad, tables_of_keys
+from replicator_testbed.mysql.tables import make as make_tables
 from replicator_testing.defaults import chunk_request
 
 Make = Callable[..., MysqlSource]

@@ -13,7 +13,7 @@ from replicator.model.events import OPERATION, ROW, DDLOperation
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import PullLimits
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 
 _LIMITS = PullLimits(rows=10_000, bytes=64 << 20, wait_s=1.0)
 Make = Callable[..., MysqlSource]

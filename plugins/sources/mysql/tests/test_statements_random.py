@@ -24,8 +24,8 @@ from replicator_source_mysql.ddl.statements import effects
 from replicator_source_mysql.events import query
 from replicator_source_mysql.flavors import flavor_of_server
 from replicator_source_mysql.reach.cascades import Cascades, Parent, read_edges
-from replicator_testbed.mysql_programs import has_mysql
-from replicator_testbed.mysql_servers import Flavor, MysqlServer
+from replicator_testbed.mysql.programs import has_mysql
+from replicator_testbed.mysql.servers import Flavor, MysqlServer
 
 SHOP, APP = "shop", "app"
 NAMES: Final = ("t", "key", 'a`b"c', "größe", "p")

@@ -11,7 +11,7 @@ from replicator.model.errors import SchemaConflictError
 from replicator.model.schema import TableId, TableSchema
 from replicator_source_mysql import snapshot
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase
 from replicator_testing.defaults import chunk_request
 
 Make = Callable[..., MysqlSource]

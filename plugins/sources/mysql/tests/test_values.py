@@ -16,7 +16,7 @@ from replicator.model.events import BEFORE, OPERATION, ROW
 from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, PullLimits
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 from replicator_testing.defaults import chunk_request
 
 _LIMITS = PullLimits(rows=10_000, bytes=64 << 20, wait_s=1.0)

@@ -19,7 +19,7 @@ from replicator.plugins.kit.canonical import digest_of, key_texts, row_texts, va
 from replicator.plugins.source import ChunkRequest
 from replicator.plugins.verification import IDS_MAX, Below, Checksum, Ids, SourceState
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 
 Make = Callable[..., MysqlSource]
 

@@ -13,7 +13,7 @@ from replicator.model.errors import UnsupportedTypeError
 from replicator.plugins.verification import KeyRange
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_mysql.verification.states import StateQueries
-from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase
 from replicator_testing.table_states import assert_ranges
 
 RANGED: dict[str, Sequence[Any]] = {

@@ -21,7 +21,7 @@ from replicator_source_mysql.catalogue import virtual
 from replicator_source_mysql.catalogue.virtual import _Type, is_same_for_all
 from replicator_source_mysql.flavors import MYSQL, flavor_of_server
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase
 from replicator_testing.defaults import chunk_request
 
 Make = Callable[..., MysqlSource]

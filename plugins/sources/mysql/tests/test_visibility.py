@@ -18,7 +18,7 @@ from replicator_source_mysql.coordinates.xids import xid_of_sql
 from replicator_source_mysql.positions.file_position import LogPosition
 from replicator_source_mysql.positions.gtid_sets import GtidPosition
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 from replicator_testing.defaults import chunk_request
 from replicator_testing.waiting import wait_until
 

@@ -37,8 +37,8 @@ from replicator_source_mysql.positions.file_position import WRAP, FilePosition
 from replicator_source_mysql.rows.chunk_statements import ReadPlan, chunk_query, whole_query
 from replicator_source_mysql.server import read_facts
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_programs import has_mysql
-from replicator_testbed.mysql_servers import WATERMARK_TABLE, MysqlDatabase, MysqlServer
+from replicator_testbed.mysql.programs import has_mysql
+from replicator_testbed.mysql.servers import WATERMARK_TABLE, MysqlDatabase, MysqlServer
 from replicator_testing.defaults import chunk_request
 from replicator_testing.waiting import PATIENCE
 

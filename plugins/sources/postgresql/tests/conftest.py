@@ -11,8 +11,8 @@ from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.postgresql_stream import Stream
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.postgresql.stream import Stream
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import ChunkRequest
 from replicator_source_postgresql.log.lookups import LogCatalogue
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.postgresql_stream import Row, Stream, T
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.postgresql.stream import Row, Stream, T
 from replicator_testing.waiting import wait_until
 
 MakeSource = Callable[..., PostgresqlSource]

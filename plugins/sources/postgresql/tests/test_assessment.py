@@ -19,10 +19,10 @@ from replicator.model.schema import TableId
 from replicator.plugins import ChunkRequest, Secret
 from replicator_source_postgresql.assessment import server as assessment
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.postgresql_programs import find_distribution
-from replicator_testbed.proxy import FaultProxy
+from replicator_testbed.network.proxy import FaultProxy
+from replicator_testbed.postgresql.programs import find_distribution
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 from replicator_testbed.scratch_servers import free_port
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 MakeSource = Callable[..., PostgresqlSource]
 

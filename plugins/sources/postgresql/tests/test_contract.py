@@ -14,7 +14,7 @@ from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testing.source_contract import SourceContract
 from replicator_testing.source_harness import Row, SourceHarness, TableKind, WriterTransaction
 

@@ -11,7 +11,7 @@ from replicator.model.schema import TableId
 from replicator.plugins.source import LogReader, PullLimits
 from replicator_source_postgresql.replication.ddl_trigger import SCRIPT, VERSION
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 LIMITS = PullLimits(rows=1000, bytes=1 << 24, wait_s=1.0)
 T = TableId("public", "t")

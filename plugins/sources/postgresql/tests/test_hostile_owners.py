@@ -13,7 +13,7 @@ from replicator.plugins.source import ChunkRequest
 from replicator.plugins.verification import KeyRange
 from replicator_source_postgresql.connecting import connection
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testing.waiting import wait_until
 
 T = TableId("public", "t")

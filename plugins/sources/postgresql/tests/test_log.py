@@ -29,7 +29,7 @@ from replicator_source_postgresql.log.reader import LsnMarks, PgLogReader, mark_
 from replicator_source_postgresql.lsn import lsn_from_text
 from replicator_source_postgresql.source import VERSION_WITH_MESSAGES
 from replicator_source_postgresql.types import SESSION_OPTIONS, TYPES_QUERY, TypeInfo, column_type, type_infos
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 
 MANY = PullLimits(rows=10_000, bytes=64 << 20, wait_s=5)
 PULLS_MAX = 10_000

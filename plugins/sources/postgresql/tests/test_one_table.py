@@ -15,7 +15,7 @@ from replicator.plugins.source import LogBatch, PullLimits
 from replicator_source_postgresql.log import pgoutput
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_source_postgresql.wire import Frames, MalformedError, read_tuples
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 
 MakeSource = Callable[..., PostgresqlSource]
 

@@ -8,7 +8,7 @@ from replicator.model.figures import Basis
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.planning import TableStatistics
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testing.waiting import wait_until
 
 T = TableId("public", "t")

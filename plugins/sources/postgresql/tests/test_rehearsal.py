@@ -13,9 +13,9 @@ from replicator.model.schema import TableId, TableSchema
 from replicator_source_postgresql.rehearsal.statements import parse
 from replicator_source_postgresql.rehearsal.tokens import NotUnderstoodError
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.postgresql_stream import Stream, T
+from replicator_testbed.postgresql.servers import ScratchDatabase
+from replicator_testbed.postgresql.stream import Stream, T
 from replicator_testbed.present import present
-from replicator_testbed.servers import ScratchDatabase
 
 MakeSource = Callable[..., PostgresqlSource]
 Replicate = Callable[..., Stream]

@@ -15,9 +15,9 @@ from replicator.plugins.source import SourceContext
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.connecting.connection import verify_tls
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed import rogue
-from replicator_testbed.receiver import make_certificate
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.network import rogue
+from replicator_testbed.network.receiver import make_certificate
+from replicator_testbed.postgresql.servers import PostgresServer
 
 SECRET = "canary-of-the-source"
 

@@ -30,7 +30,7 @@ from replicator_source_postgresql.log.feed import KEEPALIVE_SIZE, Feed
 from replicator_source_postgresql.lsn import lsn_from_text
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_source_postgresql.wire import Frames
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 from replicator_testing.defaults import chunk_request
 from replicator_testing.waiting import wait_until
 

@@ -19,9 +19,9 @@ from replicator_source_postgresql.position import Position
 from replicator_source_postgresql.replication.continuity import System, parse_timeline_history, verify_joins
 from replicator_source_postgresql.replication.slot import SlotState, resource_name
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.postgresql_programs import find_distribution
+from replicator_testbed.postgresql.programs import find_distribution
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 from replicator_testbed.present import present
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
 from replicator_testing.waiting import wait_until
 
 MakeSource = Callable[..., PostgresqlSource]

@@ -26,8 +26,8 @@ from replicator_source_postgresql.catalogue.discovery import read_tables
 from replicator_source_postgresql.snapshot import chunk_statements as chunksql
 from replicator_source_postgresql.snapshot.reader import PgVisibility, read_plan
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.postgresql_tables import make_tables
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
+from replicator_testbed.postgresql.tables import make_tables
 from replicator_testing.defaults import chunk_request
 from replicator_testing.waiting import wait_until
 

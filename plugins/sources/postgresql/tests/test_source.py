@@ -25,8 +25,8 @@ from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.log.lookups import LogCatalogue
 from replicator_source_postgresql.position import Position
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.postgresql_programs import find_distribution
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.postgresql.programs import find_distribution
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 from replicator_testing.defaults import chunk_request
 from replicator_testing.waiting import wait_until
 

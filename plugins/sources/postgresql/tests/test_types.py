@@ -33,8 +33,8 @@ from replicator_source_postgresql.types import (
     type_infos,
 )
 from replicator_source_postgresql.wire import Frames, read_tuples
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.present import present
-from replicator_testbed.servers import ScratchDatabase
 
 US = timedelta(microseconds=1)
 TYPES = """

@@ -11,8 +11,8 @@ from replicator.model.errors import SchemaConflictError
 from replicator.model.events import DDLEvent
 from replicator.plugins.source import ChunkRequest
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.postgresql_stream import Stream, T
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
+from replicator_testbed.postgresql.stream import Stream, T
 
 MakeSource = Callable[..., PostgresqlSource]
 Replicate = Callable[..., Stream]

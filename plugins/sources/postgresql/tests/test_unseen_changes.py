@@ -10,7 +10,7 @@ from replicator.model.errors import ConfigError, FatalError, KeyMissingError, Se
 from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 MakeSource = Callable[..., PostgresqlSource]
 T = TableId("public", "t")

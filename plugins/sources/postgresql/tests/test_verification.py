@@ -22,7 +22,7 @@ from replicator.plugins.source import Seen
 from replicator.plugins.verification import IDS_MAX, Below, Checksum, Ids, VerifiedState
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_source_postgresql.values import key_text
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 from replicator_testing.waiting import wait_until
 
 T = TableId("public", "t")

@@ -20,7 +20,7 @@ from replicator.model.schema import TableId
 from replicator.plugins.verification import KeyRange
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_source_postgresql.verification.states import RANGE_SETTINGS, StateQuery
-from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 from replicator_testing.table_states import assert_ranges
 
 UUIDS = (

@@ -15,7 +15,7 @@ from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connecting.connection import Connector, Session
 from replicator_source_sqlserver.connecting.driver import settings_of, write_freetds_conf
 from replicator_source_sqlserver.source import SqlServerSource
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.databases import MARKS, SqlServerDatabase, SqlServers
 from replicator_testbed.sqlserver.drivers import LOGIN_SECONDS, Driver, library
 from replicator_testbed.sqlserver.foreign import server_under_test

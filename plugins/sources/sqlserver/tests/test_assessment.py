@@ -25,7 +25,7 @@ from replicator_source_sqlserver.catalogue.instance_names import free_name
 from replicator_source_sqlserver.catalogue.server import ServerFacts, cause, read_facts
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connecting.connection import Connector, Session
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.capture.job import Failure
 from replicator_testbed.sqlserver.drivers import Driver, connect, library
 from replicator_testbed.sqlserver.foreign import server_under_test

@@ -21,7 +21,7 @@ from replicator_source_sqlserver.cdc.visibility import LsnVisibility, NotedHeads
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.lsn import ZERO, previous_lsn
 from replicator_source_sqlserver.source import SqlServerSource
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, library
 from replicator_testbed.sqlserver.engine.permissions import EVERYWHERE
 from replicator_testbed.sqlserver.world import WIDE, World, drained, shown, world_of_two

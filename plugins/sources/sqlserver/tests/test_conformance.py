@@ -18,7 +18,7 @@ from typing import Any
 import pyodbc
 import pytest
 
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.conformance import __main__ as command
 from replicator_testbed.sqlserver.conformance.asking import SCHEMA, ConformanceError, Probe, Scratch, ask, to_json
 from replicator_testbed.sqlserver.conformance.model import answering_model

@@ -24,7 +24,7 @@ from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connecting.connection import Session
 from replicator_source_sqlserver.connecting.driver import settings_of
 from replicator_source_sqlserver.connecting.errors import number_of, translate
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.certificates import Authority
 from replicator_testbed.sqlserver.drivers import Driver
 from replicator_testbed.sqlserver.engine.settings import UserOption

@@ -16,7 +16,7 @@ from replicator.plugins.source import SourceContext, WholeRead
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.names import quoted, quoted_table
 from replicator_source_sqlserver.source import SqlServerSource
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, connect, library
 from replicator_testbed.sqlserver.foreign import server_under_test
 from replicator_testbed.sqlserver.model import SqlServerModel

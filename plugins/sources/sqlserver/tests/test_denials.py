@@ -17,7 +17,7 @@ from replicator_source_sqlserver.catalogue.tables import Accepted
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connecting.connection import Connector
 from replicator_source_sqlserver.source import SqlServerSource
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, library
 from replicator_testbed.sqlserver.model import PASSWORD, SqlServerModel
 from replicator_testbed.sqlserver.world import World, codes, drained, labels, shown, world_of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.databases import SqlServers
 from replicator_testbed.sqlserver.drivers import Address, Driver, connect
 from replicator_testbed.sqlserver.foreign import DSN, address_of, server_under_test

@@ -28,7 +28,7 @@ from replicator_source_sqlserver.cdc.job import (
 from replicator_source_sqlserver.cdc.visibility import NotedHeads, known_head
 from replicator_source_sqlserver.config import IDLE_S, SqlServerConfig
 from replicator_source_sqlserver.source import SqlServerSource
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.capture.job import Failure
 from replicator_testbed.sqlserver.databases import SqlServerDatabase
 from replicator_testbed.sqlserver.world import WIDE, Drained, World, drained, shown, world_of_two

@@ -14,7 +14,7 @@ from replicator.model.schema import TableId
 from replicator.plugins.source import LogReader, PullLimits, SourceContext
 from replicator_source_sqlserver.cdc.position import Position
 from replicator_source_sqlserver.source import SqlServerSource
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, connect
 from replicator_testbed.sqlserver.model import SqlServerModel
 

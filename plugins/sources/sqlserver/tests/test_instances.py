@@ -17,7 +17,7 @@ from replicator_source_sqlserver.catalogue.tables import Accepted
 from replicator_source_sqlserver.cdc import queries as capturelog
 from replicator_source_sqlserver.cdc.job import CaptureHealth
 from replicator_source_sqlserver.source import SqlServerSource
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.world import World, codes, drained, labels, shown, world_of_two
 
 T, U = TableId("dbo", "t"), TableId("dbo", "u")

@@ -18,7 +18,7 @@ from replicator_source_sqlserver.cdc.job import CaptureHealth
 from replicator_source_sqlserver.cdc.log import _Turned
 from replicator_source_sqlserver.cdc.position import Position
 from replicator_source_sqlserver.cdc.tables import CapturedTables, Turn
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.world import WIDE, World, drained, labels, shown, world_of_two
 from replicator_testing.source_harness import Change, Delivered
 

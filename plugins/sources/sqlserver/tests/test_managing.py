@@ -14,7 +14,7 @@ from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits, SourceContext
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.source import SqlServerSource
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.databases import MARKS, SqlServerDatabase, SqlServers, enable
 from replicator_testing.source_harness import Change, Delivered
 from replicator_testing.waiting import wait_until

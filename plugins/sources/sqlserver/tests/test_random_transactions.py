@@ -15,7 +15,7 @@ import pytest
 
 from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, SqlServers
 from replicator_testbed.sqlserver.world import world_of
 from replicator_testing.source_harness import Delivered

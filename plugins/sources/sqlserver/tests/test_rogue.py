@@ -10,7 +10,7 @@ import pytest
 from replicator.config import Secret
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connecting.connection import Connector
-from replicator_testbed import rogue
+from replicator_testbed.network import rogue
 from replicator_testbed.sqlserver.drivers import Driver, library
 
 SECRET = "canary-of-the-source"

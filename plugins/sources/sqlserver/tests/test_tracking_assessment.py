@@ -16,7 +16,7 @@ from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
 from replicator.service.configuring.fixing import script
 from replicator_source_sqlserver.source import SqlServerSource
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, connect
 from replicator_testbed.sqlserver.model import PASSWORD, USER, SqlServerModel
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 from plugins.sources.sqlserver.tests.test_contract import SqlServerHarness
 from replicator.model.schema import TableId
 from replicator_source_sqlserver.names import quoted_table
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.model import SqlServerModel
 from replicator_testing.net_changes_contract import NetChangesContract
 from replicator_testing.source_harness import SourceHarness, TableKind

@@ -18,7 +18,7 @@ from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, LogBatch, LogReader, PullLimits, SourceContext
 from replicator_source_sqlserver.catalogue import discovery
 from replicator_source_sqlserver.source import SqlServerSource
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver, connect
 from replicator_testbed.sqlserver.model import SqlServerModel
 from replicator_testing.source_harness import Change, Delivered

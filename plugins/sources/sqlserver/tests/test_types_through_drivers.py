@@ -20,7 +20,7 @@ from replicator_source_sqlserver.rows import columns_of, decoded
 from replicator_source_sqlserver.snapshot.chunk_statements import whole_query
 from replicator_source_sqlserver.snapshot.reader import read_plan
 from replicator_source_sqlserver.types import ColumnSpec
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.drivers import Driver
 from replicator_testbed.sqlserver.model import SqlServerModel
 from replicator_testbed.sqlserver.world import connector_of, drained, reader_of, world

@@ -24,7 +24,7 @@ from replicator_source_sqlserver.connecting.connection import Connection, Sessio
 from replicator_source_sqlserver.lsn import ZERO, lsn_to_text
 from replicator_source_sqlserver.snapshot.reader import TableReader
 from replicator_source_sqlserver.snapshot.whole_reads import WholeReads, WholeVisibility
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.capture.job import utc_now
 from replicator_testbed.sqlserver.drivers import Driver
 from replicator_testbed.sqlserver.engine.permissions import EVERYWHERE

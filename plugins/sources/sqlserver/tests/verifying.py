@@ -12,7 +12,7 @@ from replicator.plugins.source import ChunkRequest, SourceContext
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.source import SqlServerSource
 from replicator_testbed.sqlserver.databases import SqlServerDatabase, enable
-from replicator_testbed.sqlserver_tables import (
+from replicator_testbed.sqlserver.tables import (
     FLOATS,
     KEYS,
     NUMBERS,

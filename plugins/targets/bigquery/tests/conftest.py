@@ -19,7 +19,7 @@ from replicator.plugins.target import TargetContext, TargetTable
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.target import BigQueryTarget
-from replicator_testbed.bigquery import BUCKET, LOCATION, PROJECT, BigQueryEmulator
+from replicator_testbed.bigquery.emulator import BUCKET, LOCATION, PROJECT, BigQueryEmulator
 from replicator_testing.target_harness import UUID, TargetHarness, TargetRow
 
 _NUMBERS = itertools.count(1)

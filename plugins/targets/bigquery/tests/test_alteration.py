@@ -31,7 +31,7 @@ from .service import Fault, Service, job
 
 if TYPE_CHECKING:
     from plugins.targets.bigquery.tests.conftest import Warehouse
-    from replicator_testbed.bigquery import BigQueryEmulator
+    from replicator_testbed.bigquery.emulator import BigQueryEmulator
 
 CONFIG = BigQueryConfig.model_validate({"project": "demo-project", "location": "EU", "staging": {"bucket": "staging"}})
 NAMES = Names(CONFIG)

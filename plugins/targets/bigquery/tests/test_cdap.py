@@ -21,7 +21,7 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import EMPTY_LEDGER, Claim, TableOptions, TargetTable
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.names import Names, column_problems
-from replicator_testbed.bigquery import BigQueryEmulator
+from replicator_testbed.bigquery.emulator import BigQueryEmulator
 from replicator_testing.batches import delete, insert, update
 from replicator_testing.histories import worked_example
 from replicator_testing.target_harness import UUID, Copy, as_tuples

@@ -14,10 +14,10 @@ from replicator.model.errors import Severity
 from replicator.plugins.target import TargetTable
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.target import BigQueryTarget
-from replicator_testbed.bigquery import BUCKET, LOCATION, PROJECT, WITHOUT_RESTS, BigQueryEmulator
+from replicator_testbed.bigquery.emulator import BUCKET, LOCATION, PROJECT, WITHOUT_RESTS, BigQueryEmulator
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, has_snapshots
-from replicator_testbed.servers import ScratchDatabase
 from replicator_testing.batches import insert
 from replicator_testing.defaults import target_context
 from replicator_testing.target_harness import UUID, Copy, as_tuples, item, items_schema

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from replicator.model.merged import Merged
-from replicator_testbed.applied import A, Shop
+from replicator_testbed.journals.applied import A, Shop
 from replicator_testing.batches import delete, insert, update
 from replicator_testing.target_harness import item
 

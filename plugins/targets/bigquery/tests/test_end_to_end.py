@@ -13,11 +13,11 @@ import pytest
 from google.api_core.exceptions import NotFound
 
 from replicator.model.status import TableState
-from replicator_testbed.bigquery import PROJECT, WITHOUT_RESTS, BigQueryEmulator
+from replicator_testbed.bigquery.emulator import PROJECT, WITHOUT_RESTS, BigQueryEmulator
 from replicator_testbed.demo import shop
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, crashes, has_snapshots, with_crashes
-from replicator_testbed.servers import ScratchDatabase
 from replicator_testbed.target_tables import BigQueryTables
 
 from .service import Fault, Kind, Service, job, request

@@ -27,7 +27,7 @@ from .service import Fault, Service, job, request
 
 if TYPE_CHECKING:
     from plugins.targets.bigquery.tests.conftest import Warehouse
-    from replicator_testbed.bigquery import BigQueryEmulator
+    from replicator_testbed.bigquery.emulator import BigQueryEmulator
 
 OLD = [(1, "old", None, None)]
 

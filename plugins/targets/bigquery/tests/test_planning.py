@@ -19,9 +19,9 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.planning import SupportsTargetPlanning, TableLoad
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.planning import MINIMUM_BYTES, PRICE
-from replicator_testbed.bigquery import BigQueryEmulator
+from replicator_testbed.bigquery.emulator import BigQueryEmulator
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.present import present
-from replicator_testbed.servers import ScratchDatabase
 
 if TYPE_CHECKING:
     from plugins.targets.bigquery.tests.conftest import Warehouse

@@ -18,8 +18,8 @@ from replicator_target_bigquery import clients
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import translated
 from replicator_target_bigquery.target import BigQueryTarget
-from replicator_testbed import rogue
-from replicator_testbed.receiver import make_certificate
+from replicator_testbed.network import rogue
+from replicator_testbed.network.receiver import make_certificate
 from replicator_testing.defaults import target_context
 from replicator_testing.target_harness import UUID, items_schema
 

@@ -23,7 +23,7 @@ from replicator.model.events import DDLOperation
 from replicator.model.schema import TableId
 from replicator.plugins.target import BatchResult, TargetTable
 from replicator_target_bigquery.target import BigQueryTarget
-from replicator_testbed.bigquery import BUCKET, BigQueryEmulator
+from replicator_testbed.bigquery.emulator import BUCKET, BigQueryEmulator
 from replicator_testing.batches import RowChange, insert, update
 from replicator_testing.target_harness import UUID, Copy, as_tuples, item, items_schema
 

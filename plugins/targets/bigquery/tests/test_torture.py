@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from replicator.model.status import TableState
-from replicator_testbed.bigquery import PROJECT, WITHOUT_RESTS, BigQueryEmulator
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.bigquery.emulator import PROJECT, WITHOUT_RESTS, BigQueryEmulator
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.processes import kill_one
 from replicator_testbed.rig import Rig, is_worker, with_crashes
-from replicator_testbed.servers import ScratchDatabase
 from replicator_testing.waiting import wait_until
 
 from .torture import COLUMNS, Database, Writer, differences, prepare

@@ -40,7 +40,7 @@ from .states import (
 
 if TYPE_CHECKING:
     from plugins.targets.bigquery.tests.conftest import Warehouse
-    from replicator_testbed.bigquery import BigQueryEmulator
+    from replicator_testbed.bigquery.emulator import BigQueryEmulator
 
 Making = Callable[..., Copy]
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pymysql
 
-from replicator_testbed.bigquery import canonical_sum, target_sum
+from replicator_testbed.bigquery.emulator import canonical_sum, target_sum
 from replicator_testbed.compare import Sum
-from replicator_testbed.mysql_servers import MysqlDatabase
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client

@@ -27,7 +27,7 @@ from replicator_target_delta.target import DeltaLakeTarget
 from replicator_target_delta.upkeep import turns as upkeep
 from replicator_target_delta.upkeep.due import Turns, UpkeepKind
 from replicator_testbed.delta import read_delta, rows_of
-from replicator_testbed.spark import spark, spark_host  # noqa: F401 - fixtures
+from replicator_testbed.spark.session import spark, spark_host  # noqa: F401 - fixtures
 from replicator_testing.defaults import target_context
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from replicator.model.merged import Merged
 from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.target import DeltaLakeTarget
-from replicator_testbed.applied import NAME, A, B, Shop
+from replicator_testbed.journals.applied import NAME, A, B, Shop
 from replicator_testing.batches import delete, insert, update
 from replicator_testing.defaults import target_context
 from replicator_testing.target_harness import item, items_schema

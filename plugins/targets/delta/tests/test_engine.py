@@ -39,9 +39,9 @@ from replicator_target_delta.spark.fold import SparkBulk
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_target_delta.upkeep import due as maintenance
 from replicator_target_delta.upkeep.due import UpkeepKind
-from replicator_testbed.alterations import AlteredWorkloads
 from replicator_testbed.present import present
-from replicator_testbed.workloads import SCHEMA, Replay, Workloads, change_table
+from replicator_testbed.workloads.alterations import AlteredWorkloads
+from replicator_testbed.workloads.changes import SCHEMA, Replay, Workloads, change_table
 from replicator_testing.waiting import wait_until
 
 if TYPE_CHECKING:

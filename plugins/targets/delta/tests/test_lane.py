@@ -45,10 +45,10 @@ from replicator_target_delta.log.mapping import columns_property
 from replicator_target_delta.log.table import COLUMNS, DamagedLogError, read_log
 from replicator_target_delta.shape import tables as ddl
 from replicator_target_delta.storage import Storage
-from replicator_testbed import workloads
-from replicator_testbed.alterations import AlteredWorkloads
 from replicator_testbed.delta import read_delta, rows_of
 from replicator_testbed.present import present
+from replicator_testbed.workloads import changes as workloads
+from replicator_testbed.workloads.alterations import AlteredWorkloads
 from replicator_testing.batches import RowChange, delete, insert, update, write_batch
 
 NAME = TableId("shop", "items")

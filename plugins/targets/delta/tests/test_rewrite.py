@@ -11,7 +11,7 @@ from pyarrow import fs
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator_target_delta.journal_files import readable_files, spark_uri
 from replicator_target_delta.storage import Storage
-from replicator_testbed.object_stores import Protocol, object_store
+from replicator_testbed.network.object_stores import Protocol, object_store
 
 SCHEMA = TableSchema(
     table=TableId("public", "a"), columns=(Column(name="id", type=pa.int64(), source_type="bigint"),), key=("id",)

@@ -10,7 +10,15 @@ import pytest
 
 from replicator.model.events import DMLOperation
 from replicator.plugins.target import TableOptions
-from replicator_testbed.workloads import SCHEMA, Change, Replay, Workloads, change_table, renumbered, worked_example
+from replicator_testbed.workloads.changes import (
+    SCHEMA,
+    Change,
+    Replay,
+    Workloads,
+    change_table,
+    renumbered,
+    worked_example,
+)
 
 if TYPE_CHECKING:
     from plugins.targets.delta.tests.conftest import Lake

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testbed.sqlserver.capture.rows import Hazards
 from replicator_testbed.sqlserver.conformance.asking import ask, to_json
 from replicator_testbed.sqlserver.conformance.probes import PROBES

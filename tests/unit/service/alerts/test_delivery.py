@@ -18,7 +18,7 @@ import pytest
 from replicator.config import CommandConfig, Secret, WebhookConfig
 from replicator.model.alerts import AlertEvent, AlertKind, AlertMessage, AlertNotice
 from replicator.service.alerts.delivery import deliver
-from replicator_testbed.receiver import Received, Receiver, make_certificate, receiving, refuse
+from replicator_testbed.network.receiver import Received, Receiver, make_certificate, receiving, refuse
 from replicator_testing.waiting import wait_until
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -17,8 +17,8 @@ from replicator.service.alerts.apprise_channel import send
 from replicator.service.alerts.delivery import deliver
 from replicator.service.alerts.reasons import known_facts, reason, without_address
 from replicator.service.alerts.webhook import post
-from replicator_testbed import rogue
-from replicator_testbed.receiver import make_certificate, receiving, refuse
+from replicator_testbed.network import rogue
+from replicator_testbed.network.receiver import make_certificate, receiving, refuse
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 NOTICE = AlertNotice(event=AlertEvent.OPENED, kind=AlertKind.NO_WORKER, message="No worker runs shop.", since=NOW)

@@ -21,8 +21,8 @@ from replicator.state import holder_id
 from replicator.state.records import ErrorRecord
 from replicator.state.store import StateStore
 from replicator.state.watches import WatchJob
+from replicator_testbed.network.receiver import Received, Receiver, receiving, refuse
 from replicator_testbed.present import present
-from replicator_testbed.receiver import Received, Receiver, receiving, refuse
 from replicator_testing.waiting import wait_until
 
 CONFIG = """\

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from replicator.config import LineageConfig, Secret
 from replicator.service.lineage.sinks import _sent, sinks
-from replicator_testbed import rogue
-from replicator_testbed.receiver import make_certificate
+from replicator_testbed.network import rogue
+from replicator_testbed.network.receiver import make_certificate
 
 KEY = "canary-of-the-lineage-key"
 

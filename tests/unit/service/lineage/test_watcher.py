@@ -22,8 +22,8 @@ from replicator.service.lineage.watcher import LineageWatcher
 from replicator.state import holder_id
 from replicator.state.records import ErrorRecord, IgnoredColumn, Lease, Stage, TableRecord
 from replicator.state.store import StateStore
+from replicator_testbed.network.receiver import Receiver, receiving
 from replicator_testbed.present import present
-from replicator_testbed.receiver import Receiver, receiving
 from replicator_testing.waiting import wait_until
 
 CONFIG = """\

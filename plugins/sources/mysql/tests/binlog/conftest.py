@@ -34,8 +34,8 @@ from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.flavors import flavor_of_server
 from replicator_source_mysql.rows.text_rows import text_rows
 from replicator_source_mysql.rows.values import decoded, selected
-from replicator_testbed.mysql_programs import has_mariadb, has_mysql
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.mysql.programs import has_mariadb, has_mysql
+from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 from replicator_testbed.present import present
 
 SIZE_MAX = 1 << 30

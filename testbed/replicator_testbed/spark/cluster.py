@@ -17,9 +17,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from replicator_testbed.java import short_lived_java
 from replicator_testbed.processes import name_of
 from replicator_testbed.scratch_servers import HOST, free_port
+from replicator_testbed.spark.java import short_lived_java
 from replicator_testing.waiting import wait_until
 
 if TYPE_CHECKING:

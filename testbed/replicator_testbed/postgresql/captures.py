@@ -14,8 +14,8 @@ import psycopg
 from replicator.model.schema import TableId
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource
 from replicator.state.records import Stage
-from replicator_testbed.captured import Captured, RunningCapture
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.journals.captured import Captured, RunningCapture
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testing.waiting import wait_until
 
 Make = Callable[..., Captured]

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from replicator_testbed.corruptions import Held, held, whole_numbers
 from replicator_testbed.delta import read_delta, without_views
-from replicator_testbed.spoiled_tables import Row, SpoiledTable
+from replicator_testbed.spoiled.corruptions import Held, held, whole_numbers
+from replicator_testbed.spoiled.tables import Row, SpoiledTable
 from replicator_testbed.target_tables import with_duckdb
 
 if TYPE_CHECKING:

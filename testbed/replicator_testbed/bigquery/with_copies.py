@@ -3,7 +3,7 @@
 - `CREATE OR REPLACE TABLE x COPY y OPTIONS(…)`: done by the emulator's copy job, with a new creation time, the
   labels and the description of the options, and the service's refusal where the tables are partitioned or clustered differently.
 - `ALTER TABLE x ADD PRIMARY KEY (…) NOT ENFORCED`: accepted; the emulator does not remember keys.
-- `FOR SYSTEM_TIME AS OF`, also of what scripts changed (`bqemulator_history`).
+- `FOR SYSTEM_TIME AS OF`, also of what scripts changed (`history`).
 
 The first two come through the emulator's door for statements that DuckDB does not know (`versioning`).
 
@@ -24,7 +24,7 @@ from bqemulator.domain.errors import InvalidQueryError
 from bqemulator.jobs import executor
 from bqemulator.scripting import interpreter
 
-from replicator_testbed import bqemulator_history
+from replicator_testbed.bigquery import history
 
 _COPY: Final = re.compile(
     r"CREATE OR REPLACE TABLE `([^`]+)` COPY `([^`]+)`(?: OPTIONS\((.*)\))?", re.DOTALL | re.IGNORECASE
@@ -109,7 +109,7 @@ def _parse_once() -> None:
 
 if __name__ == "__main__":
     _parse_once()
-    bqemulator_history.install()
+    history.install()
     for module in (executor, interpreter):
         _install(module)
     main()

@@ -22,7 +22,7 @@ from replicator.plugins.target import DeltaTarget
 from replicator.state import table_life
 from replicator.state.records import AppliedRecord, SegmentFile, SnapshotProgress, Stage, TableRecord
 from replicator.state.store import StateStore
-from replicator_testbed.scripted_journals import START
+from replicator_testbed.journals.scripted import START
 from replicator_testing.batches import RowChange, insert, record_batch
 from replicator_testing.defaults import AT_ONCE, apply_settings, target_context, writer_limits
 from replicator_testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse

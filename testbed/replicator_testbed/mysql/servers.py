@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from replicator_testbed.data_folders import copy_or_make
-from replicator_testbed.mysql_programs import Programs, mariadb_programs, mysql_programs
+from replicator_testbed.mysql.programs import Programs, mariadb_programs, mysql_programs
 from replicator_testbed.scratch_servers import HOST, TIMEOUT_SECONDS, ScratchServer, ServerFailedError, folder_in_memory
 
 if TYPE_CHECKING:

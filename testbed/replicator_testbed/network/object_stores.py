@@ -24,8 +24,8 @@ from typing import Final
 from pyarrow import fs
 from typing_extensions import override
 
+from replicator_testbed.network.proxy import FaultProxy
 from replicator_testbed.present import present
-from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.scratch_servers import HOST, free_port
 from replicator_testing.waiting import wait_until
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import psycopg
 from psycopg import pq
 
-from replicator_testbed.servers import PostgresServer
+from replicator_testbed.postgresql.servers import PostgresServer
 from replicator_testing.waiting import wait_until
 
 NAME: Final = "late_standby"

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql
 
 from replicator.model.schema import TableId
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 
 _LARGE: Final = "(SELECT string_agg(md5((g + {n})::text), '') FROM generate_series(1, 200) AS g)"
 _SETTINGS: Final = (

@@ -12,7 +12,7 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import ChunkRequest, LogBatch, LogReader, PullLimits
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testing.waiting import wait_until
 
 T: Final = TableId("public", "t")

@@ -118,7 +118,7 @@ ALL: Final[Mapping[str, Sequence[str]]] = {**NUMBERS, **FLOATS, **TIMES, **TEXTS
 WITH_A_KEY_ONLY: Final = ("bit", "(max)", "text", "ntext", "image", "xml", "geometry", "geography")
 """How the names of types end that a table without a key may not have."""
 
-_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - as the driver gives it
+_EPOCH: Final = dt.datetime(1970, 1, 1)
 _DAY_ZERO: Final = dt.date(1970, 1, 1)
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _REALS: Final = {"real": ">f", "float": ">d"}
@@ -135,7 +135,7 @@ WHERE c.object_id = OBJECT_ID(N'dbo.{table}') ORDER BY c.column_id
 
 
 def source_rows(database: SqlServerDatabase, table: str) -> Counter[tuple[Any, ...]]:
-    """A table's own rows as the driver gives them, in the forms of `postgresql_rows.plain_value`; a time is a text."""
+    """A table's own rows as the driver gives them, in the forms of `postgresql.rows.plain_value`; a time is a text."""
     columns = database.execute(_COLUMNS.format(table=table))
     selected = ", ".join(_SELECTED.get(kind, "{}").format(f"[{name}]") for name, kind in columns)
     with closing(database.connect()) as connection:

@@ -1,4 +1,4 @@
-"""The types of each source, with values that can go wrong in every way, in tables of `spoiled_tables`."""
+"""The types of each source, with values that can go wrong in every way, in `spoiled.tables`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 
 from psycopg import sql
 
-from replicator_testbed import sqlserver_tables
-from replicator_testbed.corruptions import Corruption
 from replicator_testbed.databases import Database, is_tracked
-from replicator_testbed.mysql_servers import MysqlDatabase
-from replicator_testbed.mysql_types import GROUPS, OF_MARIADB, OF_MYSQL, Values, held
-from replicator_testbed.postgresql_tables import make_types
-from replicator_testbed.servers import ScratchDatabase
-from replicator_testbed.spoiled_tables import Layout, SpoiledTable, TypeValues, tables_of
+from replicator_testbed.mysql.servers import MysqlDatabase
+from replicator_testbed.mysql.types import GROUPS, OF_MARIADB, OF_MYSQL, Values, held
+from replicator_testbed.postgresql.servers import ScratchDatabase
+from replicator_testbed.postgresql.tables import make_types
+from replicator_testbed.spoiled.corruptions import Corruption
+from replicator_testbed.spoiled.tables import Layout, SpoiledTable, TypeValues, tables_of
+from replicator_testbed.sqlserver import tables as sqlserver_tables
 
 # Besides those that the odd tables have: values above 256 bytes, of which a digest stands in the row text, and letters.
 _MORE_OF_POSTGRESQL: Final[Mapping[str, Sequence[str]]] = {

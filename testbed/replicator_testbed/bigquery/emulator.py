@@ -1,6 +1,6 @@
 """A BigQuery emulator for tests and for the demo: bqemulator in a process of its own, with a folder for Cloud Storage.
 
-`bqemulator_with_copies` adds what the product needs and it lacks.
+`with_copies` adds what the product needs and it lacks.
 
 It ends with the context manager, and with this process, however that dies. Needs the packages `bqemulator`,
 `duckdb-extensions`, `duckdb-extension-spatial` and `duckdb-extension-avro`.
@@ -94,7 +94,7 @@ class BigQueryEmulator:
     def start(self) -> None:
         """Start it, empty, and wait until it answers."""
         command = [
-            sys.executable, "-P", "-m", "replicator_testbed.bqemulator_with_copies", "start", "--ephemeral", "--log-level", "warning",
+            sys.executable, "-P", "-m", "replicator_testbed.bigquery.with_copies", "start", "--ephemeral", "--log-level", "warning",
             "--rest-port", str(self.port), "--grpc-port", "0", "--project", PROJECT,
         ]  # fmt: skip
         environ = {

@@ -17,7 +17,7 @@ import pyarrow as pa
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import Column, TableSchema
 from replicator.plugins.target import Batch
-from replicator_testbed.workloads import SCHEMA, Change, Key, Replay, Values, Workloads
+from replicator_testbed.workloads.changes import SCHEMA, Change, Key, Replay, Values, Workloads
 from replicator_testing.batches import RowChange, write_batch
 
 _NAMES: Final = ("workload", "id", "a", "b", "c", "d e", "select", "f`g", "h.i", "j")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from replicator_testbed.postgresql_programs import find_distribution, find_embedded, major_version
+from replicator_testbed.postgresql.programs import find_distribution, find_embedded, major_version
 from replicator_testbed.scratch_servers import HOST, TIMEOUT_SECONDS, ScratchServer, ServerFailedError, folder_in_memory
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""One Spark for a whole test session: `from replicator_testbed.spark import spark, spark_host` in a conftest."""
+"""One Spark for a whole test session: `from replicator_testbed.spark.session import spark, spark_host` in a conftest."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from replicator.plugins.registry import Registry
 from replicator.plugins.target import SparkNeeds
 from replicator.spark.session import SparkHost
 from replicator_testbed import hostile
-from replicator_testbed.java import short_lived_options
-from replicator_testbed.spark_cluster import SparkCluster
+from replicator_testbed.spark.cluster import SparkCluster
+from replicator_testbed.spark.java import short_lived_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from replicator_testbed.postgresql_tables import OddTable, connection_to, quoted
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.postgresql.servers import ScratchDatabase
+from replicator_testbed.postgresql.tables import OddTable, connection_to, quoted
 
 
 def source_rows(database: ScratchDatabase, table: OddTable, *, has_times: bool = True) -> Counter[tuple[Any, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase
 
 Values = Callable[[random.Random], str]
 """Gives an SQL expression of a type, a boundary or a random one."""

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import pymysql
 
-from replicator_testbed.mysql_servers import MysqlDatabase
-from replicator_testbed.mysql_types import Values, can_be_key, group_of, held, one_of, texts
+from replicator_testbed.mysql.servers import MysqlDatabase
+from replicator_testbed.mysql.types import Values, can_be_key, group_of, held, one_of, texts
 
 # A table for many types: what a merge costs is the table, not its columns.
 _FAMILIES: Final[Mapping[str, Sequence[str]]] = {
@@ -304,7 +304,7 @@ _400_YEARS: Final = 146_097
 
 
 def source_rows(database: MysqlDatabase, table: str) -> Counter[tuple[Any, ...]]:
-    """A table's own rows as the server spells them, in the forms of `postgresql_rows.plain_value`."""
+    """A table's own rows as the server spells them, in the forms of `postgresql.rows.plain_value`."""
     columns = database.execute(
         "SELECT column_name, LOWER(data_type), LOWER(column_type) FROM information_schema.columns"
         f" WHERE table_schema = '{database.name}' AND table_name = '{table}' ORDER BY ordinal_position"

@@ -41,7 +41,7 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.state.records import EventEntry, Lease, RequestKind, Stage, TableRecord
 from replicator.state.store import StateStore
-from replicator_testbed.sealed import SealedReader
+from replicator_testbed.journals.sealed import SealedReader
 from replicator_testing.defaults import capture_settings, writer_limits
 from replicator_testing.waiting import PATIENCE, T, wait_until
 

@@ -21,7 +21,7 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.constants import CLIENT
 
-from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.mysql.servers import MysqlDatabase
 from replicator_testing.waiting import PATIENCE, wait_until
 
 TABLES: Final = ("plain", "named", "pair", "alt", "bag")

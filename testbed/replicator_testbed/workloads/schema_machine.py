@@ -25,9 +25,9 @@ from replicator.model.schema import TableId
 from replicator.plugins.target import DeltaTarget
 from replicator.state import table_life
 from replicator.state.records import RequestKind, Stage
-from replicator_testbed.captured import Captured, RunningCapture
 from replicator_testbed.databases import Database
-from replicator_testbed.schema_dialects import LITERALS, NAMES, OTHER, WIDER, Dialect, Shape
+from replicator_testbed.journals.captured import Captured, RunningCapture
+from replicator_testbed.workloads.schema_dialects import LITERALS, NAMES, OTHER, WIDER, Dialect, Shape
 from replicator_testing.defaults import AT_ONCE, apply_settings
 from replicator_testing.waiting import wait_until
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from replicator_testbed.corruptions import (
+from replicator_testbed.spoiled.corruptions import (
     MATRIX,
     OF_VALUES,
     CannotCarryError,
