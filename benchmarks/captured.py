@@ -14,7 +14,7 @@ from benchmarks.measure import Clock, Work
 from replicator.capture import Capture
 from replicator.config.model import JournalConfig
 from replicator.journal import JournalWriter, Retention, WriterLimits
-from replicator.model.reports import CaptureReport, CaptureStage, Report
+from replicator.model.processes.reports import CaptureReport, CaptureStage, Report
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import DeltaSource, SourceContext

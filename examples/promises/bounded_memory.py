@@ -6,7 +6,7 @@ from subprocess import Popen
 
 import psutil
 
-from replicator.model.status import ReplicatorStatus
+from replicator.model.documents.status import ReplicatorStatus
 from replicator_testbed.playground import Playground, playground
 from replicator_testbed.rig import is_fresh
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replicator.model.status import ReplicatorStatus
+from replicator.model.documents.status import ReplicatorStatus
 from replicator_testbed.playground import playground
 from replicator_testbed.rig import is_fresh
 

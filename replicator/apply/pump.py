@@ -22,7 +22,6 @@ from replicator.apply.settings import ApplySettings, Patience
 from replicator.apply.table import TableApplier
 from replicator.apply.upkeep import Upkeep
 from replicator.journal import JournalReader
-from replicator.model.control import Control
 from replicator.model.errors import (
     ReplicatorError,
     TableError,
@@ -31,7 +30,8 @@ from replicator.model.errors import (
     ThrottledError,
 )
 from replicator.model.isolation import INTERNAL, table_error
-from replicator.model.reports import AppliedTable, ApplyReport, WaitingReport
+from replicator.model.processes.control import Control
+from replicator.model.processes.reports import AppliedTable, ApplyReport, WaitingReport
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.target import DeltaTarget

@@ -13,7 +13,7 @@ from datetime import datetime
 from replicator.apply.table import TableApplier
 from replicator.model.errors import FencedError, ReplicatorError, TargetCrashedError, TargetDamagedError
 from replicator.model.isolation import INTERNAL, table_error
-from replicator.model.reports import UpkeepReport
+from replicator.model.processes.reports import UpkeepReport
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 

@@ -53,11 +53,11 @@ from replicator.capture.tracker import CatalogTracker
 from replicator.capture.window import Window
 from replicator.journal.retention import Retention
 from replicator.journal.writer import JournalWriter
-from replicator.model.control import Control
 from replicator.model.crash import crash_point
 from replicator.model.isolation import TableFailedError, of_table
 from replicator.model.offset import Offset
-from replicator.model.reports import (
+from replicator.model.processes.control import Control
+from replicator.model.processes.reports import (
     CapturedTable,
     CaptureReport,
     CaptureStage,

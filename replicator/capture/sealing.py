@@ -13,10 +13,10 @@ from replicator.capture.tables import TrackedTables
 from replicator.capture.tracker import CatalogTracker
 from replicator.capture.window import Window
 from replicator.journal.writer import JournalWriter
-from replicator.model.control import Control
 from replicator.model.crash import crash_point
 from replicator.model.errors import PluginError
 from replicator.model.offset import Offset
+from replicator.model.processes.control import Control
 from replicator.plugins.source import LogBatch, LogReader, SourceLog, Visibility
 
 _VISIBILITY_WAIT_S: Final = 0.25

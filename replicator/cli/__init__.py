@@ -3,7 +3,7 @@
 import sys
 from typing import Final
 
-from replicator.model.ending import end_at_once_on_signals
+from replicator.model.processes.ending import end_at_once_on_signals
 
 _RUN_ON: Final = (["run"], ["serve"], ["alert", "watch"])
 """Commands that run until they are told to stop. SIGTERM ends them with status 0 at any time."""

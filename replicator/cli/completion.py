@@ -10,7 +10,7 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
-from replicator.model import ordering
+from replicator.model.documents import ordering
 from replicator.model.errors import ReplicatorError
 from replicator.runtime.home import Home
 from replicator.state import table_life

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from replicator.cli import completion, progress, show
-from replicator.model.status import ReplicatorStatus
+from replicator.model.documents.status import ReplicatorStatus
 from replicator.runtime.home import Home
 from replicator.service import workers
 from replicator.service.configuring.stored import find

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from replicator.cli import findings
 from replicator.cli.show import Listing, size, terminal
+from replicator.model.documents.ordering import natural
 from replicator.model.errors import Severity
 from replicator.model.figures import Basis, Figure
-from replicator.model.ordering import natural
 from replicator.service.plan.forecast import DAY_S, Forecast, TableForecast
 from replicator.service.plan.sampling import Sampled
 from replicator.service.plan.start import StartPlan, is_blocked

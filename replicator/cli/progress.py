@@ -17,8 +17,8 @@ from rich.live import Live
 from rich.text import Text
 
 from replicator.cli import show
+from replicator.model.documents.status import ReplicatorStatus, TableState
 from replicator.model.errors import StateUnavailableError
-from replicator.model.status import ReplicatorStatus, TableState
 from replicator.service.status import assemble as status_service
 from replicator.service.status.snapshots import Meter, News
 from replicator.state.store import StateStore

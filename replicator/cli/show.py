@@ -16,18 +16,18 @@ from rich.table import Table
 from rich.text import Text
 
 from replicator.model.deletion import Deletion
-from replicator.model.errors import ReplicatorError, with_names
-from replicator.model.guarantee import Guarantee
-from replicator.model.reports import SnapshotStep
-from replicator.model.status import (
+from replicator.model.documents.status import (
     ReplicatorState,
     ReplicatorStatus,
     TableState,
     TableStatus,
     WaitingStatus,
 )
+from replicator.model.documents.verdict import Result
+from replicator.model.errors import ReplicatorError, with_names
+from replicator.model.guarantee import Guarantee
+from replicator.model.processes.reports import SnapshotStep
 from replicator.model.terminal import cleaned, continued, in_one_line
-from replicator.model.verdict import Result
 from replicator.service.status import refused as refused_status
 from replicator.service.status import snapshots
 from replicator.service.status.snapshots import SnapshotPace, counted

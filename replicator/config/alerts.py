@@ -15,7 +15,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from replicator.config.base import ConfigModel
 from replicator.config.quantities import Duration
 from replicator.config.secrets import Secret
-from replicator.model.alerts import AlertKind
+from replicator.model.documents.alerts import AlertKind
 from replicator.model.hosts import is_loopback
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]

@@ -19,7 +19,7 @@ from replicator.config import TableOptions as TableOptions  # noqa: PLC0414 (plu
 from replicator.model.errors import Problem
 from replicator.model.events import DDLEvent
 from replicator.model.merged import Merged
-from replicator.model.reports import EngineReport as EngineReport  # noqa: PLC0414 (plugins import it from here)
+from replicator.model.processes.reports import EngineReport as EngineReport  # noqa: PLC0414 (plugins import it from here)
 from replicator.model.schema import TableId, TableSchema
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)

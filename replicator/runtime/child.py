@@ -6,7 +6,7 @@ Until its module takes over, SIGTERM ends it with status 0: a service manager ma
 import sys
 from importlib import import_module
 
-from replicator.model.ending import end_at_once_on_signals
+from replicator.model.processes.ending import end_at_once_on_signals
 
 if __name__ == "__main__":
     end_at_once_on_signals()

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from typing import IO, Any
 
-from replicator.model.reports import ApplyReport, Report
+from replicator.model.processes.reports import ApplyReport, Report
 from replicator.runtime import messages
 from replicator.state.store import StateStore
 
@@ -17,7 +17,7 @@ _REPORT_EVERY_S = 1.0
 
 
 class WorkerControl:
-    """Implements `replicator.model.control.Control` over stdin and stdout.
+    """Implements `replicator.model.processes.control.Control` over stdin and stdout.
 
     End-of-file on stdin means that the supervisor has ended: the process ends at once, wherever it is. That is safe at
     any instant, and leaves no orphan.

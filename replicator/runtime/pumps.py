@@ -25,9 +25,9 @@ from replicator.journal import (
     check_claim,
     check_present,
 )
-from replicator.model.control import Control
 from replicator.model.errors import ConfigError, FencedError, Problem, ReplicatorError, Severity
 from replicator.model.naming import check_columns
+from replicator.model.processes.control import Control
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.registry import Registry

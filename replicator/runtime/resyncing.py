@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from replicator.model.documents.verdict import Result
 from replicator.model.schema import TableId
-from replicator.model.verdict import Result
 from replicator.observability import get_logger
 from replicator.runtime.policy import RetryBudget, RetryLimits
 from replicator.state.records import TableRecord

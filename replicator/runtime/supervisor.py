@@ -17,7 +17,7 @@ from replicator.model.errors import (
     given_up,
 )
 from replicator.model.isolation import is_exhausted
-from replicator.model.reports import RefusedReport, RetryReport
+from replicator.model.processes.reports import RefusedReport, RetryReport
 from replicator.observability import get_logger
 from replicator.runtime import messages
 from replicator.runtime.caught_up import CatchUp, CaughtUp

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from replicator.config import LoadedConfig
 from replicator.journal import JournalReader
-from replicator.model.control import Control
 from replicator.model.errors import FencedError, ReplicatorError, StateUnavailableError
 from replicator.model.isolation import table_error
+from replicator.model.processes.control import Control
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.registry import Registry

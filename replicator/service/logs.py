@@ -14,9 +14,9 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, NonNegativeInt
 
+from replicator.model.documents.status import StatusModel
 from replicator.model.errors import ConfigError
 from replicator.model.redaction import redact_mapping
-from replicator.model.status import StatusModel
 
 _LOOK_S = 0.5
 LOGS_VERSION: Final = 1

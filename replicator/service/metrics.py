@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from replicator.model.counts import BATCH_ROWS_BOUNDS, BATCH_SECONDS_BOUNDS, BEYOND, CounterName, Counts
+from replicator.model.documents.status import ReplicatorState, ReplicatorStatus, TableState, TableStatus
 from replicator.model.errors import ConfigError
-from replicator.model.status import ReplicatorState, ReplicatorStatus, TableState, TableStatus
 from replicator.observability.metrics import BY_NAME, METRICS, PREFIX, MetricKind
 from replicator.service.configuring.stored_settings import stored_settings
 from replicator.service.status.assemble import status

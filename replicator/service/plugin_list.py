@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from replicator.model.status import StatusModel
+from replicator.model.documents.status import StatusModel
 from replicator.plugins.registry import PluginInfo
 
 

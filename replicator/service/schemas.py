@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from replicator.model.status import VERSION, ReplicatorStatus, StatusModel
+from replicator.model.documents.status import VERSION, ReplicatorStatus, StatusModel
 from replicator.service.history.document import HISTORY_VERSION, HistoryDocument
 from replicator.service.plan.ddl_document import PLAN_VERSION, PlanDocument
 from replicator.service.plan.start_document import START_PLAN_VERSION, StartPlanDocument

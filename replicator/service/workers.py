@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field, PositiveInt
 
-from replicator.model.status import Code, StatusModel
+from replicator.model.documents.status import Code, StatusModel
 from replicator.runtime.placement import HEARD_S
 from replicator.state.leases import host_of, pid_of
 from replicator.state.store import StateStore

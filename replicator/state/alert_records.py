@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from replicator.model.alerts import AlertKind, AlertMessage
+from replicator.model.documents.alerts import AlertKind, AlertMessage
 
 AlertKey = tuple[AlertKind, str | None]
 """Key of an alert: its kind, and the table if it is about one."""

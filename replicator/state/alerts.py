@@ -14,8 +14,8 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection, delete, insert, select, update
 
-from replicator.model.alerts import AlertMessage
 from replicator.model.counts import CounterName
+from replicator.model.documents.alerts import AlertMessage
 from replicator.state import counters
 from replicator.state.alert_records import AlertingState, AlertKey, AlertRecord, ChannelRecord, WaitingMessage
 from replicator.state.database.engine import Database, next_id, upsert

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Row
 
-from replicator.model.reports import ApplyReport, CaptureReport, RefusedReport, Report, RetryReport
+from replicator.model.processes.reports import ApplyReport, CaptureReport, RefusedReport, Report, RetryReport
 from replicator.model.schema import TableSchema
 from replicator.state.database.errors import DamagedValueError
 from replicator.state.records import (

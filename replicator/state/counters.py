@@ -13,7 +13,7 @@ from sqlalchemy import Connection, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from replicator.model.counts import BatchCount, CounterName, Counts
-from replicator.model.reports import ApplyReport, Report, RetryReport
+from replicator.model.processes.reports import ApplyReport, Report, RetryReport
 from replicator.state.codec import write_error
 from replicator.state.records import AppliedRecord, ErrorRecord, HistoryEntry, Segment, Stage, TableRecord
 from replicator.state.tables import APPLIED, COUNTERS, TABLES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from replicator.model.verdict import Result
+from replicator.model.documents.verdict import Result
 from replicator.state.records import AppliedRecord, TargetCopy
 from replicator.state.verification.outcomes import VERIFY_DIFFERENT
 from replicator.state.verification.records import VerificationRecord

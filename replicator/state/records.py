@@ -13,7 +13,7 @@ from replicator.model.errors import CurableError, RefusedError, ReplicatorError,
 from replicator.model.events import DDLOperation, SnapshotKind, check_start
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
-from replicator.model.reports import ApplyReport, CaptureReport, RefusedReport, Report, RetryReport
+from replicator.model.processes.reports import ApplyReport, CaptureReport, RefusedReport, Report, RetryReport
 from replicator.state.stored import StoredEvent, StoredIdentity, StoredOffset, StoredSchema, StoredTableId
 
 R = TypeVar("R", bound=Report)

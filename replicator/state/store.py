@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from replicator.model.counts import BatchCount, Counts
 from replicator.model.errors import ConfigError
 from replicator.model.offset import Offset
-from replicator.model.reports import Report
+from replicator.model.processes.reports import Report
 from replicator.model.schema import TableId, TableSchema
 from replicator.state import counters, histories, index, leases, requests
 from replicator.state.alerts import Alerts

@@ -1,6 +1,6 @@
 """Verification: compares the tables of source and target at positions of the journal."""
 
-from replicator.model.verdict import Result
+from replicator.model.documents.verdict import Result
 from replicator.verify.judge import Judge
 from replicator.verify.keys import ids_of
 from replicator.verify.pace import Pace

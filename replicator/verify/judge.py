@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from replicator.journal.reader import JournalReader
+from replicator.model.documents.verdict import Result
 from replicator.model.errors import ReplicatorError, TableError
 from replicator.model.isolation import table_error
 from replicator.model.schema import TableId, TableSchema
-from replicator.model.verdict import Result
 from replicator.observability import get_logger
 from replicator.plugins.source import DeltaSource
 from replicator.plugins.target import DeltaTarget, TableOptions

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from replicator.model.documents.verdict import Result
 from replicator.model.errors import with_names
 from replicator.model.schema import TableId
-from replicator.model.verdict import Result
 from replicator.state.next_steps import REPAIR
 from replicator.state.records import AlarmRecord
 from replicator.state.verification.records import (

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from replicator.model.crash import crash_point
+from replicator.model.documents.verdict import Result
 from replicator.model.schema import TableId
-from replicator.model.verdict import Result
 from replicator.plugins.source import Cursor
 from replicator.plugins.verification import Ids
 from replicator.state import table_life

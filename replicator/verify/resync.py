@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from replicator.model.crash import crash_point
+from replicator.model.documents.verdict import Result
 from replicator.model.schema import TableId
-from replicator.model.verdict import Result
 from replicator.plugins.verification import SupportsSourceVerification, SupportsTargetVerification
 from replicator.state import table_life
 from replicator.state.records import AppliedRecord, Request, RequestKind, TableRecord

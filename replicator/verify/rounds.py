@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from replicator.journal.reader import JournalReader
+from replicator.model.documents.verdict import Result
 from replicator.model.schema import TableId, TableSchema
-from replicator.model.verdict import Result
 from replicator.plugins.kit.canonical import digest_of, values
 from replicator.plugins.kit.cursors import cursors
 from replicator.plugins.source import Cursor, DeltaSource, Seen, Visibility

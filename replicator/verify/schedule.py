@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from replicator.model.documents.verdict import Result
 from replicator.model.schema import TableId
-from replicator.model.verdict import Result
 from replicator.state import table_life
 from replicator.state.records import AlarmRecord, AppliedRecord, TableRecord, TargetCopy
 from replicator.state.verification.records import RangeRecord, VerificationRecord

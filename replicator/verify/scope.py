@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Final
 
 from replicator.journal.reader import JournalReader
-from replicator.model.verdict import Result
+from replicator.model.documents.verdict import Result
 from replicator.plugins.kit.canonical import DIGEST_DIGITS
 from replicator.plugins.verification import IDS_MAX, Among, Below, Ids
 from replicator.state.records import TableRecord

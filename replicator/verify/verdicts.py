@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from replicator.model.documents.verdict import Result
 from replicator.model.schema import TableId
-from replicator.model.verdict import Result
 from replicator.plugins.kit.canonical import values
 from replicator.plugins.source import Cursor
 

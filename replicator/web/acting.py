@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Query, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from replicator.model.access import Scope as TokenScope
-from replicator.model.status import ReplicatorStatus, StatusModel
+from replicator.model.documents.status import ReplicatorStatus, StatusModel
 from replicator.service import lifecycle
 from replicator.service.configuring.stored import find
 from replicator.service.status import assemble as use_cases

@@ -8,8 +8,8 @@ from typing import Any, Final
 from pydantic import Field
 from starlette.responses import Response
 
+from replicator.model.documents.status import Code, StatusModel
 from replicator.model.errors import ConfigError, ReplicatorError, RequestError, TransientError, in_full
-from replicator.model.status import Code, StatusModel
 
 MEDIA_TYPE: Final = "application/problem+json"
 _NOT_FOUND: Final = frozenset({"unknown_replicator", "unknown_table", "no_log"})

@@ -13,9 +13,9 @@ from pydantic import TypeAdapter
 
 from replicator.config import parse_duration
 from replicator.model.access import Scope as TokenScope
+from replicator.model.documents.status import ReplicatorStatus, StatusModel, TableStatus
 from replicator.model.errors import RequestError
 from replicator.model.schema import TableId
-from replicator.model.status import ReplicatorStatus, StatusModel, TableStatus
 from replicator.service import metrics
 from replicator.service import workers as use_case
 from replicator.service.configuring.stored import find

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Final
 
+from replicator.model.documents.status import ReplicatorStatus
 from replicator.model.errors import ReplicatorError
-from replicator.model.status import ReplicatorStatus
 from replicator.observability import get_logger
 from replicator.service.status.assemble import statuses
 from replicator.state.points import Freshness

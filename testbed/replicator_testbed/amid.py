@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from replicator.model.status import ReplicatorStatus, SnapshotStatus, TableState
+from replicator.model.documents.status import ReplicatorStatus, SnapshotStatus, TableState
 from replicator_testbed.databases import Database
 from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.rig import Rig, is_captured

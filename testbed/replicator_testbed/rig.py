@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from replicator.model.documents.status import ErrorStatus, ReplicatorState, ReplicatorStatus, TableState, TableStatus
 from replicator.model.errors import StateUnavailableError
-from replicator.model.status import ErrorStatus, ReplicatorState, ReplicatorStatus, TableState, TableStatus
 from replicator.service.status import assemble as status
 from replicator.state.store import StateStore
 from replicator_testbed.compare import Sum

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from replicator.model.status import (
+from replicator.model.documents.status import (
     AlarmStatus,
     DesiredState,
     JournalStatus,

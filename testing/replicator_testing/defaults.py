@@ -12,8 +12,8 @@ from replicator.apply import ApplySettings
 from replicator.capture import CaptureSettings
 from replicator.config import ReplicatorConfig, RetryConfig
 from replicator.journal import WriterLimits
+from replicator.model.documents.status import VerifiedTableStatus
 from replicator.model.schema import TableSchema
-from replicator.model.status import VerifiedTableStatus
 from replicator.plugins.source import ChunkRequest
 from replicator.plugins.target import TargetContext
 from replicator.runtime.policy import RetryBudget, RetryLimits

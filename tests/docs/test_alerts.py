@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from replicator.config import AlertsConfig, Resolver, read_document
-from replicator.model.alerts import AlertEvent, AlertKind, AlertMessage
+from replicator.model.documents.alerts import AlertEvent, AlertKind, AlertMessage
 from replicator.service.alerts.webhook import headers
 
 PAGE = (Path(__file__).parents[2] / "docs" / "alerts.md").read_text(encoding="utf-8")

@@ -20,10 +20,22 @@ from pydantic import BaseModel
 
 from replicator.capture.snapshots.starting import Step
 from replicator.cli.entry import main
+from replicator.model.documents.status import (
+    VERSION,
+    DesiredState,
+    EngineStatus,
+    ReplicatorState,
+    ReplicatorStatus,
+    StatusModel,
+    TableState,
+    TableStatus,
+    WaitingStatus,
+)
+from replicator.model.documents.verdict import Result
 from replicator.model.events import SnapshotKind
 from replicator.model.guarantee import Guarantee
 from replicator.model.offset import Offset
-from replicator.model.reports import (
+from replicator.model.processes.reports import (
     AppliedTable,
     ApplyReport,
     CapturedTable,
@@ -39,18 +51,6 @@ from replicator.model.reports import (
     WaitingReport,
 )
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.model.status import (
-    VERSION,
-    DesiredState,
-    EngineStatus,
-    ReplicatorState,
-    ReplicatorStatus,
-    StatusModel,
-    TableState,
-    TableStatus,
-    WaitingStatus,
-)
-from replicator.model.verdict import Result
 from replicator.service.schemas import schema_text
 from replicator.service.status.assemble import status
 from replicator.state import holder_id

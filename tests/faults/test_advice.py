@@ -7,7 +7,7 @@ import shlex
 import duckdb
 import pytest
 
-from replicator.model.status import TableState
+from replicator.model.documents.status import TableState
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig

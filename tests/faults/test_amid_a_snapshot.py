@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from replicator.model.status import ReplicatorState
+from replicator.model.documents.status import ReplicatorState
 from replicator_testbed.amid import amid, is_amid, rows_read
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.shop import ShopWriter

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from replicator.model.status import ReplicatorStatus, TableState
+from replicator.model.documents.status import ReplicatorStatus, TableState
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.rig import Rig, has_snapshots, is_running
 from replicator_testbed.target_tables import TargetTables

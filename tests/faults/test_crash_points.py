@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from replicator.model.documents.status import DesiredState, ReplicatorState, ReplicatorStatus
 from replicator.model.schema import TableId
-from replicator.model.status import DesiredState, ReplicatorState, ReplicatorStatus
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.demo.sources import Shop
 from replicator_testbed.journals.captured import Sealed

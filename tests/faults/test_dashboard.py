@@ -8,7 +8,7 @@ import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
-from replicator.model.status import ReplicatorState, TableState
+from replicator.model.documents.status import ReplicatorState, TableState
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.network import browser as browsers
 from replicator_testbed.network.rest import serving

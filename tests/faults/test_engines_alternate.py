@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from replicator.model.status import ReplicatorStatus
+from replicator.model.documents.status import ReplicatorStatus
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.processes import kill_all
 from replicator_testbed.rig import Rig, crashes, with_crashes

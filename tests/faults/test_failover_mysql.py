@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from replicator.model.status import ReplicatorStatus
+from replicator.model.documents.status import ReplicatorStatus
 from replicator_testbed.amid import amid, is_amid
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.shop import ShopWriter, Size

@@ -14,7 +14,7 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from replicator.model.status import ReplicatorStatus
+from replicator.model.documents.status import ReplicatorStatus
 from replicator_testbed.delta import read_delta, rows_of
 from replicator_testbed.postgresql.servers import PostgresServer, ScratchDatabase
 from replicator_testbed.rig import Rig, is_fresh

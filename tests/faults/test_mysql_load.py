@@ -7,7 +7,7 @@ import logging
 import psutil
 import pytest
 
-from replicator.model.status import ReplicatorStatus
+from replicator.model.documents.status import ReplicatorStatus
 from replicator_testbed.mysql import load as mysql_load
 from replicator_testbed.mysql.load import TABLES, Load
 from replicator_testbed.mysql.servers import MysqlDatabase

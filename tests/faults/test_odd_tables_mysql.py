@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from replicator.model.status import ReplicatorStatus, TableState
+from replicator.model.documents.status import ReplicatorStatus, TableState
 from replicator_testbed.delta import plain_rows
 from replicator_testbed.journals.captured import Sealed
 from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from replicator.model.documents.status import ReplicatorStatus
 from replicator.model.naming import path_part
-from replicator.model.status import ReplicatorStatus
 from replicator_testbed.delta import plain_rows
 from replicator_testbed.postgresql.rows import source_rows
 from replicator_testbed.postgresql.servers import PostgresServer

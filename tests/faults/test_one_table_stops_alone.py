@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replicator.model.status import ErrorStatus, TableState
+from replicator.model.documents.status import ErrorStatus, TableState
 from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from replicator.model.status import ReplicatorStatus
+from replicator.model.documents.status import ReplicatorStatus
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.demo.sources import Shop

@@ -20,7 +20,7 @@ from replicator_testing.waiting import wait_until
 from tests.faults.conftest import QUICK
 
 if TYPE_CHECKING:
-    from replicator.model.status import ReplicatorStatus
+    from replicator.model.documents.status import ReplicatorStatus
 
 ROWS: Final = 3000
 REBUILDING: Final = ("capture.chunk_read:2", "target.files_shared", "target.swapped")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.model.status import ReplicatorStatus, TableState
+from replicator.model.documents.status import ReplicatorStatus, TableState
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.rig import Rig, is_streaming, is_worker
 from replicator_testbed.target_tables import TargetTables

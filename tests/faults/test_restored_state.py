@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from replicator.journal.claim import CLAIM
-from replicator.model.status import ErrorStatus
+from replicator.model.documents.status import ErrorStatus
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig

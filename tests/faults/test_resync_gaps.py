@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from replicator.model.status import TableState, TableStatus
+from replicator.model.documents.status import TableState, TableStatus
 from replicator_testbed.databases import Database
 from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.rig import Rig

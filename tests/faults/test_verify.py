@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from replicator.model.status import ReplicatorStatus
+from replicator.model.documents.status import ReplicatorStatus
 from replicator_testbed.bigquery.emulator import PROJECT
 from replicator_testbed.delta import slip_in_a_row
 from replicator_testbed.demo.shop import ShopWriter

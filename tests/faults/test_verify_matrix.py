@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from replicator.model.status import ReplicatorStatus, TableState
+from replicator.model.documents.status import ReplicatorStatus, TableState
 from replicator_testbed.bigquery.emulator import PROJECT, WITHOUT_RESTS, BigQueryEmulator
 from replicator_testbed.databases import Database
 from replicator_testbed.delta import plain_rows, plain_rows_of

@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 
 from replicator.config.alerts import ChannelConfig
-from replicator.model.alerts import AlertMessage
+from replicator.model.documents.alerts import AlertMessage
 from replicator.service.alerts.watcher import AlertWatcher
 from replicator.state import Desired, StateStore
 from replicator.state.watches import WatchJob

@@ -17,7 +17,7 @@ from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
-from replicator.model.reports import AppliedTable, ApplyReport, CaptureReport
+from replicator.model.processes.reports import AppliedTable, ApplyReport, CaptureReport
 from replicator.model.schema import TableId
 from replicator.state import holder_id
 from replicator.state.points import Freshness

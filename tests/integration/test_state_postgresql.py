@@ -18,6 +18,7 @@ import pytest
 
 from replicator.journal import JournalReader, JournalWriter, Retention
 from replicator.model.counts import BatchCount, CounterName
+from replicator.model.documents.verdict import Result
 from replicator.model.errors import (
     AccessDeniedError,
     ConfigError,
@@ -29,9 +30,8 @@ from replicator.model.errors import (
 )
 from replicator.model.events import DDLOperation, SnapshotEvent, SnapshotPhase
 from replicator.model.offset import Offset
-from replicator.model.reports import AppliedTable, ApplyReport, RetryReport
+from replicator.model.processes.reports import AppliedTable, ApplyReport, RetryReport
 from replicator.model.schema import TableId
-from replicator.model.verdict import Result
 from replicator.runtime.leases import renewed
 from replicator.state import (
     AppliedRecord,

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from replicator.journal import JournalReader
 from replicator.model.errors import FatalError, FencedError, TableError, TargetUnavailableError
-from replicator.model.reports import UpkeepReport
+from replicator.model.processes.reports import UpkeepReport
 from replicator.model.schema import TableId
 from replicator.state.records import Stage, TableRecord
 from replicator_testbed.journals.applied import NAME, A, B, Shop

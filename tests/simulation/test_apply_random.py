@@ -19,7 +19,7 @@ from replicator.apply import Apply, BatchLimits
 from replicator.apply import table as apply_table
 from replicator.journal import JournalReader
 from replicator.model.errors import FencedError, TargetUnavailableError
-from replicator.model.reports import Report
+from replicator.model.processes.reports import Report
 from replicator.model.schema import TableId
 from replicator.state.records import AppliedRecord, TargetCopy
 from replicator.state.store import StateStore

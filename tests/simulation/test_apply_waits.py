@@ -18,7 +18,7 @@ from replicator.model.errors import (
     TargetUnavailableError,
     ThrottledError,
 )
-from replicator.model.reports import WaitingReport
+from replicator.model.processes.reports import WaitingReport
 from replicator.model.schema import TableId
 from replicator.plugins.target import Batch, BatchResult, TargetTable
 from replicator.state.records import RequestKind

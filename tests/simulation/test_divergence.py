@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from replicator.apply import table as apply_table
+from replicator.model.documents.status import TableState
+from replicator.model.documents.verdict import Result
 from replicator.model.errors import TargetDamagedError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.merged import Merged
-from replicator.model.status import TableState
-from replicator.model.verdict import Result
 from replicator.plugins.target import TableOptions, TargetTable
 from replicator.service.status.assemble import status
 from replicator.state.records import Stage, TableRecord, TargetCopy

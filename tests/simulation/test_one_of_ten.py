@@ -28,9 +28,9 @@ from replicator.capture.tracker import CatalogTracker
 from replicator.capture.window import Window
 from replicator.journal import JournalReader
 from replicator.journal.table_file import TableFile
+from replicator.model.documents.status import ErrorStatus, TableState
 from replicator.model.errors import AccessDeniedError, FatalError, TableError
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.model.status import ErrorStatus, TableState
 from replicator.service.status import assemble as status
 from replicator.state.records import RequestKind
 from replicator_testbed.journals.captured import QUICK, CaptureControl, Captured, RunningCapture

@@ -15,7 +15,7 @@ import pytest
 from replicator.capture import pump, sealing
 from replicator.model.errors import SourceUnavailableError
 from replicator.model.events import SnapshotEvent, SnapshotKind, SnapshotPhase
-from replicator.model.reports import Report
+from replicator.model.processes.reports import Report
 from replicator.model.schema import Column, TableId
 from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.plugins.target import DeltaTarget, TableOptions

@@ -17,7 +17,7 @@ import pytest
 from replicator.apply import Apply
 from replicator.config import TableOptions
 from replicator.journal import JournalReader
-from replicator.model.reports import Report
+from replicator.model.processes.reports import Report
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import SourceContext
 from replicator.state.records import RequestKind

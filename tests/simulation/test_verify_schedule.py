@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from replicator.model.errors import FencedError, SourceUnavailableError
-from replicator.model.reports import Report
+from replicator.model.processes.reports import Report
 from replicator.model.schema import TableId
 from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.plugins.target import DeltaTarget, TableOptions

@@ -56,7 +56,7 @@ from replicator.capture.window import Bools, Move, Read, RowVerdict, Window, sna
 from replicator.model.errors import SchemaConflictError, TableError, TransientError
 from replicator.model.events import TRANSACTION_ID, change_schema
 from replicator.model.isolation import of_table, table_error
-from replicator.model.reports import RunningStep, WaitingReport
+from replicator.model.processes.reports import RunningStep, WaitingReport
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.source import Seen

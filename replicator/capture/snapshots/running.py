@@ -19,7 +19,7 @@ from replicator.capture.snapshots.spool import Spool
 from replicator.capture.tables import TrackedTable
 from replicator.capture.window import Read
 from replicator.model.errors import SchemaConflictError, TableError, TransientError
-from replicator.model.reports import RunningStep
+from replicator.model.processes.reports import RunningStep
 from replicator.model.schema import TableId
 
 _DOUBLINGS_MAX: Final = 20

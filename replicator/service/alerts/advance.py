@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from replicator.config import AlertsConfig
-from replicator.model.alerts import AlertEvent, AlertMessage, AlertNotice
+from replicator.model.documents.alerts import AlertEvent, AlertMessage, AlertNotice
 from replicator.service.alerts.conditions import Condition, SeenConditions
 from replicator.service.alerts.quiet import is_quiet
 from replicator.state.alert_records import AlertKey, AlertRecord

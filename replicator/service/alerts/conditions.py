@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from replicator.config import AlertsConfig, format_duration, format_size
-from replicator.model.alerts import AlertKind
-from replicator.model.status import DesiredState, ReplicatorState, ReplicatorStatus, TableState
+from replicator.model.documents.alerts import AlertKind
+from replicator.model.documents.status import DesiredState, ReplicatorState, ReplicatorStatus, TableState
 from replicator.service.status.objectives import Breach, BreachKind, breaches
 from replicator.state.alert_records import AlertKey
 

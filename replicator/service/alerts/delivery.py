@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 
 from replicator.config import AppriseConfig, CommandConfig, WebhookConfig
 from replicator.config.alerts import ChannelConfig
-from replicator.model.alerts import AlertEvent, AlertMessage
+from replicator.model.documents.alerts import AlertEvent, AlertMessage
 from replicator.observability import redact
 from replicator.runtime.process import python
 from replicator.service.alerts import text

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from replicator.config import AlertsConfig, QuietHours
 from replicator.config.alerts import DAYS
-from replicator.model.alerts import AlertKind
+from replicator.model.documents.alerts import AlertKind
 
 
 def is_quiet(config: AlertsConfig, kind: AlertKind, now: datetime) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from replicator.model.alerts import AlertEvent, AlertMessage, AlertNotice
+from replicator.model.documents.alerts import AlertEvent, AlertMessage, AlertNotice
 
 _TITLE_CHARACTERS: Final = 120
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
-from replicator.model.alerts import AlertEvent, AlertMessage, AlertNotice
+from replicator.model.documents.alerts import AlertEvent, AlertMessage, AlertNotice
 from replicator.model.errors import ConfigError
 from replicator.service.alerts.delivery import deliver
 from replicator.service.alerts.settings import alert_settings

@@ -17,10 +17,10 @@ from typing import Final
 
 from replicator.config import AlertsConfig
 from replicator.config.alerts import ChannelConfig
-from replicator.model.alerts import AlertMessage
 from replicator.model.crash import crash_point
+from replicator.model.documents.alerts import AlertMessage
 from replicator.model.errors import ConfigError, ReplicatorError, StateUnavailableError
-from replicator.model.reports import RefusedReport
+from replicator.model.processes.reports import RefusedReport
 from replicator.observability import get_logger
 from replicator.service.alerts import delivery
 from replicator.service.alerts.advance import advance, messages

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, NonNegativeInt
 
+from replicator.model.documents.status import Code, StatusModel
 from replicator.model.errors import ConfigError, Problem, ReplicatorError, RequestError, Severity, TransientError
-from replicator.model.status import Code, StatusModel
 from replicator.observability import redact
 from replicator.service.configuring.assess import Assessment
 from replicator.service.reloading import Reloaded

@@ -8,9 +8,9 @@ from typing import Final, Literal, Self
 from pydantic import AwareDatetime, Field, NonNegativeInt
 
 from replicator.model.alteration import Change
+from replicator.model.documents.status import Code, StatusModel
 from replicator.model.events import DDLOperation
 from replicator.model.schema import Column, TableSchema, type_to_text
-from replicator.model.status import Code, StatusModel
 from replicator.state.records import Decision
 
 HISTORY_VERSION: Final = 1

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from replicator.config import LoadedConfig
 from replicator.model.counts import CounterName, Counts
 from replicator.model.errors import ConfigError, StateUnavailableError
-from replicator.model.reports import RefusedReport
+from replicator.model.processes.reports import RefusedReport
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.lineage import SupportsLineage

@@ -7,8 +7,8 @@ from typing import Final, Literal
 from pydantic import Field, NonNegativeInt
 
 from replicator.model.alteration import Change
+from replicator.model.documents.status import Code, StatusModel
 from replicator.model.events import DDLOperation
-from replicator.model.status import Code, StatusModel
 from replicator.service.history.document import ShapeDocument
 from replicator.state.records import Decision
 

@@ -6,9 +6,9 @@ from typing import Final, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
+from replicator.model.documents.status import Code, StatusModel
 from replicator.model.errors import Problem, Severity
 from replicator.model.figures import Basis, Figure
-from replicator.model.status import Code, StatusModel
 from replicator.service.plan.forecast import Forecast, TableForecast
 
 START_PLAN_VERSION: Final = 1

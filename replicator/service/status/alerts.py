@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from replicator.model.status import AlertsStatus, ChannelStatus, OpenAlertStatus
+from replicator.model.documents.status import AlertsStatus, ChannelStatus, OpenAlertStatus
 from replicator.state.alert_records import ChannelRecord
 from replicator.state.records import ReplicatorRecord
 from replicator.state.store import StateStore

@@ -7,24 +7,8 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
-from replicator.model import ordering
-from replicator.model.errors import with_names
-from replicator.model.events import SnapshotKind
-from replicator.model.merged import Merged
-from replicator.model.reports import (
-    AppliedTable,
-    ApplyReport,
-    CapturedTable,
-    CaptureReport,
-    OpenTransactionReport,
-    Report,
-    RetryReport,
-    RunningStep,
-    UpkeepReport,
-    WaitingReport,
-)
-from replicator.model.schema import TableId
-from replicator.model.status import (
+from replicator.model.documents import ordering
+from replicator.model.documents.status import (
     VERSION,
     AlarmStatus,
     DesiredState,
@@ -45,6 +29,22 @@ from replicator.model.status import (
     WaitingStatus,
     WorkerStatus,
 )
+from replicator.model.errors import with_names
+from replicator.model.events import SnapshotKind
+from replicator.model.merged import Merged
+from replicator.model.processes.reports import (
+    AppliedTable,
+    ApplyReport,
+    CapturedTable,
+    CaptureReport,
+    OpenTransactionReport,
+    Report,
+    RetryReport,
+    RunningStep,
+    UpkeepReport,
+    WaitingReport,
+)
+from replicator.model.schema import TableId
 from replicator.service.configuring.stored import find
 from replicator.service.status import alerts as alert_status
 from replicator.service.status import refused as refused_status

@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
-from replicator.model.status import ReplicatorState, ReplicatorStatus, TableState, TableStatus
+from replicator.model.documents.status import ReplicatorState, ReplicatorStatus, TableState, TableStatus
 
 EXIT_BREACHED: Final = 4
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from replicator.model.documents.status import RefusedStatus
 from replicator.model.errors import with_names
-from replicator.model.reports import RefusedReport, digest
-from replicator.model.status import RefusedStatus
+from replicator.model.processes.reports import RefusedReport, digest
 from replicator.state.records import Lease, ReplicatorRecord, Reported, Reports
 from replicator.state.store import StateStore
 from replicator.state.watches import WatchJob

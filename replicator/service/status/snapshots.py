@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from replicator.model.reports import RunningStep
-from replicator.model.status import ReplicatorStatus, SnapshotStatus, TableState, TableStatus
+from replicator.model.documents.status import ReplicatorStatus, SnapshotStatus, TableState, TableStatus
+from replicator.model.processes.reports import RunningStep
 
 WINDOW_S: Final = 60.0
 """Time over which a rate is measured: batches reach the target seconds apart."""

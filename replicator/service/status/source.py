@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from replicator.model.reports import CaptureReport
-from replicator.model.status import HeadroomStatus
+from replicator.model.documents.status import HeadroomStatus
+from replicator.model.processes.reports import CaptureReport
 from replicator.state.records import Reported
 
 _INTERVALS: Final = 3

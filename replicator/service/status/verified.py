@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from replicator.model.status import TableStatus, VerifiedTableStatus, VerifyStatus
-from replicator.model.verdict import Result
+from replicator.model.documents.status import TableStatus, VerifiedTableStatus, VerifyStatus
+from replicator.model.documents.verdict import Result
 from replicator.state.records import TableRecord
 from replicator.state.verification.outcomes import nothing_verified
 from replicator.state.verification.records import VerificationRecord

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pydantic import Field, NonNegativeInt
 
-from replicator.model.status import StatusModel
+from replicator.model.documents.status import StatusModel
 
 VERSION: Final = 1
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, delete, select
 
+from replicator.model.documents.verdict import Result
 from replicator.model.schema import TableId
-from replicator.model.verdict import Result
 from replicator.state import counters, leases
 from replicator.state.codec import read_range, read_verification, write_range, write_verification
 from replicator.state.database.engine import Database, check_exists, upsert

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from replicator.model.verdict import Result
+from replicator.model.documents.verdict import Result
 from replicator.state.records import AlarmRecord
 from replicator.state.stored import StoredTableId
 

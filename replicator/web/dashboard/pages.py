@@ -21,10 +21,10 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
 
-from replicator.model import ordering
 from replicator.model.access import Scope as TokenScope
+from replicator.model.documents import ordering
+from replicator.model.documents.status import DesiredState, ReplicatorStatus
 from replicator.model.errors import ReplicatorError, RequestError
-from replicator.model.status import DesiredState, ReplicatorStatus
 from replicator.service.configuring.stored import find
 from replicator.service.history import changes as history
 from replicator.service.history.document import HistoryDocument

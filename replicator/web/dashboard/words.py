@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
+from replicator.model.documents.status import ReplicatorState, ReplicatorStatus, TableState, TableStatus
+from replicator.model.documents.verdict import Result
 from replicator.model.errors import with_names
-from replicator.model.status import ReplicatorState, ReplicatorStatus, TableState, TableStatus
-from replicator.model.verdict import Result
 from replicator.service.status import refused as refused_status
 from replicator.service.status.snapshots import counted, duration, share
 

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from replicator.model.documents.status import ReplicatorStatus
 from replicator.model.schema import TableId
-from replicator.model.status import ReplicatorStatus
 from replicator.runtime.caught_up import CatchUp
 from replicator.service.status import assemble as status
 from replicator.state.store import StateStore

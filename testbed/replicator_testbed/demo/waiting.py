@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from replicator.cli import show
-from replicator.model.status import ReplicatorStatus, TableState
+from replicator.model.documents.status import ReplicatorStatus, TableState
 
 STILL_S = 300.0
 """So long nothing may move. Spark's start, and the first batches, take a machine that has much else to do minutes each."""

@@ -16,7 +16,7 @@ from replicator.apply import Apply
 from replicator.apply import table as apply_table
 from replicator.journal import JournalReader, JournalWriter
 from replicator.model.events import DDLEvent, DDLOperation, JournalEvent, SnapshotEvent, SnapshotKind, SnapshotPhase
-from replicator.model.reports import AppliedTable, ApplyReport, Report, WaitingReport
+from replicator.model.processes.reports import AppliedTable, ApplyReport, Report, WaitingReport
 from replicator.model.schema import TableId
 from replicator.plugins.target import DeltaTarget
 from replicator.state import table_life

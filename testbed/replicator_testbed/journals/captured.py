@@ -36,7 +36,7 @@ from replicator.model.events import (
     SnapshotPhase,
 )
 from replicator.model.isolation import INTERNAL
-from replicator.model.reports import CaptureReport, CaptureStage, Report
+from replicator.model.processes.reports import CaptureReport, CaptureStage, Report
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.state.records import EventEntry, Lease, RequestKind, Stage, TableRecord

@@ -20,7 +20,7 @@ import pytest
 
 from replicator.apply import Apply
 from replicator.journal import JournalReader
-from replicator.model.reports import ApplyReport, Report
+from replicator.model.processes.reports import ApplyReport, Report
 from replicator.model.schema import TableId
 from replicator.plugins.target import DeltaTarget
 from replicator.state import table_life

@@ -15,7 +15,7 @@ from replicator.model.alteration import widens
 from replicator.model.errors import FatalError, Problem, TableError
 from replicator.model.events import DMLOperation
 from replicator.model.merged import Merged
-from replicator.model.reports import EngineReport
+from replicator.model.processes.reports import EngineReport
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.folding import Key, RowChange, read_changes
 from replicator.plugins.kit.ledger import Held, LedgerTarget, fenced, last_applied, not_ours

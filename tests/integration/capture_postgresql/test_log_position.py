@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from replicator.model.errors import LogGapError, TransientError
-from replicator.model.reports import CaptureStage
+from replicator.model.processes.reports import CaptureStage
 from replicator_testbed.journals.captured import Captured, RunningCapture
 from replicator_testbed.postgresql.captures import (
     Make,

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from replicator.model.reports import CaptureStage
+from replicator.model.processes.reports import CaptureStage
 from replicator.plugins.source import ChunkRequest
 from replicator.state.records import Stage
 from replicator_testbed.journals.captured import PublishedWindow, RunningCapture

@@ -17,7 +17,7 @@ from replicator.capture import Capture, CaptureSettings
 from replicator.capture.window import Window
 from replicator.journal import JournalWriter, Retention
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
-from replicator.model.reports import CaptureReport, CaptureStage, Report
+from replicator.model.processes.reports import CaptureReport, CaptureStage, Report
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import SourceContext
 from replicator.state.records import ErrorRecord, EventEntry, Lease, Stage, TableRecord

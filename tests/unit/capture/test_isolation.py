@@ -21,7 +21,7 @@ from replicator.model.errors import (
     SourceUnavailableError,
 )
 from replicator.model.events import DDLEvent, DDLOperation
-from replicator.model.reports import RunningStep
+from replicator.model.processes.reports import RunningStep
 from replicator.model.schema import TableId
 from replicator.state.records import RequestKind, Stage
 from replicator_testbed.present import present

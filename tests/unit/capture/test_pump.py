@@ -17,7 +17,7 @@ from replicator.capture.snapshots.starting import Inquiry
 from replicator.config import DDLConfig
 from replicator.model.errors import FatalError, FencedError, SourceUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
-from replicator.model.reports import SnapshotStep
+from replicator.model.processes.reports import SnapshotStep
 from replicator.model.schema import TableId
 from replicator.state.records import Preparation, RequestKind, Stage
 from replicator_testbed.journals.captured import PublishedWindow

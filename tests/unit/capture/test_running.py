@@ -30,7 +30,7 @@ from replicator.capture.snapshots.running import (
 from replicator.capture.tables import TrackedTable
 from replicator.capture.window import Read
 from replicator.model.errors import SourceUnavailableError, TableError
-from replicator.model.reports import RunningStep
+from replicator.model.processes.reports import RunningStep
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import Chunk, Visibility
 from replicator.state import table_life

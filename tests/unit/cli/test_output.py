@@ -21,9 +21,9 @@ from replicator.cli import findings, show, verified
 from replicator.cli.entry import Commands, main
 from replicator.cli.output import CleanStream, clean_output
 from replicator.model.deletion import Deletion
+from replicator.model.documents.status import ErrorStatus
 from replicator.model.errors import ConfigError, Problem
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.model.status import ErrorStatus
 from replicator.observability import configure_logging, get_logger, register_secret
 from replicator.service.configuring.assess import Assessment
 from replicator.service.status.objectives import Breach, BreachKind

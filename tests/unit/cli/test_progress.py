@@ -10,8 +10,8 @@ import click
 import pytest
 
 from replicator.cli import progress
+from replicator.model.documents.status import ReplicatorStatus, TableState
 from replicator.model.errors import StateUnavailableError
-from replicator.model.status import ReplicatorStatus, TableState
 from replicator.state.store import StateStore
 from replicator_testbed.statuses import replicator_status, snapshot_status, table_status
 from replicator_testing.waiting import PATIENCE

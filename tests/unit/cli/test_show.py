@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from replicator.cli import show
-from replicator.model.errors import LogGapError, ReplicatorError, with_names
-from replicator.model.reports import RunningStep, SnapshotStep
-from replicator.model.status import (
+from replicator.model.documents.status import (
     AlarmStatus,
     EngineStatus,
     ErrorStatus,
@@ -23,7 +21,9 @@ from replicator.model.status import (
     TableStatus,
     WaitingStatus,
 )
-from replicator.model.verdict import Result
+from replicator.model.documents.verdict import Result
+from replicator.model.errors import LogGapError, ReplicatorError, with_names
+from replicator.model.processes.reports import RunningStep, SnapshotStep
 from replicator.plugins.registry import PluginInfo
 from replicator.service.status import assemble as status
 from replicator.state.records import ErrorRecord

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from replicator.model.status import ErrorStatus, MergedStatus, ReplicatorStatus, RetryStatus, TableState, TableStatus
+from replicator.model.documents.status import (
+    ErrorStatus,
+    MergedStatus,
+    ReplicatorStatus,
+    RetryStatus,
+    TableState,
+    TableStatus,
+)
 from replicator.service.status import assemble as status
 from replicator.state.store import StateStore
 from replicator_testbed.demo.waiting import STILL_S, reasons, wait_while_it_moves

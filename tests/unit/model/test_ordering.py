@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import TypeVar
 
-from replicator.model import ordering
-from replicator.model.status import ReplicatorState, TableState
+from replicator.model.documents import ordering
+from replicator.model.documents.status import ReplicatorState, TableState
 from replicator_testbed.statuses import replicator_status, table_status
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from replicator.model.counts import CounterName
-from replicator.model.reports import ApplyReport
+from replicator.model.processes.reports import ApplyReport
 from replicator.runtime import control
 from replicator.state.store import StateStore
 

@@ -16,7 +16,12 @@ def test_a_file_of_the_current_folder_stands_in_for_no_module(tmp_path: Path) ->
         (tmp_path / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write({name!r})\n")
     # It has no `main`, so the process ends once it is imported.
     said = subprocess.run(
-        child("replicator.model.ending"), cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+        child("replicator.model.processes.ending"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert "has no attribute 'main'" in said.stderr
     assert not ran.exists()

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from replicator.config.alerts import AlertsConfig
 from replicator.model.events import SnapshotKind
-from replicator.model.reports import ApplyReport
+from replicator.model.processes.reports import ApplyReport
 from replicator.model.schema import TableId
 from replicator.service.alerts.conditions import JournalRoom, look
 from replicator.service.metrics import exposition

@@ -15,13 +15,13 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from replicator.cli.entry import main
-from replicator.model.alerts import AlertKind, AlertMessage
 from replicator.model.counts import BatchCount, CounterName
+from replicator.model.documents.alerts import AlertKind, AlertMessage
+from replicator.model.documents.verdict import Result
 from replicator.model.events import DDLOperation
 from replicator.model.offset import Offset
-from replicator.model.reports import ApplyReport, CaptureReport, RetryReport
+from replicator.model.processes.reports import ApplyReport, CaptureReport, RetryReport
 from replicator.model.schema import TableId
-from replicator.model.verdict import Result
 from replicator.observability.metrics import METRICS, PREFIX, MetricKind
 from replicator.service import metrics
 from replicator.state import holder_id

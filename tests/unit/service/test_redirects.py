@@ -12,7 +12,7 @@ from requests import sessions
 from requests.models import DEFAULT_REDIRECT_LIMIT
 
 from replicator.config import LineageConfig, Secret, WebhookConfig
-from replicator.model.alerts import AlertEvent, AlertKind, AlertMessage, AlertNotice
+from replicator.model.documents.alerts import AlertEvent, AlertKind, AlertMessage, AlertNotice
 from replicator.service.alerts.apprise_channel import send
 from replicator.service.alerts.delivery import deliver
 from replicator.service.lineage.sinks import _sent, sinks

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from replicator.cli.entry import main
 from replicator.model.errors import ConfigError, Problem, Severity, in_full
-from replicator.model.reports import RefusedReport
+from replicator.model.processes.reports import RefusedReport
 from replicator.plugins.registry import Registry
 from replicator.runtime import assembly, messages
 from replicator.service.alerts.watcher import AlertWatcher

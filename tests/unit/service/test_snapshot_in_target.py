@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from replicator.model.documents.status import TableState, TableStatus
 from replicator.model.events import SnapshotKind
 from replicator.model.schema import TableId
-from replicator.model.status import TableState, TableStatus
 from replicator.service.status.assemble import status, statuses
 from replicator.state import holder_id
 from replicator.state.records import (

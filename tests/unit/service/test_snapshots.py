@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.model.reports import RunningStep
-from replicator.model.status import ReplicatorStatus, SnapshotStatus, TableState
+from replicator.model.documents.status import ReplicatorStatus, SnapshotStatus, TableState
+from replicator.model.processes.reports import RunningStep
 from replicator.service.status.snapshots import (
     NEWS_S,
     WINDOW_S,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from replicator.model.documents.status import ReplicatorStatus, TableStatus
+from replicator.model.documents.verdict import Result
 from replicator.model.schema import TableId
-from replicator.model.status import ReplicatorStatus, TableStatus
-from replicator.model.verdict import Result
 from replicator.runtime.caught_up import CatchUp
 from replicator.service.status import verified as verified_status
 from replicator.service.status.assemble import status

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from replicator.apply.divergence import TARGET_CHANGED, TARGET_DIVERGED
+from replicator.model.documents.verdict import Result
 from replicator.model.schema import TableId
-from replicator.model.verdict import Result
 from replicator.state.next_steps import RECREATE, REPAIR, SNAPSHOT, next_step
 from replicator.state.records import AlarmRecord, AppliedRecord, TargetCopy
 from replicator.state.verification.outcomes import VERIFY_DIFFERENT

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from replicator.model.documents.verdict import Result
 from replicator.model.schema import TableId
-from replicator.model.verdict import Result
 from replicator.plugins.kit.keyranges import holds, sort_key
 from replicator.plugins.verification import KeyRange
 from replicator.state import holder_id

@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
+from replicator.model.documents.verdict import Result
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, FencedError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.identity import TableIdentity, Truncated
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
-from replicator.model.reports import (
+from replicator.model.processes.reports import (
     AppliedTable,
     ApplyReport,
     CapturedTable,
@@ -33,7 +34,6 @@ from replicator.model.reports import (
     WaitingReport,
 )
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.model.verdict import Result
 from replicator.state import holder_id
 from replicator.state.records import (
     AlarmRecord,

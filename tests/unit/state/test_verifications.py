@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from replicator.model.documents.verdict import Result
 from replicator.model.errors import ConfigError, FencedError
 from replicator.model.schema import TableId
-from replicator.model.verdict import Result
 from replicator.state import holder_id
 from replicator.state.records import AlarmRecord, RequestKind, Segment
 from replicator.state.store import StateStore

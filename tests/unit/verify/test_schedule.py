@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from replicator.model.documents.verdict import Result
 from replicator.model.events import SnapshotKind
 from replicator.model.schema import TableId
-from replicator.model.verdict import Result
 from replicator.state.records import (
     AlarmRecord,
     AppliedRecord,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from google.api_core.exceptions import NotFound
 
-from replicator.model.status import TableState
+from replicator.model.documents.status import TableState
 from replicator_testbed.bigquery.emulator import PROJECT, WITHOUT_RESTS, BigQueryEmulator
 from replicator_testbed.demo import shop
 from replicator_testbed.postgresql.servers import ScratchDatabase

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from replicator.model.status import TableState
+from replicator.model.documents.status import TableState
 from replicator_testbed.bigquery.emulator import PROJECT, WITHOUT_RESTS, BigQueryEmulator
 from replicator_testbed.mysql.servers import MysqlDatabase, MysqlServer
 from replicator_testbed.postgresql.servers import ScratchDatabase

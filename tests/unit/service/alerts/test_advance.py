@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from replicator.config import AlertsConfig, Secret
 from replicator.config.secrets import Resolved
-from replicator.model.alerts import AlertEvent, AlertKind, AlertMessage
+from replicator.model.documents.alerts import AlertEvent, AlertKind, AlertMessage
 from replicator.service.alerts.advance import NOTICES_MAX, advance, messages
 from replicator.service.alerts.conditions import Condition, SeenConditions
 from replicator.service.alerts.quiet import is_quiet

@@ -17,7 +17,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from replicator.config import AppriseConfig, Secret
-from replicator.model.alerts import AlertEvent, AlertKind, AlertMessage, AlertNotice
+from replicator.model.documents.alerts import AlertEvent, AlertKind, AlertMessage, AlertNotice
 from replicator.service.alerts import text
 from replicator.service.alerts.delivery import deliver
 from replicator_testing.waiting import PATIENCE

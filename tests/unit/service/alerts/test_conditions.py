@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from replicator.config import AlertsConfig
-from replicator.model.alerts import AlertKind
-from replicator.model.status import (
+from replicator.model.documents.alerts import AlertKind
+from replicator.model.documents.status import (
     DesiredState,
     ErrorStatus,
     HeadroomStatus,

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from replicator.config import CommandConfig, Secret, WebhookConfig
-from replicator.model.alerts import AlertEvent, AlertKind, AlertMessage, AlertNotice
+from replicator.model.documents.alerts import AlertEvent, AlertKind, AlertMessage, AlertNotice
 from replicator.service.alerts.delivery import deliver
 from replicator_testbed.network.receiver import Received, Receiver, make_certificate, receiving, refuse
 from replicator_testing.waiting import wait_until

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from replicator.config import AppriseConfig, Secret, WebhookConfig
-from replicator.model.alerts import AlertEvent, AlertKind, AlertMessage, AlertNotice
+from replicator.model.documents.alerts import AlertEvent, AlertKind, AlertMessage, AlertNotice
 from replicator.service.alerts.apprise_channel import send
 from replicator.service.alerts.delivery import deliver
 from replicator.service.alerts.reasons import known_facts, reason, without_address

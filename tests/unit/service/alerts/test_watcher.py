@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from replicator.cli.entry import main
-from replicator.model.alerts import AlertKind
 from replicator.model.counts import CounterName
+from replicator.model.documents.alerts import AlertKind
 from replicator.service.alerts.watcher import TTL_S, AlertWatcher
 from replicator.service.status.assemble import status
 from replicator.state import holder_id

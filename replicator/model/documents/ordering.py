@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from replicator.model.status import ReplicatorState, ReplicatorStatus, TableState, TableStatus
+from replicator.model.documents.status import ReplicatorState, ReplicatorStatus, TableState, TableStatus
 
 _DIGITS: Final = re.compile(r"(\d+)")
 _TROUBLE_OF_TABLES: Final = {TableState.FAILED: 3, TableState.DROPPED: 2}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from replicator.model.reports import Report
+from replicator.model.processes.reports import Report
 
 
 class Control(Protocol):

@@ -20,10 +20,10 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from replicator.model.alerts import AlertKind
+from replicator.model.documents.alerts import AlertKind
+from replicator.model.documents.verdict import Result
 from replicator.model.guarantee import Guarantee
-from replicator.model.reports import RunningStep, SnapshotStep
-from replicator.model.verdict import Result
+from replicator.model.processes.reports import RunningStep, SnapshotStep
 
 VERSION: Final = 2
 
