@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +40,7 @@ LINES_MAX = 800
 LINES_MAX_OF = {"plugins/sources/mysql/replicator_source_mysql/log/reader.py": 400}
 """It grew with every kind of transaction that MySQL has; each of them has its own module now."""
 TEST_LINES_MAX = 1200
+MODULES_MAX = 25
 READMES = sorted([*ROOT.glob("plugins/*/*/README.md"), *ROOT.glob("examples/plugins/*/README.md")])
 ROWS = re.findall(r"^\| ([^|]+) \| `([^`]+)` \|(.*)\|$", SECTION, re.MULTILINE)
 
@@ -98,6 +100,13 @@ def test_no_file_of_the_product_is_longer_than_one_reads_at_once() -> None:
     names = {path.relative_to(ROOT).as_posix(): path for path in files if "tests" not in path.parts}
     lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in names.items()}
     assert {name for name, count in lines.items() if count > LINES_MAX_OF.get(name, LINES_MAX)} == set()
+
+
+def test_no_folder_of_the_product_has_more_modules_than_one_finds_ones_way_in() -> None:
+    """A folder with more gets packages, each named by a noun; its `__init__` says what comes in and what goes out."""
+    files = [path for part in ("replicator", "plugins", "testbed", "testing") for path in (ROOT / part).rglob("*.py")]
+    folders = Counter(path.parent.relative_to(ROOT).as_posix() for path in files if "tests" not in path.parts)
+    assert {name for name, count in folders.items() if count > MODULES_MAX} == set()
 
 
 def test_no_file_of_tests_is_too_long_to_read() -> None:

@@ -13,9 +13,9 @@ from replicator.plugins import format_duration, format_size
 from replicator.plugins.kit.ledger import not_ours
 from replicator.plugins.target import TargetContext
 from replicator_target_bigquery import types
+from replicator_target_bigquery.calls.jobs import Jobs
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import FencedAnswer, translated
-from replicator_target_bigquery.jobs import Jobs
 from replicator_target_bigquery.names import Names, column_problems, table_problems
 from replicator_target_bigquery.staging import StagingStore
 from replicator_target_bigquery.tables import DESCRIPTION_MAX, TABLE_DESCRIPTION_MAX, ExistingTable, TableClient

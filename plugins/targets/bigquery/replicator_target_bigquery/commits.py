@@ -15,10 +15,10 @@ from replicator.model.schema import TableId
 from replicator.plugins.kit.ledger import Held
 from replicator.plugins.target import TargetTable
 from replicator_target_bigquery import ledger, statements
+from replicator_target_bigquery.calls.governor import Governor
+from replicator_target_bigquery.calls.jobs import Done, Jobs
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import FencedAnswer, translated
-from replicator_target_bigquery.governor import Governor
-from replicator_target_bigquery.jobs import Done, Jobs
 from replicator_target_bigquery.names import Names, quoted, text
 
 

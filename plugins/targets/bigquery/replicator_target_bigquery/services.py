@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from replicator_target_bigquery.clients import bigquery_client, storage_client
+from replicator_target_bigquery.calls.clients import bigquery_client, storage_client
+from replicator_target_bigquery.calls.governor import Governor
+from replicator_target_bigquery.calls.jobs import Jobs
 from replicator_target_bigquery.commits import Commits
 from replicator_target_bigquery.config import BigQueryConfig
-from replicator_target_bigquery.governor import Governor
 from replicator_target_bigquery.incarnations import Incarnations
-from replicator_target_bigquery.jobs import Jobs
 from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.staging import CloudStore, FolderStore, StagingStore
 from replicator_target_bigquery.tables import TableClient

@@ -24,7 +24,7 @@ from replicator.model.errors import CorruptStreamError, TableError
 from replicator.model.schema import TableSchema
 from replicator.plugins.kit.opening import open_seekable
 from replicator.plugins.target import BatchFile
-from replicator_target_bigquery.clients import READ_RETRY, TIMEOUT_S
+from replicator_target_bigquery.calls.clients import READ_RETRY, TIMEOUT_S
 from replicator_target_bigquery.rewrite import is_loadable, rewrite
 
 _GCS: Final = "gs://"

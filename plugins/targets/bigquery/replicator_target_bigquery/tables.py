@@ -28,7 +28,7 @@ from replicator.model.schema import TableSchema
 from replicator.plugins.kit.columns import Made
 from replicator.plugins.target import TargetTable
 from replicator_target_bigquery.alteration import DESCRIPTION_MAX as DESCRIPTION_MAX  # noqa: PLC0414
-from replicator_target_bigquery.clients import READ_RETRY, TIMEOUT_S
+from replicator_target_bigquery.calls.clients import READ_RETRY, TIMEOUT_S
 from replicator_target_bigquery.config import BigQueryConfig, TableConfig
 from replicator_target_bigquery.names import Names, staged_fields
 from replicator_target_bigquery.shape import ColumnShape, Shape

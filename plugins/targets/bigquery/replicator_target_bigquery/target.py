@@ -20,21 +20,22 @@ from replicator.plugins.kit.columns import conflict
 from replicator.plugins.kit.ledger import LedgerTarget, refuse_soft_multiset
 from replicator.plugins.target import Audit, Batch, Ledger, TargetContext, TargetTable
 from replicator.plugins.verification import SupportsTargetVerification, VerifiedState
-from replicator_target_bigquery import ledger, pruning, statements, types, verification
+from replicator_target_bigquery import ledger, pruning, statements, types
 from replicator_target_bigquery.alteration import Plan, filled, planned, strangers, touched
 from replicator_target_bigquery.assess import Assessor
+from replicator_target_bigquery.calls.governor import Governor, steady_clock
+from replicator_target_bigquery.calls.jobs import Done, Jobs
 from replicator_target_bigquery.columns import recorded
 from replicator_target_bigquery.commits import Commits, HeldTable
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import TOO_DEAR, sized, translated, used_up
-from replicator_target_bigquery.governor import Governor, steady_clock
 from replicator_target_bigquery.incarnations import Incarnations, check_replaced
-from replicator_target_bigquery.jobs import Done, Jobs
 from replicator_target_bigquery.names import Names, column_problems, quoted, text
 from replicator_target_bigquery.services import Services
 from replicator_target_bigquery.shape import Shape, shape_of
 from replicator_target_bigquery.staging import StagingStore, parquet_files, staged
 from replicator_target_bigquery.tables import ExistingTable, TableClient, is_primary_key, staging_schema
+from replicator_target_bigquery.verification import state as verification
 
 _log = get_logger("target.bigquery")
 

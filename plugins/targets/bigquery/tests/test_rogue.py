@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pydantic import ValidationError
 
 from replicator.model.errors import ReplicatorError, Severity
-from replicator_target_bigquery import clients
+from replicator_target_bigquery.calls import clients
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import translated
 from replicator_target_bigquery.target import BigQueryTarget

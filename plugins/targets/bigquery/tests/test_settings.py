@@ -27,9 +27,9 @@ from replicator.model.errors import (
 )
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions, TargetTable
+from replicator_target_bigquery.calls.governor import DAY_S, Governor, Usage, steady_clock, stretched
 from replicator_target_bigquery.config import BigQueryConfig, BudgetConfig
 from replicator_target_bigquery.errors import FENCED, FencedAnswer, translate
-from replicator_target_bigquery.governor import DAY_S, Governor, Usage, steady_clock, stretched
 from replicator_target_bigquery.names import Names, column_problems, table_problems
 from replicator_target_bigquery.shape import shape_of
 from replicator_target_bigquery.tables import TableClient

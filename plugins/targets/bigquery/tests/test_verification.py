@@ -18,7 +18,7 @@ from replicator.model.schema import Column, TableSchema
 from replicator.plugins.kit import canonical
 from replicator.plugins.target import TableOptions, TargetTable
 from replicator.plugins.verification import IDS_MAX, Ids, order_of
-from replicator_target_bigquery import canonical_sql
+from replicator_target_bigquery.verification import canonical_sql
 from replicator_testing.batches import delete, insert, update
 from replicator_testing.table_states import assert_rows, assert_state, checksums_of, expected
 from replicator_testing.target_harness import STRANGER, UUID, Copy

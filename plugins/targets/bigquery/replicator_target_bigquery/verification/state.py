@@ -20,15 +20,15 @@ from replicator.model.schema import TableSchema
 from replicator.plugins.kit.columns import conflict
 from replicator.plugins.target import TargetTable
 from replicator.plugins.verification import ROWS_SCHEMA, Among, Below, Checksum, KeyRange, VerifiedState, order_of
-from replicator_target_bigquery import canonical_sql as sql
 from replicator_target_bigquery import ledger
 from replicator_target_bigquery.alteration import Plan
+from replicator_target_bigquery.calls.jobs import Jobs
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import TOO_DEAR, not_readable, translated
-from replicator_target_bigquery.jobs import Jobs
 from replicator_target_bigquery.names import Names, quoted, text
 from replicator_target_bigquery.services import Services
 from replicator_target_bigquery.types import JsonAs, target_type
+from replicator_target_bigquery.verification import canonical_sql as sql
 
 _NO_RANGES: Final = "ranges are asked of columns of `range_key`"
 _STEPS_MAX: Final = 100

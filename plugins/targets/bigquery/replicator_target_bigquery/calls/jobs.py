@@ -20,7 +20,7 @@ from uuid import uuid4
 from google.api_core import exceptions as api
 from google.cloud import bigquery
 
-from replicator_target_bigquery.clients import READ_RETRY, TIMEOUT_S
+from replicator_target_bigquery.calls.clients import READ_RETRY, TIMEOUT_S
 from replicator_target_bigquery.errors import JobFailedError, is_outcome_unknown
 
 NUMBERED_ATTEMPTS: Final = 10
