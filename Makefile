@@ -89,6 +89,7 @@ docs: setup  ## Write the generated pages, then check that the docs agree with t
 	@$(BIN)/python -m replicator.plugins.reference docs/configuration.md
 	@$(BIN)/python -m replicator.cli.reference docs/cli.md
 	@$(BIN)/python -m replicator.service.schemas docs
+	@$(BIN)/python -m replicator.plugins.errors docs/errors.md replicator_testing.memory.rules
 	@$(BIN)/pytest tests/docs $(PYTEST_ARGS)
 
 lock: setup  ## Resolve requirements.lock again (LOCK_ARGS="--upgrade" for newer versions)

@@ -30,6 +30,7 @@ from replicator.model.events import DDLEvent
 from replicator.model.guarantee import Guarantee
 from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
+from replicator.model.rules import Section
 from replicator.model.schema import TableId, TableSchema
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
@@ -464,6 +465,8 @@ class DeltaSource(SourceCatalogue, SourceLog, SourceChunks, Generic[ConfigT]):
     """The `type:` in the YAML."""
     config_model: ClassVar[type[BaseModel]]
     """Model of the `source:` block without `type`; frozen, extra forbidden, every field described."""
+    rules: ClassVar[Section | None] = None
+    """The codes of its own errors and findings: a section of `docs/errors.md`."""
 
     def __init__(self, config: ConfigT, context: SourceContext) -> None:
         self.config = config

@@ -20,6 +20,7 @@ from replicator.model.errors import Problem
 from replicator.model.events import DDLEvent
 from replicator.model.merged import Merged
 from replicator.model.processes.reports import EngineReport as EngineReport  # noqa: PLC0414 (plugins import it from here)
+from replicator.model.rules import Section
 from replicator.model.schema import TableId, TableSchema
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
@@ -173,6 +174,8 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     """The `type:` in the YAML."""
     config_model: ClassVar[type[BaseModel]]
     """Model of the `target:` block without `type`; frozen, extra forbidden, every field described."""
+    rules: ClassVar[Section | None] = None
+    """The codes of its own errors and findings: a section of `docs/errors.md`."""
     sees_others: ClassVar[bool] = False
     """True if `audit` tells what others changed: then tables that have nothing to apply are audited every few minutes, too."""
     keeps_states: ClassVar[bool] = True

@@ -21,6 +21,7 @@ from replicator.model.errors import ConfigError, FatalError, Problem
 from replicator.model.events import DDLEvent
 from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
+from replicator.model.rules import Section
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds
 from replicator.plugins.planning import RowSample, SourceStatistics, SupportsPlanning
@@ -39,6 +40,7 @@ from replicator.plugins.source import (
     WholeRead,
 )
 from replicator.plugins.verification import SourceState, SupportsSourceVerification
+from replicator_source_mysql import rules
 from replicator_source_mysql.assessment import server as assessment
 from replicator_source_mysql.assessment import statistics as planning
 from replicator_source_mysql.assessment import tables as table_assessment
@@ -69,6 +71,7 @@ class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal, SupportsSourceVer
 
     type_name: ClassVar[str] = "mysql"
     config_model: ClassVar[type[BaseModel]] = MysqlConfig
+    rules: ClassVar[Section | None] = rules.SECTION
     rewrites_untold: ClassVar[bool] = True
 
     def __init__(self, config: MysqlConfig, context: SourceContext) -> None:

@@ -19,6 +19,7 @@ from replicator.model.errors import ConfigError, Problem, ReplicatorError
 from replicator.model.events import DDLEvent
 from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
+from replicator.model.rules import Section
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds
 from replicator.plugins.planning import RowSample, SourceStatistics, SupportsPlanning
@@ -36,7 +37,7 @@ from replicator.plugins.source import (
     WholeRead,
 )
 from replicator.plugins.verification import SourceState, SupportsSourceVerification
-from replicator_source_postgresql import table_assessment
+from replicator_source_postgresql import rules, table_assessment
 from replicator_source_postgresql.assessment import server as assessment
 from replicator_source_postgresql.catalogue import discovery
 from replicator_source_postgresql.catalogue import statistics as planning
@@ -71,6 +72,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
 
     type_name: ClassVar[str] = "postgresql"
     config_model: ClassVar[type[BaseModel]] = PostgresqlConfig
+    rules: ClassVar[Section | None] = rules.SECTION
 
     def __init__(self, config: PostgresqlConfig, context: SourceContext) -> None:
         """Describe the source; nothing is connected yet."""

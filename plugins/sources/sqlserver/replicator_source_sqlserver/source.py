@@ -18,6 +18,7 @@ from replicator.model.deletion import Deletion
 from replicator.model.errors import Problem
 from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
+from replicator.model.rules import Section
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.planning import RowSample, SourceStatistics, SupportsPlanning
 from replicator.plugins.source import (
@@ -33,6 +34,7 @@ from replicator.plugins.source import (
     WholeRead,
 )
 from replicator.plugins.verification import SourceState, SupportsSourceVerification
+from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.assessment import server as assessment
 from replicator_source_sqlserver.capture import Capture, Sessions
 from replicator_source_sqlserver.catalogue import discovery
@@ -51,6 +53,7 @@ class SqlServerSource(DeltaSource[SqlServerConfig], SupportsSourceVerification, 
 
     type_name: ClassVar[str] = "sqlserver"
     config_model: ClassVar[type[BaseModel]] = SqlServerConfig
+    rules: ClassVar[Section | None] = rules.SECTION
 
     def __init__(self, config: SqlServerConfig, context: SourceContext) -> None:
         """Describe the source; nothing is connected yet."""

@@ -14,13 +14,14 @@ from replicator.model.alteration import Steps, steps
 from replicator.model.crash import crash_point
 from replicator.model.errors import BatchTooLargeError, Problem, SchemaConflictError, ThrottledError
 from replicator.model.naming import check_columns, folded, refuse_columns
+from replicator.model.rules import Section
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
 from replicator.plugins.kit.columns import conflict
 from replicator.plugins.kit.ledger import LedgerTarget, refuse_soft_multiset
 from replicator.plugins.target import Audit, Batch, Ledger, TargetContext, TargetTable
 from replicator.plugins.verification import SupportsTargetVerification, VerifiedState
-from replicator_target_bigquery import ledger, pruning, statements, types
+from replicator_target_bigquery import ledger, pruning, rules, statements, types
 from replicator_target_bigquery.alteration import Plan, filled, planned, strangers, touched
 from replicator_target_bigquery.assess import Assessor
 from replicator_target_bigquery.calls.governor import Governor, steady_clock
@@ -54,6 +55,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
 
     type_name: ClassVar[str] = "bigquery"
     config_model: ClassVar[type[BigQueryConfig]] = BigQueryConfig
+    rules: ClassVar[Section | None] = rules.SECTION
 
     def __init__(self, config: BigQueryConfig, context: TargetContext) -> None:
         super().__init__(config, context)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from replicator.model.errors import FatalError, Problem
 from replicator.model.naming import check_names, refuse_columns
+from replicator.model.rules import Section
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
 from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
@@ -28,6 +29,7 @@ from replicator.plugins.target import (
     TargetTable,
 )
 from replicator.plugins.verification import SupportsTargetVerification, VerifiedState
+from replicator_target_delta import rules
 from replicator_target_delta.check import existing_problems, folder_problems, occupied, path_problems
 from replicator_target_delta.config import DIRECT_ROWS, LOG_RETENTION_MIN, DeltaLakeConfig
 from replicator_target_delta.definition import building
@@ -76,6 +78,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
 
     type_name: ClassVar[str] = "delta"
     config_model: ClassVar[type[DeltaLakeConfig]] = DeltaLakeConfig
+    rules: ClassVar[Section | None] = rules.SECTION
     sees_others: ClassVar[bool] = True
     spark_needs: ClassVar[SparkNeeds | None] = SPARK_NEEDS
 
