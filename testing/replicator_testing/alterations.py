@@ -15,7 +15,7 @@ import pytest
 from replicator.model import crash
 from replicator.model.schema import Column, TableSchema
 from replicator_testing.batches import RowChange, delete, insert, update
-from replicator_testing.target_harness import Replay
+from replicator_testing.oracle import Oracle, StoredRow
 
 
 def text_column(name: str, id_: int, type_: pa.DataType | None = None) -> Column:
@@ -114,14 +114,15 @@ class AlteredTable:
     def change(self, last: int, count: int) -> list[RowChange]:
         """Change rows as a source would: no row exists twice, and only existing rows are deleted."""
         (key,), changes = self.schema.key, []
-        kept = {row[key]: {c.name: row[c.name] for c in self.schema.kept} for row in self.rows}
-        replayed = Replay(self.schema, self.rows)
+        before = [StoredRow(row, -1) for row in self.rows]
+        table, done = Oracle(self.schema, rows=before), Oracle(self.schema, rows=before)
         for number in range(last + 1, last + count + 1):
-            change = self._change(number, key, [row[key] for row in replayed.rows])
-            replayed.apply(change)
+            change = self._change(number, key, [row[key] for row in table.live])
+            table.apply([change])
             changes.append(change)
-        nothing = dict.fromkeys((c.name for c in self.schema.kept), None)
-        self.rows = [{**row, **kept.get(row[key], nothing)} for row in replayed.rows]
+        # As one batch: kept columns stay with the key of a row that went away and came back in it.
+        done.apply(changes)
+        self.rows = [dict(row) for row in done.live]
         return changes
 
     def _change(self, number: int, key: str, there: Sequence[int]) -> RowChange:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
 
 from replicator.model.events import (
     ABSENT,
@@ -33,7 +34,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowChange:
-    """One change; rows are mappings by column name, `absent` names columns of `row`."""
+    """One change; rows are mappings by column name, `absent` names columns of `row`. Without a time, `write_batch` gives it one."""
 
     sequence_num: int
     operation: DMLOperation
@@ -41,6 +42,7 @@ class RowChange:
     row: Row | None = None
     absent: frozenset[str] = frozenset()
     is_snapshot: bool = False
+    source_timestamp: datetime | None = None
 
 
 def insert(sequence_num: int, row: Row, *, absent: Sequence[str] = (), is_snapshot: bool = False) -> RowChange:
@@ -108,6 +110,17 @@ def write_batch(
     )
 
 
+def read_batch(batch: Batch) -> Iterator[RowChange]:
+    """Yield the changes of a batch in the order of its files, without those that were applied before."""
+    names = {field: name for name, field in batch.schema.fields.items()}
+    for file in batch.files:
+        filesystem, path = FileSystem.from_uri(file.uri)
+        with filesystem.open_input_file(path) as stream:
+            for found in pq.read_table(stream).to_pylist():
+                if found[SEQUENCE_NUM] > batch.skip_to:
+                    yield _change(found, names)
+
+
 def _spread(changes: Sequence[RowChange], files: int) -> list[Sequence[RowChange]]:
     size = -(-len(changes) // files)
     return [changes[start : start + size] for start in range(0, len(changes), size)]
@@ -133,7 +146,7 @@ def _record(schema: TableSchema, change: RowChange) -> dict[str, Any]:
         SEQUENCE_NUM: change.sequence_num,
         OPERATION: change.operation.value,
         IS_SNAPSHOT: change.is_snapshot,
-        SOURCE_TIMESTAMP: None if change.is_snapshot else _COMMITTED_AT,
+        SOURCE_TIMESTAMP: change.source_timestamp or (None if change.is_snapshot else _COMMITTED_AT),
         TRANSACTION_ID: None if change.is_snapshot else f"tx-{change.sequence_num}",
         ABSENT: sorted(fields[n] for n in change.absent) or None,
         BEFORE: None if change.before is None else {fields[n]: change.before.get(n) for n in before_names},
@@ -141,3 +154,16 @@ def _record(schema: TableSchema, change: RowChange) -> dict[str, Any]:
         if change.row is None
         else {f: None if n in change.absent else change.row.get(n) for n, f in fields.items()},
     }
+
+
+def _change(found: Mapping[str, Any], names: Mapping[str, str]) -> RowChange:
+    before, row = found[BEFORE], found[ROW]
+    return RowChange(
+        sequence_num=found[SEQUENCE_NUM],
+        operation=DMLOperation(found[OPERATION]),
+        before=None if before is None else {names[field]: value for field, value in before.items()},
+        row=None if row is None else {names[field]: value for field, value in row.items()},
+        absent=frozenset(names[field] for field in found[ABSENT] or ()),
+        is_snapshot=found[IS_SNAPSHOT],
+        source_timestamp=found[SOURCE_TIMESTAMP],
+    )

@@ -38,8 +38,9 @@ from replicator_testing.histories import (
     worked_example,
 )
 from replicator_testing.incarnation_contract import IncarnationContract
+from replicator_testing.oracle import Oracle
 from replicator_testing.snapshot_contract import SnapshotContract
-from replicator_testing.target_harness import Replay, TargetHarness, as_tuples, item, items_schema, wrong
+from replicator_testing.target_harness import TargetHarness, as_outcome, as_tuples, item, items_schema, wrong
 
 
 class TargetContract(AlterationContract, FencingContract, IncarnationContract, SnapshotContract):
@@ -130,11 +131,10 @@ class TargetContract(AlterationContract, FencingContract, IncarnationContract, S
             # In a snapshot's middle an UPDATE may come before its row.
             copy.apply(*batch, expects_rows=history is not partial_snapshot_row)
         assert copy.audit().not_found == 0
-        reference = Replay(items_schema())
-        for change in changes:
-            reference.apply(change)
+        reference = Oracle(items_schema())
+        reference.apply(changes)
         worlds = range(len(cuts(len(changes))))
-        assert copy.live() == as_tuples(schema, [{"world": w, **row} for w in worlds for row in reference.rows])
+        assert copy.live() == as_tuples(schema, [{"world": w, **row} for w in worlds for row in reference.live])
 
     def test_the_worked_example_ends_as_its_design_says(self, harness: TargetHarness, tmp_path: Path) -> None:
         copy = self.copy(harness, tmp_path)
@@ -203,20 +203,16 @@ class TargetContract(AlterationContract, FencingContract, IncarnationContract, S
             schema = replace(schema, table=TableId("shop", f"fuzz{seed}"))
             copy = self.copy(harness, tmp_path, schema, options=TableOptions(deletes=deletes))
             copy.create()
-            reference: dict[int, Replay] = {}
+            reference, counts = Oracle(schema, copy.table.options), Merged()
             for batch in random_batches(
                 seed, worlds=self.fuzz_worlds, length=self.fuzz_length, batches=self.fuzz_batches
             ):
-                for change in batch:
-                    world = (change.row or change.before or {})["world"]
-                    reference.setdefault(world, Replay(schema)).apply(change)
+                counts += reference.apply(batch, expects_rows=True)
                 before = copy.ledger
                 copy.apply(*batch, files=3, expects_rows=True)
                 assert copy.apply(*batch, skip_to=before).was_skipped
-                assert copy.live() == as_tuples(schema, [row for world in reference.values() for row in world.rows]), (
-                    f"seed {seed}"
-                )
-            assert copy.audit().not_found == 0
+                assert copy.outcome() == as_outcome(schema, reference.rows), f"seed {seed}"
+            assert (copy.audit(), counts.not_found) == (counts, 0)
 
     # -- soft deletes
 

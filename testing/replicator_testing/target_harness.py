@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
@@ -13,11 +13,12 @@ import pyarrow as pa
 import pytest
 
 from replicator.model.errors import Problem, Severity
-from replicator.model.events import DDLEvent, DDLOperation, DMLOperation, no_fill
+from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.merged import Merged
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import EMPTY_LEDGER, BatchResult, Claim, DeltaTarget, TableOptions, TargetTable
 from replicator_testing.batches import Row, RowChange, write_batch
+from replicator_testing.oracle import StoredRow
 
 UUID = "6f1d2a34-0000-4000-8000-000000000001"
 STRANGER = "6f1d2a34-0000-4000-8000-00000000beef"
@@ -168,6 +169,10 @@ class Copy:
         """Return the rows that are not deleted, as sorted tuples."""
         return as_tuples(self.schema, [row.values for row in self.stored() if not row.is_deleted])
 
+    def outcome(self) -> list[tuple[Any, ...]]:
+        """Return everything that the table has, as `as_outcome` does for the oracle."""
+        return as_outcome(self.schema, self.stored())
+
     def held(self) -> list[tuple[Any, ...]]:
         """Return the same with the kept columns."""
         return as_tuples(self.schema, [row.values for row in self.stored() if not row.is_deleted], with_kept=True)
@@ -184,34 +189,10 @@ def as_tuples(schema: TableSchema, rows: Sequence[Row], *, with_kept: bool = Fal
     return sorted((tuple(row[c.name] for c in columns) for row in rows), key=repr)
 
 
-@dataclass
-class Replay:
-    """The reference: a table to which changes are applied one by one."""
-
-    schema: TableSchema
-    rows: list[dict[str, Any]] = field(default_factory=list)
-
-    def apply(self, change: RowChange) -> None:
-        """Apply one change."""
-        old = change.before if change.before is not None else change.row
-        origin = None
-        if change.operation is not DMLOperation.INSERT or self.schema.key:
-            assert old is not None
-            origin = self._take(old)
-        if change.row is None:
-            return
-        if self.schema.key:
-            self._take(change.row)
-        self.rows.append(
-            {n: (origin or {}).get(n) if n in change.absent else change.row.get(n) for n in self.schema.fields}
-        )
-
-    def _take(self, like: Row) -> dict[str, Any] | None:
-        names = self.schema.key or tuple(self.schema.fields)
-        for index, row in enumerate(self.rows):
-            if all(row[n] == like.get(n) for n in names):
-                return self.rows.pop(index)
-        return None
+def as_outcome(schema: TableSchema, rows: Iterable[TargetRow | StoredRow]) -> list[tuple[Any, ...]]:
+    """Return rows as sorted tuples with all columns that the table holds, their numbers, and whether they are marked as deleted."""
+    found = [(*(row.values.get(c.name) for c in schema.held), row.sequence_num, row.is_deleted) for row in rows]
+    return sorted(found, key=repr)
 
 
 class TargetSuite(ABC):

@@ -27,7 +27,8 @@ from replicator.verify.barriers import Barriers, NotVerifiedError
 from replicator_testbed.journals.captured import Captured, RunningCapture
 from replicator_testing.defaults import AT_ONCE, apply_settings, target_context
 from replicator_testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig, MemoryTarget, MemoryTargetConfig
-from replicator_testing.memory.target import MemoryWarehouse, StoredRow, StoredTable
+from replicator_testing.memory.target import MemoryWarehouse, StoredTable
+from replicator_testing.oracle import StoredRow
 
 KEYED, KEYLESS = TableId("shop", "keyed"), TableId("shop", "keyless")
 NAME = "verified"

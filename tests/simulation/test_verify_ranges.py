@@ -23,7 +23,8 @@ from replicator.verify.schedule import Known
 from replicator_testbed.journals.captured import RunningCapture
 from replicator_testbed.present import present
 from replicator_testing.memory import MemorySource
-from replicator_testing.memory.target import StoredRow, StoredTable
+from replicator_testing.memory.target import StoredTable
+from replicator_testing.oracle import StoredRow
 from tests.simulation import test_verify
 from tests.simulation.test_verify import KEYED, KEYLESS, NAME, Pair, UntilStopped, schema_of, settled
 from tests.simulation.test_verify_schedule import WEEKLY, Turns, verifier

@@ -9,10 +9,10 @@ from replicator_testing.memory.target import (
     MemoryTarget,
     MemoryTargetConfig,
     MemoryWarehouse,
-    StoredRow,
     StoredTable,
 )
 from replicator_testing.memory.transaction import LockedError, MemoryTransaction
+from replicator_testing.oracle import StoredRow
 
 __all__ = [
     "Faults",

@@ -17,13 +17,14 @@ from replicator.model.events import DMLOperation
 from replicator.model.merged import Merged
 from replicator.model.processes.reports import EngineReport
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.kit.folding import Key, RowChange, read_changes
 from replicator.plugins.kit.ledger import Held, LedgerTarget, fenced, last_applied, not_ours
 from replicator.plugins.target import EMPTY_LEDGER, Audit, Batch, Ledger, TargetContext, TargetTable
 from replicator.plugins.verification import SupportsTargetVerification, VerifiedState
+from replicator_testing.batches import RowChange, read_batch
 from replicator_testing.memory.faults import Faults
 from replicator_testing.memory.log import State, altered_row, state_of
 from replicator_testing.memory.verification import RowsState
+from replicator_testing.oracle import Oracle, StoredRow, keys_of
 
 
 class MemoryTargetConfig(BaseModel):
@@ -35,16 +36,6 @@ class MemoryTargetConfig(BaseModel):
     adopt: Literal["refuse", "replace"] = Field(
         default="refuse", description="What to do with a table that belongs to another replicator."
     )
-
-
-@dataclass(slots=True)
-class StoredRow:
-    """A row of the target; `values` by column name."""
-
-    values: dict[str, Any]
-    sequence_num: int
-    is_deleted: bool = False
-    source_timestamp: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,14 +234,11 @@ class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held], SupportsTargetVerific
                     code="ledger_mismatch",
                     table=str(table.table),
                 )
-            rows = list(read_changes(batch))
-            _check_append(stored, table, batch, rows)
-            count = Counting(stored, table, batch, rows)
-            kept = Kept(stored, batch.schema)
-            for row in rows:
-                count.change(_apply_row(stored, table, batch, row))
-            stored.merged += count.done(stored)
-            kept.restore(stored)
+            changes = list(read_batch(batch))
+            _check_append(stored, table, batch, changes)
+            oracle = Oracle(batch.schema, table.options, stored.rows)
+            stored.merged += oracle.apply(changes, expects_rows=batch.expects_rows)
+            stored.rows = oracle.rows
 
         return {} if self._commit("apply_batch", held, batch.last, act) else None
 
@@ -366,130 +354,13 @@ def _remove(stored: StoredTable, table: TargetTable, below: int | None) -> None:
         stored.rows = [row for row in stored.rows if not goes(row)]
 
 
-def _check_append(held: StoredTable, table: TargetTable, batch: Batch, rows: Sequence[RowChange]) -> None:
+def _check_append(held: StoredTable, table: TargetTable, batch: Batch, changes: Sequence[RowChange]) -> None:
     if not batch.is_append:
         return
-    columns = len(batch.schema.columns)
-    keys = [
-        row.keys(batch.schema)[1]
-        for row in rows
-        if row.operation is DMLOperation.INSERT and row.row is not None and len(row.row) == columns
-    ]
+    new = [change for change in changes if change.operation is DMLOperation.INSERT and change.row and not change.absent]
+    keys = [keys_of(batch.schema, change)[1] for change in new]
     there = {tuple(stored.values[n] for n in batch.schema.key) for stored in held.rows}
-    if len(keys) != len(rows) or (batch.schema.key and (len(set(keys)) != len(keys) or there & set(keys))):
+    if len(keys) != len(changes) or (batch.schema.key and (len(set(keys)) != len(keys) or there & set(keys))):
         raise FatalError(
             "a batch that may be appended holds more than new rows", code="wrong_append", table=str(table.table)
         )
-
-
-class Kept:
-    """Values in the columns that the source dropped and the target keeps.
-
-    A batch does not have them. Of a table with a key, a row keeps the values of the row at its key before the batch,
-    marked as deleted or not. All other new rows have NULL.
-    """
-
-    def __init__(self, held: StoredTable, schema: TableSchema) -> None:
-        self._schema = schema
-        self._names = [column.name for column in schema.kept]
-        self._before = {self._at(row): row for row in held.rows} if schema.key else {}
-
-    def restore(self, held: StoredTable) -> None:
-        """Give the rows after the batch their kept values."""
-        if not self._names:
-            return
-        for row in held.rows:
-            was = self._before.get(self._at(row)) if self._schema.key else row
-            row.values |= {name: None if was is None else was.values.get(name) for name in self._names}
-
-    def _at(self, row: StoredRow) -> Key:
-        return tuple(row.values[name] for name in self._schema.key)
-
-
-class Counting:
-    """Counts what a batch finds and leaves, key by key."""
-
-    def __init__(self, held: StoredTable, table: TargetTable, batch: Batch, rows: Sequence[RowChange]) -> None:
-        self._batch, self._table = batch, table
-        self._before = self._keys(held)
-        self._alive_before = self._keys(held, alive=True)
-        self._added = self._removed = self._missing = 0
-        self._first: dict[Any, bool] = {}
-        for row in rows:
-            for key, expects in self._touches(row):
-                self._first.setdefault(key, expects)
-
-    def change(self, found: bool) -> None:
-        """Count one change of a table without a key, and whether the row that it takes away existed."""
-        self._missing += not found
-
-    def done(self, held: StoredTable) -> Merged:
-        """Return the counts of the batch's changes."""
-        expects = self._batch.expects_rows
-        if not self._batch.schema.key:
-            before, after = self._before, self._keys(held)
-            return Merged(
-                inserted=len(after - before), deleted=len(before - after), not_found=self._missing if expects else 0
-            )
-        after, touched = self._keys(held), set(self._first)
-        missing = {key for key, is_expected in self._first.items() if is_expected} - self._alive_before
-        return Merged(
-            matched=len(touched & self._before & after),
-            inserted=len(after - self._before),
-            deleted=len(self._before - after),
-            not_found=len(missing) if expects else 0,
-        )
-
-    def _keys(self, held: StoredTable, *, alive: bool = False) -> set[Any]:
-        rows = [row for row in held.rows if not (alive and row.is_deleted)]
-        names = self._batch.schema.key
-        return {tuple(row.values[n] for n in names) if names else row.sequence_num for row in rows}
-
-    def _touches(self, change: RowChange) -> list[tuple[Any, bool]]:
-        """Return the keys that a change concerns, in order, and whether it expects a row there."""
-        if not self._batch.schema.key:
-            return []
-        old, new = change.keys(self._batch.schema)
-        is_expected = change.operation is not DMLOperation.INSERT and not change.is_snapshot
-        return [(old, is_expected)] if new in (None, old) else [(old, True), (new, False)]
-
-
-def _apply_row(held: StoredTable, table: TargetTable, batch: Batch, change: RowChange) -> bool:
-    """Apply one change; False if a row of a table without a key was to be deleted and did not exist."""
-    if not batch.schema.key:
-        return _apply_keyless(held, table, batch.schema, change)
-    old, new = change.keys(batch.schema)
-    origin = _take(held, batch.schema.key, old)
-    if new is None or change.row is None:
-        if origin is not None and table.options.deletes == "soft":
-            origin.is_deleted, origin.sequence_num = True, change.sequence_num
-            held.rows.append(origin)
-        return True
-    kept = origin.values if origin is not None and not origin.is_deleted else {}
-    values = {name: change.row[name] if name in change.row else kept.get(name) for name in batch.schema.fields}
-    _take(held, batch.schema.key, new)
-    held.rows.append(StoredRow(values, change.sequence_num, source_timestamp=change.source_timestamp))
-    return True
-
-
-def _take(held: StoredTable, names: Sequence[str], key: Key) -> StoredRow | None:
-    for index, stored in enumerate(held.rows):
-        if all(stored.values[n] == value for n, value in zip(names, key, strict=True)):
-            return held.rows.pop(index)
-    return None
-
-
-def _apply_keyless(held: StoredTable, table: TargetTable, schema: TableSchema, change: RowChange) -> bool:
-    def identity(stored: StoredRow) -> Mapping[str, Any]:
-        return {name: stored.values[name] for name in schema.fields}
-
-    equal = [stored for stored in held.rows if not stored.is_deleted and identity(stored) == change.before]
-    if change.before is not None and equal:
-        # The newest of equal rows: while a snapshot is taken again, the older copies are deleted when it is complete.
-        newest = max(equal, key=lambda stored: stored.sequence_num)
-        held.rows = [stored for stored in held.rows if stored is not newest]
-        if table.options.deletes == "soft" and change.row is None:
-            held.rows.append(StoredRow(newest.values, change.sequence_num, is_deleted=True))
-    if change.row is not None:
-        held.rows.append(StoredRow(dict(change.row), change.sequence_num, source_timestamp=change.source_timestamp))
-    return change.before is None or bool(equal)

@@ -24,7 +24,8 @@ from replicator.plugins.kit.folding import (
 from replicator.plugins.target import Batch, TableOptions
 from replicator_testing.batches import RowChange, delete, insert, update, write_batch
 from replicator_testing.histories import HISTORIES, History, random_batches
-from replicator_testing.target_harness import Replay, as_tuples, item, items_schema
+from replicator_testing.oracle import Oracle
+from replicator_testing.target_harness import as_tuples, item, items_schema
 
 
 def apply(rows: dict[Key, StoredRow], batch: Batch, deletes: Literal["hard", "soft"] = "hard") -> Merged:
@@ -46,24 +47,21 @@ def live(rows: dict[Key, StoredRow]) -> list[Mapping[str, Any]]:
 def test_random_batches_equal_a_plain_replay(tmp_path: Path, seed: int, deletes: Literal["hard", "soft"]) -> None:
     schema = items_schema(with_world=True)
     rows: dict[Key, StoredRow] = {}
-    reference: dict[int, Replay] = {}
+    reference = Oracle(schema)
     for changes in random_batches(seed, worlds=60, length=14, batches=3):
-        for change in changes:
-            reference.setdefault((change.row or change.before or {})["world"], Replay(schema)).apply(change)
+        reference.apply(changes)
         batch = write_batch(tmp_path, schema, changes, files=2, expects_rows=True)
         assert apply(rows, batch, deletes).not_found == 0
-        expected = [row for world in reference.values() for row in world.rows]
-        assert as_tuples(schema, live(rows)) == as_tuples(schema, expected)
+        assert as_tuples(schema, live(rows)) == as_tuples(schema, reference.live)
 
 
 @pytest.mark.parametrize("history", HISTORIES, ids=lambda h: h.__name__)
 def test_a_history_in_one_batch_equals_a_plain_replay(tmp_path: Path, history: History) -> None:
-    schema, reference = items_schema(), Replay(items_schema())
+    schema, reference = items_schema(), Oracle(items_schema())
     rows: dict[Key, StoredRow] = {}
-    for change in history():
-        reference.apply(change)
+    reference.apply(history())
     apply(rows, write_batch(tmp_path, schema, history()))
-    assert as_tuples(schema, live(rows)) == as_tuples(schema, reference.rows)
+    assert as_tuples(schema, live(rows)) == as_tuples(schema, reference.live)
 
 
 def test_a_deleted_row_that_is_kept_has_its_last_values(tmp_path: Path) -> None:
