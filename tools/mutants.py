@@ -54,7 +54,7 @@ MODULES: Final[Mapping[str, Sequence[str]]] = {
     "window": ("replicator/capture/window.py",),
     "sealing": ("replicator/capture/sealing.py",),
     "retention": ("replicator/journal/retention.py",),
-    "fold": ("replicator/plugins/kit/folding.py", "replicator/plugins/kit/lake/fold.py"),
+    "fold": tuple(f"replicator/plugins/kit/folding/{name}.py" for name in ("fold", "multiset", "spilling")),
     "lane": (f"{DELTA}/lane/lane.py",),
     "commits of the lane": tuple(
         f"{DELTA}/lane/{name}.py" for name in ("log", "actions", "bulk", "rewrite", "vectors", "known")

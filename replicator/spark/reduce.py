@@ -34,6 +34,7 @@ from replicator.model.events import (
     SOURCE_TIMESTAMP,
     DMLOperation,
 )
+from replicator.plugins.target import Batch, TableOptions
 
 KEY: Final = "key"
 IS_REMOVED: Final = "is_removed"
@@ -47,6 +48,24 @@ _FIRST = "_first"
 _LIFE = "_life"
 _ROOT = "_root"
 _TOUCH = "_touch"
+
+
+def net_changes(changes: DataFrame, batch: Batch, options: TableOptions) -> DataFrame:
+    """Fold a batch of a table with a key to its net changes: Spark's executor of what `kit.folding.arrow.net_changes` does in Arrow.
+
+    Args:
+        changes: The batch's changes as `read_changes` returns them.
+        batch: The batch.
+        options: Options of the table.
+
+    Returns:
+        As `reduce_partial_rows`; without `sent` and `origin` if every row of the batch is whole (`Batch.has_absent`).
+    """
+    key, fields = batch.schema.key_fields, [batch.schema.fields[column.name] for column in batch.schema.columns]
+    if batch.has_absent:
+        return reduce_partial_rows(changes, key, fields, has_key_changes=batch.has_key_changes)
+    is_soft = options.deletes == "soft"
+    return reduce_whole_rows(changes, key, has_key_changes=batch.has_key_changes, keep_removed=is_soft)
 
 
 def reduce_whole_rows(

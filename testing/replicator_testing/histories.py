@@ -195,6 +195,24 @@ def random_history(rng: random.Random, length: int) -> list[RowChange]:
     return changes
 
 
+def random_rows(seed: int, *, length: int, batches: int) -> list[list[RowChange]]:
+    """Return random changes of a table without a key, with few values, some of rows that are not there, cut into batches."""
+    rng, numbers = random.Random(seed), itertools.count(1)
+
+    def row() -> dict[str, Any]:
+        return item(rng.choice([None, 1, 2]), rng.choice([None, "a"]))
+
+    def change() -> RowChange:
+        match rng.choice(["insert", "insert", "update", "delete"]):
+            case "insert":
+                return insert(next(numbers), row())
+            case "delete":
+                return delete(next(numbers), row())
+        return update(next(numbers), row(), before=row(), absent=rng.choice([[], [], ["name"]]))
+
+    return [[change() for _ in range(length)] for _ in range(batches)]
+
+
 def random_batches(seed: int, *, worlds: int, length: int, batches: int) -> list[list[RowChange]]:
     """Return random histories, one per world, cut at random into batches."""
     rng = random.Random(seed)

@@ -34,6 +34,7 @@ from replicator_testing.histories import (
     key_swap,
     partial_snapshot_row,
     random_batches,
+    random_rows,
     spread_over_worlds,
     worked_example,
 )
@@ -213,6 +214,16 @@ class TargetContract(AlterationContract, FencingContract, IncarnationContract, S
                 assert copy.apply(*batch, skip_to=before).was_skipped
                 assert copy.outcome() == as_outcome(schema, reference.rows), f"seed {seed}"
             assert (copy.audit(), counts.not_found) == (counts, 0)
+
+    def test_random_changes_of_equal_rows_equal_a_plain_replay(self, harness: TargetHarness, tmp_path: Path) -> None:
+        copy = self.copy(harness, tmp_path, items_schema(key=()))
+        copy.create()
+        reference, counts = Oracle(copy.schema), Merged()
+        for batch in random_rows(1, length=30, batches=2):
+            counts += reference.apply(batch, expects_rows=True)
+            copy.apply(*batch, files=2, expects_rows=True)
+            assert copy.outcome() == as_outcome(copy.schema, reference.rows)
+        assert copy.audit() == counts
 
     # -- soft deletes
 

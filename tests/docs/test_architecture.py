@@ -34,8 +34,8 @@ WALKS = {
 }
 STEPS = [(walk, step) for walk, steps in WALKS.items() for step in steps]
 SECTION = TEXT.partition("## Where do I add")[2].partition("\n## ")[0]
-ORDER = ["sources", "capture", "journal", "state", "runtime", "apply", "kit", "targets", "lake"]
-"""Parts of paths; the last that a path has counts. `kit/lake` is what targets call, `kit` else is what calls them."""
+ORDER = ["sources", "capture", "journal", "state", "runtime", "apply", "kit", "targets", "folding"]
+"""Parts of paths; the last that a path has counts. `kit/folding` is what targets call, `kit` else is what calls them."""
 LINES_MAX = 800
 LINES_MAX_OF = {"plugins/sources/mysql/replicator_source_mysql/log/reader.py": 400}
 """It grew with every kind of transaction that MySQL has; each of them has its own module now."""

@@ -1,5 +1,6 @@
-"""Compares a table's columns with those that Replicator made, where the target tells no identity of a column. Pure.
+"""Columns of a target's table: those that it has, and a comparison with those that it had when Replicator made it. Pure.
 
+The comparison is for targets that tell no identity of a column.
 A database that never moves a column shows it in their order: one that is renamed stays where it is, and one that is added comes last.
 So names that were exchanged, and a column that was dropped and added again, show in the order of the names. What it cannot show: that the
 last column was dropped and added again. Of `_sequence_num` and `_is_deleted` their mode shows that, where no column can be added that has
@@ -13,13 +14,26 @@ from typing import Final
 
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM, SOURCE_TIMESTAMP
 from replicator.model.naming import folded
+from replicator.model.schema import TableSchema
+from replicator.plugins.target import TableOptions
 
 REQUIRED: Final = "REQUIRED"
 """Mode of a column that has to have a value."""
-OWN: Final = frozenset({SEQUENCE_NUM, IS_DELETED, SOURCE_TIMESTAMP})
+OWN: Final = (SEQUENCE_NUM, IS_DELETED, SOURCE_TIMESTAMP)
 
 Made = Sequence[Sequence[str]]
 """Of each column its name, its type, and its mode; empty: not known."""
+
+
+def own_columns(options: TableOptions) -> Sequence[str]:
+    """Return the columns that are added to the source's."""
+    is_wanted = {IS_DELETED: options.deletes == "soft", SOURCE_TIMESTAMP: options.source_timestamp}
+    return [name for name in OWN if is_wanted.get(name, True)]
+
+
+def stored_columns(schema: TableSchema, options: TableOptions) -> Sequence[str]:
+    """Return all columns of a target's table."""
+    return [*(column.name for column in schema.held), *own_columns(options)]
 
 
 def conflict(made: Made, found: Made) -> str | None:

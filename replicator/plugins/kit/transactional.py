@@ -156,7 +156,7 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
 
     @abstractmethod
     def merge(self, transaction: TransactionT, table: TargetTable, batch: Batch) -> Merged:
-        """Fold the batch and merge it. `kit.folding` has the parts that need no statement.
+        """Fold the batch (`kit.folding.arrow`) and merge its net changes, part by part.
 
         Kept columns (`TableSchema.kept`) keep the key's value, are NULL in new rows, and do not distinguish rows.
         """

@@ -14,7 +14,10 @@ from replicator.model.events import IS_DELETED, SEQUENCE_NUM, SOURCE_TIMESTAMP
 from replicator.model.merged import Merged
 from replicator.model.schema import Column, TableId, TableSchema, type_to_text
 from replicator.plugins import Batch, TableOptions
-from replicator.plugins.kit import folding
+from replicator.plugins.kit.columns import own_columns, stored_columns
+from replicator.plugins.kit.folding.arrow import net_changes, net_rows
+from replicator.plugins.kit.folding.found import needed_columns, replacement_of
+from replicator.plugins.kit.folding.layout import PLAIN
 
 PgCursor = psycopg.Cursor[tuple[Any, ...]]
 
@@ -55,7 +58,7 @@ def run(cursor: PgCursor, statement: str) -> None:
 def create_statement(schema: TableSchema, options: TableOptions) -> str:
     """CREATE TABLE. Only the key is NOT NULL: the source may drop such a constraint at any time."""
     lines = [f"{quoted(column.name)} {type_of(column.type)}" for column in schema.held]
-    lines += [f"{name} {_OWN[name]}" for name in folding.own_columns(options)]
+    lines += [f"{name} {_OWN[name]}" for name in own_columns(options)]
     if schema.key:
         lines.append(f"PRIMARY KEY ({', '.join(map(quoted, schema.key))})")
     return f"CREATE TABLE {path_of(schema.table)} ({', '.join(lines)})"
@@ -73,54 +76,51 @@ def alter_statement(table: TableId, old: str | None, new: Column | None, value: 
 
 
 def merge(cursor: PgCursor, batch: Batch, options: TableOptions) -> Merged:
-    """Fold the batch to one row per key, and replace these rows in the table."""
-    schema, target = batch.schema, path_of(batch.schema.table)
-    folded = folding.fold(schema, folding.read_changes(batch))
-    _stage(cursor, [schema.column(name) for name in schema.key], (row.key for row in folded))
-    columns = ", ".join(f"t.{quoted(name)}" for name in folding.stored_columns(schema, options))
+    """Fold the batch to one row per key, and replace these rows in the table. What does not fit into memory comes in parts."""
+    schema, target, merged = batch.schema, path_of(batch.schema.table), Merged()
     at_key = " AND ".join(f"t.{quoted(name)} = s.v{i}" for i, name in enumerate(schema.key))
-    run(cursor, f"SELECT {columns} FROM {target} t JOIN staged s ON {at_key}")
-    stored = {row.key(schema): row for row in (folding.StoredRow.of(schema, options, found) for found in cursor)}
-    plan = folding.merge_rows(batch, folded, stored, options)
-    run(cursor, f"DELETE FROM {target} t USING staged s WHERE {at_key}")
-    _add(cursor, schema, options, plan.rows)
-    return plan.merged
+    for net in net_changes(batch, options, PLAIN, with_key_columns=True):
+        _stage(cursor, [schema.column(name) for name in schema.key], net.numbered_keys())
+        columns = ", ".join(["s.n", *(f"t.{quoted(name)}" for name in needed_columns(net, options))])
+        run(cursor, f"SELECT {columns} FROM {target} t JOIN staged s ON {at_key}")
+        rows, counts = replacement_of(net, cursor.fetchall(), options, expects_rows=batch.expects_rows)
+        run(cursor, f"DELETE FROM {target} t USING staged s WHERE {at_key}")
+        _add(cursor, schema, options, rows)
+        merged += counts
+    return merged
 
 
 def merge_multiset(cursor: PgCursor, batch: Batch, options: TableOptions) -> Merged:
-    """Of a table without a key: remove as many equal rows as were deleted, the newest first, and add the new ones.
-
-    Rows are compared as text, in which NULL equals NULL.
-    """
-    schema, target = batch.schema, path_of(batch.schema.table)
-    added, removed = folding.fold_multiset(schema, folding.read_changes(batch))
-    _stage(cursor, schema.columns, ((*row.values(), wanted) for row, wanted in removed), more="wanted int")
+    """Of a table without a key: remove as many equal rows as were deleted, the newest first. In text, NULL equals NULL."""
+    schema, target, merged = batch.schema, path_of(batch.schema.table), Merged()
     theirs = ", ".join(f"t.{quoted(name)}" for name in schema.fields)
     ours = ", ".join(f"s.v{i}" for i in range(len(schema.columns)))
-    run(
-        cursor,
-        f"DELETE FROM {target} WHERE ctid IN (SELECT ctid FROM (SELECT t.ctid, s.wanted, row_number()"
-        f" OVER (PARTITION BY s.ctid ORDER BY t.{SEQUENCE_NUM} DESC) AS nth"
-        f" FROM {target} t JOIN staged s ON ROW({theirs})::text = ROW({ours})::text) AS found WHERE nth <= wanted)",
-    )
-    deleted = cursor.rowcount
-    _add(cursor, schema, options, added)
-    missing = sum(wanted for _, wanted in removed) - deleted
-    return Merged(inserted=len(added), deleted=deleted, not_found=missing if batch.expects_rows else 0)
+    for net in net_rows(batch, options, PLAIN):
+        _stage(cursor, schema.columns, net.numbered_rows())
+        run(
+            cursor,
+            f"DELETE FROM {target} WHERE ctid IN (SELECT ctid FROM (SELECT t.ctid, s.n, row_number()"
+            f" OVER (PARTITION BY s.ctid ORDER BY t.{SEQUENCE_NUM} DESC) AS nth"
+            f" FROM {target} t JOIN staged s ON ROW({theirs})::text = ROW({ours})::text) AS found WHERE nth <= n)",
+        )
+        missing = int(net.times.sum()) - cursor.rowcount if batch.expects_rows else 0
+        merged += Merged(inserted=net.added.num_rows, deleted=cursor.rowcount, not_found=missing)
+        _add(cursor, schema, options, net.added)
+    return merged
 
 
-def _stage(cursor: PgCursor, columns: Sequence[Column], rows: Iterable[Any], more: str | None = None) -> None:
-    """Write rows into a temporary table, whose columns are called by number."""
-    names = [f"v{i} {type_of(column.type)}" for i, column in enumerate(columns)]
-    run(cursor, f"CREATE TEMP TABLE staged ({', '.join([*names, *([more] if more else [])])}) ON COMMIT DROP")
+def _stage(cursor: PgCursor, columns: Sequence[Column], rows: Iterable[Any]) -> None:
+    """Write rows, each with a number `n`, into a temporary table, whose columns are called by number."""
+    names = ", ".join([f"v{i} {type_of(column.type)}" for i, column in enumerate(columns)] + ["n bigint"])
+    run(cursor, f"DROP TABLE IF EXISTS staged; CREATE TEMP TABLE staged ({names}) ON COMMIT DROP")
     with cursor.copy("COPY staged FROM STDIN") as copy:
         for row in rows:
             copy.write_row(row)
     run(cursor, "ANALYZE staged")
 
 
-def _add(cursor: PgCursor, schema: TableSchema, options: TableOptions, rows: Iterable[folding.StoredRow]) -> None:
-    columns = ", ".join(map(quoted, folding.stored_columns(schema, options)))
-    with cursor.copy(f"COPY {path_of(schema.table)} ({columns}) FROM STDIN".encode()) as copy:
-        for row in rows:
-            copy.write_row(row.in_order(schema, options))
+def _add(cursor: PgCursor, schema: TableSchema, options: TableOptions, rows: pa.Table) -> None:
+    names = stored_columns(schema, options)
+    with cursor.copy(f"COPY {path_of(schema.table)} ({', '.join(map(quoted, names))}) FROM STDIN".encode()) as copy:
+        for row in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
+            copy.write_row(row)

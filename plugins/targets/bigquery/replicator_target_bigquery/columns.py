@@ -17,5 +17,5 @@ def recorded(found: Made, held: Sequence[ColumnShape]) -> str:
         found: All of them.
         held: Those that are the source's, or were.
     """
-    names = {folded(column.name) for column in held} | OWN
+    names = {folded(column.name) for column in held} | {*OWN}
     return json.dumps([list(column) for column in found if folded(column[0]) in names])

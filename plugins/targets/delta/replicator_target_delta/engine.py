@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator.plugins.target import Batch, EngineReport, TargetTable
 from replicator_target_delta.config import DeltaLakeConfig, MaintenanceConfig
 from replicator_target_delta.log.store import LogStore, create

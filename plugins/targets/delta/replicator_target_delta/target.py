@@ -16,7 +16,7 @@ from replicator.model.naming import check_names, refuse_columns
 from replicator.model.rules import Section
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
-from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
+from replicator.plugins.kit.folding.needed import EngineNeededError, TooLargeError
 from replicator.plugins.kit.ledger import LedgerTarget, refuse_soft_multiset
 from replicator.plugins.target import (
     EMPTY_LEDGER,

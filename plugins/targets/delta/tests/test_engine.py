@@ -21,8 +21,8 @@ from py4j.protocol import Py4JJavaError
 from replicator.model.errors import FencedError, TableError, TargetUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.plugins.kit.lake import fold, keys, work
-from replicator.plugins.kit.lake.needed import BATCH_TOO_LARGE
+from replicator.plugins.kit.folding import arrow, keys, needed
+from replicator.plugins.kit.folding.needed import BATCH_TOO_LARGE
 from replicator.plugins.target import EngineReport, TableOptions
 from replicator_target_delta import engine, target
 from replicator_target_delta.config import DIRECT_ROWS
@@ -540,7 +540,7 @@ def test_what_others_change_while_rows_are_completed_is_what_they_are_completed_
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize(("module", "limit"), [(fold, "BYTES_MAX"), (parquet, "BYTES_MAX")])
+@pytest.mark.parametrize(("module", "limit"), [(needed, "BYTES_MAX"), (parquet, "BYTES_MAX")])
 def test_batches_of_few_but_large_rows_are_large(
     direct: Lake, monkeypatch: pytest.MonkeyPatch, module: Any, limit: str
 ) -> None:
@@ -569,7 +569,7 @@ def test_keys_that_do_not_fit_into_memory_are_found_by_spark(direct: Lake, monke
         assert direct.target.rows_max(direct.table.table) == DIRECT_ROWS, "its batches were not too large"
     direct.apply(direct.update(id=1, name="b", note="x"))
     monkeypatch.setattr(target, "DIRECT_ROWS", 1)
-    monkeypatch.setattr(work, "fold", None)
+    monkeypatch.setattr(arrow, "fold", None)
     direct.apply(direct.update(id=1, name="c", note="x"), direct.delete(id=2))
     assert used(direct) == found_by_spark(KEYS_TOO_LARGE), "a large batch is not folded in vain"
     assert direct.rows() == {(0, "a", "x"), (1, "c", "x")}

@@ -27,8 +27,8 @@ from replicator.model.errors import FencedError, ReplicatorError, TargetUnavaila
 from replicator.model.events import DDLEvent
 from replicator.model.merged import Merged
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.plugins.kit.lake import keys
-from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
+from replicator.plugins.kit.folding import keys
+from replicator.plugins.kit.folding.needed import EngineNeededError, TooLargeError
 from replicator.plugins.target import Batch, BatchFile, TableOptions, TargetTable
 from replicator_target_delta.config import DeltaLakeConfig, MaintenanceConfig
 from replicator_target_delta.definition.metadata import altered

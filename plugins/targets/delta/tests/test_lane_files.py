@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator_target_delta.lane.known import TargetColumn
 from replicator_target_delta.lane.log import LiveFile, LogState
 from replicator_target_delta.lane.parquet import write_rows

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator_target_delta.lane import vectors
 from replicator_target_delta.lane.vectors import Descriptor, VectorFile, decode, encode, from_z85, z85
 from replicator_target_delta.storage import Storage

@@ -11,7 +11,7 @@ import pyarrow as pa
 from replicator.model.alteration import steps
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM, SOURCE_TIMESTAMP
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.plugins.kit.folding import own_columns, stored_columns
+from replicator.plugins.kit.columns import own_columns, stored_columns
 from replicator.plugins.target import TableOptions, TargetTable
 from replicator_target_duckdb.database import CATALOG
 from replicator_target_duckdb.types import literal, type_name
@@ -99,15 +99,6 @@ def is_same(left: str, right: str, columns: Sequence[Column]) -> str:
         if (left_sign := sign(f"{left}.{name}", column.type)) is not None:
             pairs += [(left_sign, str(sign(f"{right}.{name}", column.type)))]
     return " AND ".join(f"{one} IS NOT DISTINCT FROM {other}" for one, other in pairs)
-
-
-def distinct_by(columns: Sequence[Column]) -> str:
-    """Return the expressions that are the same exactly for rows with the same values, as `is_same` has it."""
-    parts = []
-    for column in columns:
-        name = quoted(column.name)
-        parts += [name, *([signed] if (signed := sign(name, column.type)) is not None else [])]
-    return ", ".join(parts)
 
 
 def sign(expression: str, type_: pa.DataType) -> str | None:

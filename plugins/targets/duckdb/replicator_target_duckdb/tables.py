@@ -9,8 +9,7 @@ import duckdb
 
 from replicator.model.errors import TableError
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.kit.columns import REQUIRED, Made, conflict
-from replicator.plugins.kit.folding import own_columns
+from replicator.plugins.kit.columns import REQUIRED, Made, conflict, own_columns
 from replicator.plugins.target import TableOptions
 from replicator_target_duckdb import sql
 from replicator_target_duckdb.database import CATALOG

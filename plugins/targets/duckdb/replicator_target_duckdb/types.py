@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from replicator.model.errors import UnsupportedTypeError
 from replicator.model.schema import Column, type_to_text
 from replicator.plugins.kit.duckdb import canonical
-from replicator.plugins.kit.lake.layout import Layout
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.layout import Layout
+from replicator.plugins.kit.folding.needed import EngineNeededError
 
 _DIGITS_MAX: Final = 38
 

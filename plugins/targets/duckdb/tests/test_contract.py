@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -10,14 +12,19 @@ import duckdb
 import pytest
 
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM
+from replicator.model.merged import Merged
 from replicator.model.schema import TableSchema
+from replicator.plugins.kit.folding import needed
 from replicator.plugins.target import TargetTable
+from replicator_target_duckdb import merge
 from replicator_target_duckdb.config import DuckDBConfig
 from replicator_target_duckdb.sql import quoted
 from replicator_target_duckdb.target import DuckDBTarget
+from replicator_testing.batches import delete, insert, update
 from replicator_testing.defaults import target_context
+from replicator_testing.oracle import Oracle
 from replicator_testing.target_contract import TargetContract
-from replicator_testing.target_harness import UUID, TargetHarness, TargetRow
+from replicator_testing.target_harness import UUID, TargetHarness, TargetRow, as_outcome, item, items_schema
 
 
 class Harness(TargetHarness):
@@ -74,6 +81,27 @@ class TestDuckDBTarget(TargetContract):
         yield harness
         for target in harness.targets:
             target.close()
+
+    @pytest.mark.parametrize("key", [("id",), ()])
+    def test_a_batch_that_does_not_fit_into_memory_is_merged_in_parts(
+        self, harness: TargetHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: tuple[str, ...]
+    ) -> None:
+        rng, numbers = random.Random(7), itertools.count(1)
+        copy, parts = self.copy(harness, tmp_path, items_schema(key=key)), list[Merged]()
+        copy.create()
+        oracle, insert_rows = Oracle(copy.schema), merge._insert
+        monkeypatch.setattr(merge, "_insert", lambda *a: (parts.append(Merged()), insert_rows(*a)))
+        monkeypatch.setattr(needed, "BYTES_MAX", 20_000)
+        for _ in range(2):
+            changes = [update(next(numbers), item(rng.randrange(50), "a")) for _ in range(300 if key else 0)]
+            changes += [insert(next(numbers), item(rng.randrange(50 if key else 5), "a")) for _ in range(300)]
+            changes += [delete(next(numbers), item(rng.randrange(50 if key else 5), "a")) for _ in range(100)]
+            counts = copy.audit()
+            copy.apply(*changes, files=3, expects_rows=True)
+            counts += oracle.apply(changes, expects_rows=True)
+            assert copy.outcome() == as_outcome(copy.schema, oracle.rows)
+            assert copy.audit() == counts
+        assert len(parts) > 4
 
 
 @pytest.mark.matrix

@@ -11,11 +11,8 @@ from duckdb import DuckDBPyConnection
 
 from replicator.model.errors import ConfigError, TargetUnavailableError
 from replicator.model.schema import TableId
-from replicator.plugins.target import Batch, BatchFile
-from replicator_target_duckdb import merge
 from replicator_target_duckdb.config import DuckDBConfig
 from replicator_target_duckdb.database import Database
-from replicator_testing.target_harness import items_schema
 
 _HOLD = (
     "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.readline(); c.close()"
@@ -77,15 +74,3 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_a_relative_path_is_refused() -> None:
     with pytest.raises(ValueError, match="absolute path"):
         DuckDBConfig(path="shop.duckdb")
-
-
-@pytest.mark.parametrize(
-    ("sizes", "parts"), [([9], [[9]]), ([2, 3, 5], [[2, 3, 5]]), ([6, 5, 4, 4, 9], [[6], [5, 4], [4], [9]]), ([], [[]])]
-)
-def test_a_batch_is_merged_in_parts_that_fit_into_memory(
-    sizes: list[int], parts: list[list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(merge, "_PART_BYTES", 10)
-    files = [BatchFile(uri=f"file:///{n}", rows=1, bytes=size, first=n, last=n) for n, size in enumerate(sizes)]
-    batch = Batch(schema=items_schema(), files=files, last=len(files), skip_to=0, rows=len(files))
-    assert [[file.bytes for file in part.files] for part in merge._parts(batch)] == parts

@@ -11,8 +11,8 @@ from typing import Final
 import pyarrow as pa
 
 from replicator.plugins.kit.canonical import DIGEST_DIGITS, TEXT_BYTES_MAX
+from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator.plugins.kit.keyranges import is_ordered
-from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator.plugins.verification import Bound
 
 _NAMES: Final = {

@@ -27,7 +27,7 @@ from replicator.model.crash import crash_point
 from replicator.model.errors import TargetUnavailableError
 from replicator.model.schema import TableSchema
 from replicator.plugins.kit.findings import key_findings
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator_target_delta.definition.metadata import Action, Altered, RefusedError, altered, widened
 from replicator_target_delta.held import HeldTable
 from replicator_target_delta.lane.actions import removal

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from replicator.model.crash import crash_point
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator_target_delta.definition.building import is_older
 from replicator_target_delta.held import HeldTable
 from replicator_target_delta.lane import vectors

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from replicator.model.crash import crash_point
 from replicator.model.errors import ReplicatorError
 from replicator.model.merged import Merged
-from replicator.plugins.kit.lake.fold import key_form
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.fold import key_form
+from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator.plugins.target import Batch, TargetTable
 from replicator_target_delta.lane import actions, vectors
 from replicator_target_delta.lane.actions import Action

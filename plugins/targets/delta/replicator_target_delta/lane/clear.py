@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from replicator.model.events import SEQUENCE_NUM
-from replicator.plugins.kit.lake.found import Read
+from replicator.plugins.kit.folding.found import Read
 from replicator_target_delta.lane import vectors
 from replicator_target_delta.lane.hidden import Hidden
 from replicator_target_delta.lane.log import LiveFile

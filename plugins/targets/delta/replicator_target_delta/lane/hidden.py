@@ -9,7 +9,7 @@ from typing import Any
 import numpy.typing as npt
 from pyroaring import BitMap
 
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator_target_delta.lane import actions, vectors
 from replicator_target_delta.lane.actions import Action
 from replicator_target_delta.lane.log import LiveFile

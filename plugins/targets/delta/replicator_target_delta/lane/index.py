@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from replicator.plugins import get_logger
-from replicator.plugins.kit.lake.keys import Int64s, KeyForm, hashes
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.keys import Int64s, KeyForm, hashes
+from replicator.plugins.kit.folding.needed import EngineNeededError
 
 KEYS_TOO_LARGE: Final = "the table's keys do not fit into target.index_memory"
 _SPILLED_FROM: Final = 1 << 20

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator_target_delta.lane.log import LogState
 from replicator_target_delta.log.mapping import ID, MAPPING_MODE, PHYSICAL, TYPE_CHANGES, fields_of
 

@@ -2,7 +2,7 @@
 
 1. **Read** the commits that are new. The content of the table is now known exactly, and the next version is free.
 2. **Check** that the table is one that the direct writer knows (`known`), and that this epoch still holds it.
-3. **Fold** the batch to one change per key (`plugins.kit.lake`), and write the rows that it leaves into a data file (`parquet`).
+3. **Fold** the batch to one change per key (`plugins.kit.folding`), and write the rows that it leaves into a data file (`parquet`).
 4. **Find** the rows that are at its keys now (`index`), and add them to the deletion vectors of their files (`vectors`).
    Where the batch does not have all of a row (`complete`), the rest is read from them first.
 5. **Put** the next version, with the ledger in it, if no other writer has (`commits`). If one has, begin again at 1: a
@@ -32,11 +32,11 @@ from replicator.model.errors import ReplicatorError
 from replicator.model.events import SEQUENCE_NUM, change_schema
 from replicator.model.merged import Merged
 from replicator.model.schema import TableSchema
-from replicator.plugins.kit.lake.fold import key_form, rows_of
-from replicator.plugins.kit.lake.found import FileHits, Read, complete, found_at, merged
-from replicator.plugins.kit.lake.keys import KeyForm
-from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
-from replicator.plugins.kit.lake.work import Work, work_of
+from replicator.plugins.kit.folding.arrow import net_changes
+from replicator.plugins.kit.folding.fold import NetChanges, key_form, rows_of
+from replicator.plugins.kit.folding.found import FileHits, Read, complete, found_at, merged
+from replicator.plugins.kit.folding.keys import KeyForm
+from replicator.plugins.kit.folding.needed import EngineNeededError, TooLargeError
 from replicator.plugins.kit.ledger import not_ours
 from replicator.plugins.target import Batch, TargetTable
 from replicator_target_delta.config import DIRECT_ROWS, DIRECT_ROWS_MAX
@@ -78,6 +78,16 @@ class _Sought:
     wanted: Wanted
     files: Sequence[LiveFile]
     columns: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """A folded batch: `form` is the form of its keys."""
+
+    table: TargetTable
+    batch: Batch
+    form: KeyForm
+    net: NetChanges
 
 
 class Lane:
@@ -124,14 +134,15 @@ class Lane:
         # Last: a reason that lies in the table holds for any batch. Rows that lack columns are put together one by one, in Python objects.
         if batch.rows > DIRECT_ROWS_MAX or (batch.has_absent and batch.rows > DIRECT_ROWS):
             raise TooLargeError
-        work = work_of(table, batch, form, LAYOUT)
+        (net,) = net_changes(batch, table.options, LAYOUT, spills=False)
+        work = _Work(table=table, batch=batch, form=form, net=net)
         written: Action | None = None
         try:
             for _ in range(_ATTEMPTS_MAX):
                 # Before a row is written: each batch of a table whose keys do not fit would write a file in vain.
                 sought = self._sought(work, columns)
-                if written is None and work.rows.num_rows and work.is_complete:
-                    written = self._write(work.rows, columns)
+                if written is None and net.rows.num_rows and net.is_complete:
+                    written = self._write(net.rows, columns)
                 applied = self._attempt(work, sought, columns, written, began)
                 if applied is not None:
                     return applied
@@ -323,31 +334,31 @@ class Lane:
 
     def _attempt(
         self,
-        work: Work,
+        work: _Work,
         sought: _Sought | None,
         columns: Sequence[TargetColumn],
         written: Action | None,
         began: float,
     ) -> Applied | None:
         """Commit the batch, which was begun at that time, as the next version; None if another writer was first."""
-        state = self._log.state
+        state, net = self._log.state, work.net
         output = vectors.VectorFile()
-        counts, hidden, own, keys = Merged(inserted=work.rows.num_rows), list[Hidden](), None, work.keys
-        if work.folded is not None and sought is not None:
+        counts, hidden, own, keys = Merged(inserted=net.rows.num_rows), list[Hidden](), None, net.row_keys
+        if sought is not None:
             hits, read = list(self._find(sought, work.form)), self._reader(columns)
-            found = found_at(work.folded, hits, work.table.options, read)
-            counts = merged(work.folded, found, expects_rows=work.batch.expects_rows)
+            found = found_at(net, hits, work.table.options, read)
+            counts = merged(net, found, expects_rows=work.batch.expects_rows)
             hidden = [hide(one.file, one.rows, self.deleted(one.file), output) for one in hits]
-            if not work.is_complete:
+            if not net.is_complete:
                 # Of this attempt alone: what the target had may be another row the next time.
-                rows, keys = complete(work.folded, found, read)
+                rows, keys = complete(net, found, read)
                 own = written = self._write(rows, columns) if rows.num_rows else None
         identity, version = str(uuid4()), Entry(work.table.epoch, work.batch.last).version
         now_ms = int(self._clock() * 1000)
         info = actions.commit_info(
             counts=counts,
-            is_append=work.folded is None,
-            is_counted=work.batch.expects_rows and work.folded is not None,
+            is_append=net.is_append,
+            is_counted=work.batch.expects_rows and not net.is_append,
             read_version=state.version,
             identity=identity,
             now_ms=now_ms,
@@ -363,19 +374,19 @@ class Lane:
         return Applied(
             counts=counts,
             version=self._log.state.version,
-            is_append=work.folded is None,
+            is_append=net.is_append,
             bytes=len(output.data) + (0 if written is None else written["size"]),
         )
 
-    def _sought(self, work: Work, columns: Sequence[TargetColumn]) -> _Sought | None:
+    def _sought(self, work: _Work, columns: Sequence[TargetColumn]) -> _Sought | None:
         """The files of the newest version in which to look for the batch's keys; None for an append.
 
         Raises:
             TooLargeError: The keys there do not fit into memory: each batch would read them again.
         """
-        if work.folded is None:
+        if work.net.is_append:
             return None
-        wanted, names = Wanted(work.folded.keys), {column.name: column.physical for column in columns}
+        wanted, names = Wanted(work.net.keys), {column.name: column.physical for column in columns}
         physical = [names[name] for name in work.batch.schema.key]
         files = [file for file in self._log.state.files.values() if not _cannot_have(file, physical, wanted)]
         if sum(file.rows for file in files) * work.form.bytes_per_row > self._indexes.bytes_max:

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator_target_delta.lane.vectors import Descriptor
 from replicator_target_delta.log.table import DamagedLogError
 from replicator_target_delta.storage import Storage

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from replicator.model.schema import TableId
 from replicator.plugins import get_logger
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator.plugins.target import TargetTable
 from replicator_target_delta.lane.log import DeltaLakeLogReader, LogState
 from replicator_target_delta.lane.vectors import end_of, name_of

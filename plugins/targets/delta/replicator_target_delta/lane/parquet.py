@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
+from replicator.plugins.kit.folding.needed import EngineNeededError, TooLargeError
 from replicator_target_delta.lane.known import TargetColumn
 from replicator_target_delta.lane.stats import Statistics, columns_with_statistics
 from replicator_target_delta.storage import Storage

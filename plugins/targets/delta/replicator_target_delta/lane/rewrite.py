@@ -23,8 +23,8 @@ import pyarrow as pa
 from pyarrow.fs import FileType
 from pyroaring import BitMap
 
-from replicator.plugins.kit.lake.keys import KeyForm
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.keys import KeyForm
+from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator_target_delta.lane import vectors
 from replicator_target_delta.lane.actions import Action
 from replicator_target_delta.lane.known import TargetColumn

@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator_target_delta.lane.known import STATISTICS_COLUMNS, TargetColumn
 from replicator_target_delta.shape.tables import listed_names
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.plugins.kit.duckdb.canonical import stored_type
-from replicator.plugins.kit.lake.layout import Layout
+from replicator.plugins.kit.folding.layout import Layout
 from replicator_target_delta.journal_files import as_text
 
 _DAY_US: Final = 24 * 60 * 60 * 1_000_000

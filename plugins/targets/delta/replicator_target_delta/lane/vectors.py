@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator_target_delta.storage import Storage, absolute
 
 _MAGIC: Final = struct.pack("<i", 1681511377)

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's documentation has it
 
 from replicator.model.events import IS_DELETED, ROW, SEQUENCE_NUM, SOURCE_TIMESTAMP
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator.plugins.target import Batch
 from replicator.spark import reduce
 from replicator.spark.journal import read_changes
@@ -179,13 +179,7 @@ def bulk_of(held: HeldTable, batch: Batch, uris: Sequence[str]) -> Iterator[Spar
     if batch.is_append:
         yield SparkBulk(held, batch, changes, None)
         return
-    key, has_key_changes = batch.schema.key_fields, batch.has_key_changes
-    if batch.has_absent:
-        fields = list(batch.schema.fields.values())
-        source = reduce.reduce_partial_rows(changes, key, fields, has_key_changes=has_key_changes)
-    else:
-        is_soft = held.table.options.deletes == "soft"
-        source = reduce.reduce_whole_rows(changes, key, has_key_changes=has_key_changes, keep_removed=is_soft)
+    source = reduce.net_changes(changes, batch, held.table.options)
     # For each column that is in a condition Spark would double what it knows of the plan: with 24 of them it does not come to an end.
     before = held.session.conf.get(_INFERENCE)
     try:

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from replicator.plugins.kit.ledger import refuse_soft_multiset
-from replicator.plugins.target import Batch, TargetTable
+from replicator.plugins.target import Batch, TableOptions, TargetTable
 from replicator.spark import reduce
 from replicator_target_delta.log import history
 from replicator_target_delta.spark import statements as merge
@@ -51,7 +51,7 @@ def merging_of(session: Any, path: str, table: TargetTable, batch: Batch, change
             checked=None,
             note=lambda: history.note(removals=merge.count_removals(balance)),
         )
-    source = _folded(batch, changes, rows, fields, keep_removed=options.deletes == "soft")
+    source = _folded(batch, changes, rows, fields, options)
     statement, checked = (
         merge.merge_statement(path, schema, options, has_absent=batch.has_absent, is_checked=is_checked)
         for is_checked in (False, True)
@@ -64,9 +64,7 @@ def merging_of(session: Any, path: str, table: TargetTable, batch: Batch, change
     )
 
 
-def _folded(batch: Batch, changes: DataFrame, rows: DataFrame, fields: list[str], *, keep_removed: bool) -> DataFrame:
-    key = batch.schema.key_fields
-    if not batch.has_absent:
-        return reduce.reduce_whole_rows(changes, key, has_key_changes=batch.has_key_changes, keep_removed=keep_removed)
-    source = reduce.reduce_partial_rows(changes, key, fields, has_key_changes=batch.has_key_changes)
-    return reduce.fill_from_origin(source, rows, key, fields) if batch.has_key_changes else source
+def _folded(batch: Batch, changes: DataFrame, rows: DataFrame, fields: list[str], options: TableOptions) -> DataFrame:
+    source = reduce.net_changes(changes, batch, options)
+    is_lacking = batch.has_absent and batch.has_key_changes
+    return reduce.fill_from_origin(source, rows, batch.schema.key_fields, fields) if is_lacking else source

@@ -24,7 +24,7 @@ from replicator.model.schema import TableSchema
 from replicator.plugins.kit.duckdb import canonical as sql
 from replicator.plugins.kit.duckdb.canonical import stored_type
 from replicator.plugins.kit.duckdb.state import DuckDBState
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator.plugins.target import TargetTable
 from replicator.plugins.verification import VerifiedState, order_of
 from replicator_target_delta.errors import RECREATE, not_readable

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote
 
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator.plugins.target import TargetTable
 from replicator_target_delta.errors import not_readable
 from replicator_target_delta.lane.known import WIDENING

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.folding.needed import EngineNeededError
 
 UInt64s = npt.NDArray[np.uint64]
 Int64s = npt.NDArray[np.int64]
@@ -79,16 +79,16 @@ class KeyForm:
             if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
                 values = column.cast(pa.large_binary())
                 lengths = pc.binary_length(values).to_numpy(zero_copy_only=False).astype(">u4")
-                parts += [_fixed(lengths.view(np.uint8), _LENGTH_BYTES), values]
+                parts += [fixed(lengths.view(np.uint8), _LENGTH_BYTES), values]
             elif pa.types.is_decimal(column.type):
                 width = column.type.byte_width
                 data = np.frombuffer(column.buffers()[1], np.uint8)[column.offset * width :][: len(column) * width]
-                parts.append(_fixed(data, width))
+                parts.append(fixed(data, width))
             elif pa.types.is_boolean(column.type):
-                parts.append(_fixed(column.cast(pa.uint8()).to_numpy(zero_copy_only=False), 1))
+                parts.append(fixed(column.cast(pa.uint8()).to_numpy(zero_copy_only=False), 1))
             else:
                 numbers = _integers(column).to_numpy(zero_copy_only=False)
-                parts.append(_fixed(np.ascontiguousarray(numbers).view(np.uint8), _WORD))
+                parts.append(fixed(np.ascontiguousarray(numbers).view(np.uint8), _WORD))
         joined = parts[0]
         if len(parts) > 1:
             joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
@@ -105,8 +105,10 @@ def distinct(keys: pa.Array) -> tuple[pa.Array, Int64s]:
 
 
 def hashes(keys: pa.Array) -> UInt64s:
-    """Return a hash of 64 bits of each key of large binary. Equal hashes prove nothing: compare the keys."""
+    """Return a hash of 64 bits of each key. Equal hashes prove nothing: compare the keys."""
     count = len(keys)
+    if pa.types.is_int64(keys.type):
+        return _mixed(keys.to_numpy().view(np.uint64) * _MIX)
     if not count:
         return np.zeros(0, np.uint64)
     offsets = np.frombuffer(keys.buffers()[1], np.int64)[keys.offset : keys.offset + count + 1]
@@ -148,7 +150,7 @@ def _integers(column: pa.Array) -> pa.Array:
     return (column if first is None else column.cast(first)).cast(pa.int64())
 
 
-def _fixed(data: npt.NDArray[np.uint8], width: int) -> pa.Array:
+def fixed(data: npt.NDArray[np.uint8], width: int) -> pa.Array:
     """Return values of one width, as large binary."""
     count = len(data) // width
     offsets = np.arange(count + 1, dtype=np.int64) * width

@@ -19,3 +19,7 @@ class Layout:
 
     type_of: Callable[[pa.DataType], pa.DataType]
     stored: Callable[[pa.Array], pa.Array]
+
+
+PLAIN = Layout(type_of=lambda type_: type_, stored=lambda values: values)
+"""Of a target that stores values of all canonical types as they are."""

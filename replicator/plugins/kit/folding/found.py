@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from replicator.model.events import IS_DELETED
 from replicator.model.merged import Merged
-from replicator.plugins.kit.lake import fold
-from replicator.plugins.kit.lake.fold import Folded
-from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
-from replicator.plugins.kit.lake.replay import completed, picked
+from replicator.plugins.kit.folding import needed
+from replicator.plugins.kit.folding.fold import NetChanges
+from replicator.plugins.kit.folding.needed import EngineNeededError, TooLargeError
+from replicator.plugins.kit.folding.replay import completed, picked
 from replicator.plugins.target import TableOptions
 
 Bools = npt.NDArray[np.bool_]
@@ -38,7 +38,7 @@ class FileHits(Generic[File]):
 
     Attributes:
         file: The file.
-        positions: Indexes of their keys in `Folded.keys`.
+        positions: Indexes of their keys in `NetChanges.keys`.
         rows: The numbers of the rows in the file, one for each of `positions`.
     """
 
@@ -49,7 +49,7 @@ class FileHits(Generic[File]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundRows(Generic[File]):
-    """The target's row at each of `Folded.keys`.
+    """The target's row at each of `NetChanges.keys`.
 
     Attributes:
         files: The files that have rows at the keys.
@@ -65,12 +65,12 @@ class FoundRows(Generic[File]):
 
 
 def found_at(
-    folded: Folded, hits: Sequence[FileHits[File]], options: TableOptions, read: Read[File]
+    net: NetChanges, hits: Sequence[FileHits[File]], options: TableOptions, read: Read[File]
 ) -> FoundRows[File]:
     """Locate the target's rows at the keys of a batch.
 
     Args:
-        folded: The batch.
+        net: The batch.
         hits: Rows found, by file.
         options: Options of the table.
         read: Reads rows of a file: for tables that keep deleted rows, their marks.
@@ -78,7 +78,7 @@ def found_at(
     Raises:
         EngineNeededError: The table has a key twice.
     """
-    count = np.zeros(len(folded.keys), np.int64)
+    count = np.zeros(len(net.keys), np.int64)
     file, row = np.full(len(count), -1), np.full(len(count), -1)
     for number, one in enumerate(hits):
         np.add.at(count, one.positions, 1)
@@ -91,39 +91,80 @@ def found_at(
     return FoundRows(files=files, file=file, row=row, is_deleted=is_deleted)
 
 
-def merged(folded: Folded, found: FoundRows[File], *, expects_rows: bool) -> Merged:
+def merged(net: NetChanges, found: FoundRows[File], *, expects_rows: bool) -> Merged:
     """Count the changes of a batch. `expects_rows`: expected rows that do not exist are counted (`Batch.expects_rows`)."""
-    is_there, is_kept = found.file >= 0, folded.is_written
+    if net.is_append:
+        return Merged(inserted=net.rows.num_rows)
+    is_there, is_kept = found.file >= 0, net.is_written
     # A row that is only marked as deleted is written again where it is, and nowhere else.
     is_new = is_kept.copy()
-    is_new[is_new] = ~folded.only_marks
+    is_new[is_new] = ~net.only_marks
     return Merged(
         matched=int((is_there & is_kept).sum()),
         inserted=int((~is_there & is_new).sum()),
         deleted=int((is_there & ~is_kept).sum()),
-        not_found=int(((~is_there | found.is_deleted) & folded.expects).sum()) if expects_rows else 0,
+        not_found=int(((~is_there | found.is_deleted) & net.expects).sum()) if expects_rows else 0,
     )
 
 
-def complete(folded: Folded, found: FoundRows[File], read: Read[File]) -> tuple[pa.Table, pa.Array]:
+def needed_columns(net: NetChanges, options: TableOptions) -> Sequence[str]:
+    """Return the columns of the target's rows that `replacement` reads."""
+    return [*net.lacking, *net.kept, *([IS_DELETED] if options.deletes == "soft" else [])]
+
+
+def replacement(
+    net: NetChanges, positions: Int64s, stored: pa.Table, options: TableOptions, *, expects_rows: bool
+) -> tuple[pa.Table, Merged]:
+    """Return the rows that replace all of the target's rows at the keys, and the counts.
+
+    For a target that reads its rows at the keys itself, as a database does.
+
+    Args:
+        net: The net changes.
+        positions: By row found: the index of its key in `NetChanges.keys`.
+        stored: The rows found, with `needed_columns`.
+        options: Options of the table.
+        expects_rows: See `merged`.
+
+    Raises:
+        EngineNeededError: See `found_at`.
+    """
+    hits = [FileHits(file=stored, positions=positions, rows=np.arange(len(positions)))]
+    found = found_at(net, hits, options, _read)
+    rows = net.rows if net.is_complete else complete(net, found, _read)[0]
+    return rows, merged(net, found, expects_rows=expects_rows)
+
+
+def replacement_of(
+    net: NetChanges, found: Sequence[Sequence[Any]], options: TableOptions, *, expects_rows: bool
+) -> tuple[pa.Table, Merged]:
+    """Return the same, for rows found that are Python objects: each the index of its key, and the values of `needed_columns`."""
+    names = needed_columns(net, options)
+    columns = list(zip(*found, strict=True)) or [()] * (1 + len(names))
+    types = pa.schema([net.rows.schema.field(name) for name in names])
+    stored = pa.table(dict(zip(names, columns[1:], strict=True)), schema=types)
+    return replacement(net, np.array(columns[0], np.int64), stored, options, expects_rows=expects_rows)
+
+
+def complete(net: NetChanges, found: FoundRows[File], read: Read[File]) -> tuple[pa.Table, pa.Array]:
     """Return the rows of a batch with the values that only the target has, those of its rows before the batch; and their keys.
 
     Raises:
         TooLargeError: The target's rows do not fit into memory.
         EngineNeededError: The target's rows cannot be read.
     """
-    rows, keys = folded.rows, folded.keys.filter(pa.array(folded.is_written))
-    own_file, own_row = found.file[folded.is_written], found.row[folded.is_written]
-    if folded.lacking:
-        lacks = np.logical_or.reduce(list(folded.lacking.values()))
+    rows, keys = net.rows, net.row_keys
+    own_file, own_row = found.file[net.is_written], found.row[net.is_written]
+    if net.lacking:
+        lacks = np.logical_or.reduce(list(net.lacking.values()))
         # An origin without a row has no values to give, nor has one that is marked as deleted, except to itself.
-        file = np.where(lacks, found.file[folded.origin], -1)
-        file[found.is_deleted[folded.origin] & ~folded.only_marks] = -1
-        rows = _with_stored(rows, folded.lacking, file, found.row[folded.origin], found.files, read)
-    if folded.kept:
+        file = np.where(lacks, found.file[net.origin], -1)
+        file[found.is_deleted[net.origin] & ~net.only_marks] = -1
+        rows = _with_stored(rows, net.lacking, file, found.row[net.origin], found.files, read)
+    if net.kept:
         everywhere = np.ones(rows.num_rows, bool)
-        rows = _with_stored(rows, dict.fromkeys(folded.kept, everywhere), own_file, own_row, found.files, read)
-    is_written = pa.array(~folded.only_marks | (own_file >= 0))
+        rows = _with_stored(rows, dict.fromkeys(net.kept, everywhere), own_file, own_row, found.files, read)
+    is_written = pa.array(~net.only_marks | (own_file >= 0))
     return rows.filter(is_written), keys.filter(is_written)
 
 
@@ -154,7 +195,7 @@ def _with_stored(
         part = read(files[number], wanted, fields)
         at[mine] = order + (0 if old is None else old.num_rows)
         old = part if old is None else pa.concat_tables([old, part])
-        if old.nbytes > fold.BYTES_MAX:
+        if old.nbytes > needed.BYTES_MAX:
             raise TooLargeError("rows of the table are too large")
     if old is None:
         return rows
@@ -174,6 +215,10 @@ def _marks(files: Sequence[File], file: Int64s, row: Int64s, read: Read[File]) -
         found = read(one, wanted, [pa.field(IS_DELETED, pa.bool_(), nullable=False)])
         is_marked[mine] = found.column(IS_DELETED).to_numpy()[order]
     return is_marked
+
+
+def _read(stored: pa.Table, rows: Int64s, fields: Sequence[pa.Field]) -> pa.Table:
+    return stored.select([field.name for field in fields]).take(pa.array(rows)).cast(pa.schema(fields))
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:

@@ -1,9 +1,11 @@
-"""Reasons why a batch cannot be applied in this process."""
+"""Bounds of what is folded in this process, and reasons why a batch cannot be applied in this process."""
 
 from __future__ import annotations
 
 from typing import Final
 
+BYTES_MAX: Final = 256 << 20
+"""Bytes of changes, and of the target's rows, that are in memory at once."""
 BATCH_TOO_LARGE: Final = "the batch is too large"
 
 
