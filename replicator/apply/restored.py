@@ -27,7 +27,7 @@ def proof(found: Ledger, record: AppliedRecord, *, newest: int, sealed_by: int |
         return f"holds incarnation {found.incarnation} of the table, which is unknown to this state store"
     if number > newest:
         return f"has applied number {number}, and the journal ends at {newest}"
-    if claimed_by is not None and epoch > claimed_by:
+    if epoch > claimed_by:
         return f"was written by epoch {epoch}, which never claimed the table according to this state store"
     if sealed_by is not None and sealed_by > epoch:
         return f"has applied number {number} under epoch {epoch}, but epoch {sealed_by} assigned lower numbers"

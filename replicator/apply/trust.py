@@ -118,8 +118,6 @@ def check_file(context: ApplyContext, table: TableId, file: SegmentFile) -> None
 
 def position(context: ApplyContext, file: SegmentFile) -> str | None:
     """Return the position in the source's log after the commit that sealed a file; None if unknown."""
-    if file.seal is None:
-        return None
     found = context.store.journal.segments(context.name, file.seal - 1, 1)
     offset = found[0].offset if found and found[0].id == file.seal else None
     return None if offset is None else str(offset)

@@ -47,15 +47,14 @@ class TableIdentity:
         object: Id of the table that a rewrite or a TRUNCATE keeps (PostgreSQL: oid); None if the source has none.
         storage: Id of the storage of its rows, which a TRUNCATE changes; None if the source has none. Only the host sets `Truncated`,
             in an identity that it has accepted. Storage of partitions belongs in `parts`: they may lose rows without a trace.
-        parts: Other facts that must not change, as JSON. A part with a new name is learned, so a plugin may add some.
+        parts: Other facts that must not change, as JSON. A part with a new name is learned.
         columns: Facts of single columns that must not change, as JSON, under names that belong to one column each (its `Column.id`). An
             entry that only one of two identities has is of a column that was added or dropped, and is ignored.
         altered: A value that every statement that gives the table other storage changes, except TRUNCATE (MySQL: when it was created
             or altered); None if the source has none. Other storage after a TRUNCATE is explained if this stayed. Two identities
             that differ in it alone are equal.
-        constraints: By `Column.id` as text, where the source's log does not show how they change. Constraints that a plugin did not
-            know before are learned. Two identities that differ in them alone are equal.
-        former: The parts of today's table as identities had them before they had `columns`. Not stored.
+        constraints: By `Column.id` as text, where the source's log does not show how they change. Those of a new
+            column are learned. Two identities that differ in them alone are equal.
     """
 
     object: str | None = None
@@ -64,17 +63,15 @@ class TableIdentity:
     columns: Mapping[str, Any] = field(default_factory=dict)
     altered: str | None = field(default=None, compare=False)
     constraints: Mapping[str, ColumnConstraints] = field(default_factory=dict, compare=False)
-    former: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Normalise the parts, so that those read back from the state store equal those that were written."""
-        for name in ("parts", "columns", "former"):
+        for name in ("parts", "columns"):
             object.__setattr__(self, name, json.loads(json.dumps(dict(getattr(self, name)))))
 
     def is_redefined_in(self, found: TableIdentity) -> bool:
         """Return whether a fact that must not change has changed. `found` is of the same table, now."""
-        parts = found.parts if self.columns else {**found.former, **found.parts}
-        return any(part not in parts or parts[part] != value for part, value in self.parts.items()) or any(
+        return any(part not in found.parts or found.parts[part] != value for part, value in self.parts.items()) or any(
             name in found.columns and found.columns[name] != value for name, value in self.columns.items()
         )
 

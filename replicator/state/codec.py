@@ -1,4 +1,4 @@
-"""Converts records to rows and back: pydantic's type adapters make the values, the tables below map fields to columns."""
+"""Converts records to rows and back: pydantic's type adapters make the values, and fields have the columns of their names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import Row
+from sqlalchemy import Row, Table
 
 from replicator.model.processes.reports import ApplyReport, CaptureReport, RefusedReport, Report, RetryReport
 from replicator.model.schema import TableSchema
@@ -29,6 +29,19 @@ from replicator.state.records import (
     TableRecord,
 )
 from replicator.state.stored import StoredSchema
+from replicator.state.tables import (
+    APPLIED,
+    HISTORY,
+    LEASES,
+    REPLICATORS,
+    REQUESTS,
+    RUNS,
+    SEGMENT_EVENTS,
+    SEGMENT_FILES,
+    TABLES,
+    VERIFICATIONS,
+    VERIFIED_RANGES,
+)
 from replicator.state.verification.records import RangeRecord, VerificationRecord
 
 T = TypeVar("T")
@@ -41,40 +54,54 @@ _REFUSED: Final = "refused_"
 """Prefix of the role of a `RefusedReport`, before its `of`."""
 
 
+_COLUMNS: Final = {
+    "table": "table_name",
+    "first": "first_num",
+    "last": "last_num",
+    "rows": "row_count",
+    "bytes": "byte_count",
+    "seal": "seal_id",
+    "offset": "resume_offset",
+}
+"""Fields whose columns have another name: theirs is a word of SQL."""
+
+
 class _Stored(Generic[T]):
-    """Mapping of a kind of records to columns.
+    """Mapping of a kind of records to a table of the store: each field to the column of its name, all others to one document.
 
     Args:
         kind: The record.
-        columns: Per column the field that it has, or those of its document; without the owner's name.
+        table: Its table.
+        document: The column that has the fields without one of their own; None: every field has one.
     """
 
-    def __init__(self, kind: type[T], /, **columns: str | tuple[str, ...]) -> None:
-        self._what, self._columns = kind.__name__, columns
+    def __init__(self, kind: type[T], table: Table, document: str | None = None) -> None:
+        self._what = kind.__name__
         self._adapter = TypeAdapter(kind)
+        names = {name: _COLUMNS.get(name, name) for name in getattr(kind, "__dataclass_fields__")}  # noqa: B009
+        self._columns = {name: column for name, column in names.items() if column in table.c}
+        self._document = document
+        self._held = tuple(name for name in names if name not in self._columns)
+        assert (document is None) == (not self._held), f"{self._what} has fields without a column: {self._held}"
 
     def write(self, record: T) -> dict[str, Any]:
         """Convert a record to columns. A column with only a time keeps it as a datetime: it has its own type."""
         values = self._adapter.dump_python(record, mode="json")
         row: dict[str, Any] = {}
-        for column, held in self._columns.items():
-            if isinstance(held, tuple):
-                row[column] = {field: values[field] for field in held}
-            else:
-                value = getattr(record, held)
-                row[column] = value if isinstance(value, datetime) else values[held]
+        for name, column in self._columns.items():
+            value = getattr(record, name)
+            row[column] = value if isinstance(value, datetime) else values[name]
+        if self._document is not None:
+            row[self._document] = {name: values[name] for name in self._held}
         return row
 
     def read(self, row: Row[Any], **instead: Any) -> T:
         """Read a record from columns, or the values given instead; DamagedValueError if they hold no such record."""
-        values: dict[str, Any] = {}
         try:
-            for column, held in self._columns.items():
-                stored = instead[column] if column in instead else getattr(row, column)
-                if isinstance(held, tuple):
-                    values |= {field: stored[field] for field in held}
-                else:
-                    values[held] = stored
+            values = {name: getattr(row, column) for name, column in self._columns.items()}
+            if self._document is not None:
+                stored = {**getattr(row, self._document), **instead}
+                values |= {name: stored[name] for name in self._held}
             return self._adapter.validate_python(values)
         except DamagedValueError:
             raise
@@ -82,123 +109,17 @@ class _Stored(Generic[T]):
             raise _damaged(self._what, error) from error
 
 
-_REPLICATORS: Final = _Stored(
-    ReplicatorRecord,
-    name="name",
-    uuid="uuid",
-    desired="desired",
-    config="config",
-    identity="identity",
-    preparation="preparation",
-    start_offset="start_offset",
-    journal_uri="journal_uri",
-    apply_paused="apply_paused",
-    error="error",
-    created_at="created_at",
-    restarted_at="restarted_at",
-)
-_LEASES: Final = _Stored(Lease, replicator="replicator", epoch="epoch", holder="holder", expires_at="expires_at")
-_TABLES: Final = _Stored(
-    TableRecord,
-    table_name="table",
-    incarnation="incarnation",
-    state="stage",
-    source_table="source_table",
-    record=(
-        "schema",
-        "identity",
-        "is_recreated",
-        "is_changed_only",
-        "is_accepted",
-        "is_net",
-        "ignored",
-        "stopped_at",
-        "snapshot",
-        "reread",
-        "first_change",
-        "error",
-        "resumed_at",
-    ),
-    is_altered="is_altered",
-)
-_APPLIED: Final = _Stored(
-    AppliedRecord,
-    table_name="table",
-    incarnation="incarnation",
-    claimed_by="claimed_by",
-    last_applied="last_applied",
-    row_count="rows",
-    state="state",
-    error="error",
-    audit=("copy", "whole_before", "merged", "audited_to", "alarms", "snapshot_rows"),
-    engine=("crashes", "upkeep_crash"),
-)
-_FILES: Final = _Stored(
-    SegmentFile,
-    last_num="last",
-    first_num="first",
-    table_name="table",
-    incarnation="incarnation",
-    schema_fingerprint="schema_fingerprint",
-    uri="uri",
-    row_count="rows",
-    byte_count="bytes",
-    sha256="sha256",
-    snapshot_rows="snapshot_rows",
-    has_absent="has_absent",
-    has_key_changes="has_key_changes",
-    seal_id="seal",
-)
-_EVENTS: Final = _Stored(
-    EventEntry, sequence_num="sequence_num", table_name="table", incarnation="incarnation", event="event"
-)
-_HISTORY: Final = _Stored(
-    HistoryEntry,
-    sequence_num="sequence_num",
-    table_name="table",
-    incarnation="incarnation",
-    at="at",
-    resume_offset="offset",
-    entry=("operation", "changes", "decision", "reason", "statement", "before", "after", "new_table"),
-)
-_VERIFICATIONS: Final = _Stored(
-    VerificationRecord,
-    table_name="table",
-    incarnation="incarnation",
-    record=(
-        "result",
-        "verified_at",
-        "reason",
-        "action",
-        "position",
-        "rows",
-        "proven_at",
-        "proven_position",
-        "alarm",
-        "disproved",
-        "scheduled_at",
-        "scheduled_rows",
-        "ranges_proven",
-        "ranges_total",
-        "not_compared",
-    ),
-)
-_RANGES: Final = _Stored(
-    RangeRecord,
-    record=("definition", "after", "upto", "position", "rows", "proven_at", "disproves", "not_compared"),
-)
-_REQUESTS: Final = _Stored(Request, id="id", kind="kind", payload="payload", created_at="created_at")
-_RUNS: Final = _Stored(
-    Run,
-    id="id",
-    replicator="replicator",
-    epoch="epoch",
-    holder="holder",
-    started_at="started_at",
-    ended_at="ended_at",
-    outcome="outcome",
-    error="error",
-)
+_REPLICATORS: Final = _Stored(ReplicatorRecord, REPLICATORS)
+_LEASES: Final = _Stored(Lease, LEASES)
+_TABLES: Final = _Stored(TableRecord, TABLES, "record")
+_APPLIED: Final = _Stored(AppliedRecord, APPLIED, "record")
+_FILES: Final = _Stored(SegmentFile, SEGMENT_FILES)
+_EVENTS: Final = _Stored(EventEntry, SEGMENT_EVENTS)
+_HISTORY: Final = _Stored(HistoryEntry, HISTORY, "entry")
+_VERIFICATIONS: Final = _Stored(VerificationRecord, VERIFICATIONS, "record")
+_RANGES: Final = _Stored(RangeRecord, VERIFIED_RANGES, "record")
+_REQUESTS: Final = _Stored(Request, REQUESTS)
+_RUNS: Final = _Stored(Run, RUNS)
 
 read_replicator: Final = _REPLICATORS.read
 read_lease: Final = _LEASES.read
@@ -228,7 +149,7 @@ def read_outline(row: Row[Any]) -> TableOutline:
         kept = () if shape is None else tuple(str(column["name"]) for column in shape.get("kept", ()))
     except (KeyError, TypeError, AttributeError) as error:
         raise _damaged("TableOutline", error) from error
-    return TableOutline(record=_TABLES.read(row, record={**row.record, "schema": None}), kept_columns=kept)
+    return TableOutline(record=_TABLES.read(row, schema=None), kept_columns=kept)
 
 
 def write_error(error: ErrorRecord | None) -> Mapping[str, Any] | None:

@@ -301,10 +301,10 @@ class AppliedRecord:
     Attributes:
         incarnation: Recorded *before* it is claimed in the target; journal items of a lower one are superseded.
         claimed_by: The newest epoch that began to claim the incarnation, recorded *before* it did: no newer one is in the target's
-            ledger, unless this store was restored from an older backup. None in a record of a version that did not record it.
+            ledger, unless this store was restored from an older backup. 0: none.
         last_applied: Sequence number; -1 for nothing.
         rows: Changes applied since the incarnation began.
-        snapshot_rows: Number of these that were rows of snapshots. None in a record of a version that did not count them.
+        snapshot_rows: Number of these that were rows of snapshots.
         error: Error that failed it.
         copy: State of the target's table.
         whole_before: The newest incarnation that the target had as a whole before the snapshot that is under way there; 0: none.
@@ -318,10 +318,10 @@ class AppliedRecord:
 
     table: StoredTableId
     incarnation: int
-    claimed_by: int | None = 0
+    claimed_by: int = 0
     last_applied: int = -1
     rows: int = 0
-    snapshot_rows: int | None = None
+    snapshot_rows: int = 0
     state: ApplyState = ApplyState.APPLYING
     error: ErrorRecord | None = None
     copy: TargetCopy = TargetCopy.SNAPSHOT
@@ -340,12 +340,11 @@ class AppliedRecord:
     def applied(self, files: Iterable[SegmentFile], *, last: int) -> AppliedRecord:
         """Return the record once these files are in the target, and everything up to `last`."""
         taken = tuple(files)
-        of_snapshots = sum(file.snapshot_rows for file in taken)
         return replace(
             self,
             last_applied=last,
             rows=self.rows + sum(file.rows for file in taken),
-            snapshot_rows=None if self.snapshot_rows is None else self.snapshot_rows + of_snapshots,
+            snapshot_rows=self.snapshot_rows + sum(file.snapshot_rows for file in taken),
         )
 
     @property
@@ -404,8 +403,7 @@ class SegmentFile:
     """One table's part of a segment. `uri` is absolute; `first`/`last` are the lowest and highest sequence number in it.
 
     `seal` is the id of the last segment of the commit that sealed it. A transaction of the source may span the segments of one
-    commit, never two commits: apply takes files of equal `seal` as one unit. The writer sets it; None (unknown) is taken as "the
-    same commit as its neighbour".
+    commit, never two commits: apply takes files of equal `seal` as one unit. The writer sets it at the commit; 0 before.
     """
 
     table: StoredTableId
@@ -420,7 +418,7 @@ class SegmentFile:
     snapshot_rows: int
     has_absent: bool
     has_key_changes: bool
-    seal: int | None = None
+    seal: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

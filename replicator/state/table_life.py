@@ -425,7 +425,7 @@ def recreated(record: TableRecord) -> TableRecord:
 
 def nothing_applied(table: TableId) -> AppliedRecord:
     """Return the record of a table of which apply has recorded nothing: its first incarnation has not begun in the target."""
-    return AppliedRecord(table=table, incarnation=0, snapshot_rows=0)
+    return AppliedRecord(table=table, incarnation=0)
 
 
 def refused(applied: AppliedRecord, error: ErrorRecord) -> AppliedRecord:
@@ -465,9 +465,7 @@ def found_whole(applied: AppliedRecord, *, has_snapshot: bool) -> AppliedRecord:
 
 def begun_in_target(applied: AppliedRecord, incarnation: int, alarms: tuple[AlarmRecord, ...]) -> AppliedRecord:
     """Apply continues with a new incarnation: nothing of it is applied, and it replaces what the target has."""
-    return AppliedRecord(
-        table=applied.table, incarnation=incarnation, snapshot_rows=0, whole_before=applied.whole, alarms=alarms
-    )
+    return AppliedRecord(table=applied.table, incarnation=incarnation, whole_before=applied.whole, alarms=alarms)
 
 
 def _assert_in(record: TableRecord, stages: Collection[Stage]) -> None:

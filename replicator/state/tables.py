@@ -150,7 +150,7 @@ SEGMENT_FILES: Final = Table(
     Column("has_absent", Boolean, nullable=False),
     Column("has_key_changes", Boolean, nullable=False),
     # Last segment of the commit that sealed it.
-    Column("seal_id", BigInteger),
+    Column("seal_id", BigInteger, nullable=False),
     Index("segment_files_feed", "replicator", "table_name", "last_num"),
 )
 
@@ -191,7 +191,7 @@ TABLES: Final = Table(
     _owner(),
     Column("table_name", Text, primary_key=True),
     Column("incarnation", BigInteger, nullable=False),
-    Column("state", Text, nullable=False),
+    Column("stage", Text, nullable=False),
     Column("record", Json, nullable=False),
     Column("is_altered", Boolean, nullable=False),
     # Its name in the source, where it was renamed there.
@@ -204,15 +204,12 @@ APPLIED: Final = Table(
     _owner(),
     Column("table_name", Text, primary_key=True),
     Column("incarnation", BigInteger, nullable=False),
-    Column("claimed_by", BigInteger),
+    Column("claimed_by", BigInteger, nullable=False),
     Column("last_applied", BigInteger, nullable=False),
     Column("row_count", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
     Column("error", Json),
-    # Results of audits of the target.
-    Column("audit", Json, nullable=False),
-    # Crashes of the target's engine while it worked on the table.
-    Column("engine", Json, nullable=False),
+    Column("record", Json, nullable=False),
 )
 
 # Results of comparisons of both sides, per table.

@@ -65,8 +65,6 @@ PARTS = {
 """What a file has that has a banned name."""
 CODES = {"home_copied", "column_gone"}
 """Of errors: others rely on them."""
-STORED = ("replicator/state/database/migrations.py", "place")
-"""What an older release called a kind of requests."""
 
 
 def pages() -> Iterator[Path]:
@@ -163,7 +161,6 @@ def test_comments_docstrings_and_names_use_the_fields_words(group: str) -> None:
 def test_texts_that_are_names_use_the_fields_words(group: str) -> None:
     banned = [(where, text) for where, text in one_word(group) if BANNED_NAMES[group].fullmatch(text)]
     found = [f"{where}: {text!r}" for where, text in banned if "in_place" not in text.lower() and text not in CODES]
-    found = [one for one in found if not (one.startswith(STORED[0]) and one.endswith(f"{STORED[1]!r}"))]
     assert found == []
 
 

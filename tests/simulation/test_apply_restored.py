@@ -210,18 +210,6 @@ def test_a_way_on_that_a_successor_sealed_is_not_taken(shop: Shop) -> None:
     assert [shop.warehouse.tables[A].ledger] == ledgers
 
 
-def test_a_ledger_whose_claim_an_older_version_did_not_record_is_no_proof(shop: Shop, tmp_path: Path) -> None:
-    shop.copy(A, 1)
-    shop.run()
-    with closing(sqlite3.connect(tmp_path / "state.db")) as state, state:
-        state.execute("UPDATE applied SET claimed_by = NULL")
-    shop.new_epoch()
-    shop.rows(A, insert(0, item(2)))
-    shop.run()
-    assert set(shop.names(A)) == {1, 2}
-    assert shop.applied(A).claimed_by == shop.epoch
-
-
 def test_a_state_store_restored_from_a_copy_that_the_target_is_not_ahead_of_continues(
     shop: Shop, tmp_path: Path
 ) -> None:

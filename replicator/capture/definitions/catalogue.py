@@ -89,7 +89,7 @@ def _is_made_by(truncate: Truncated, altered: str | None, found: TableDescriptio
 
 
 def _identity_change(accepted: TableIdentity, found: TableIdentity) -> CatalogChange:
-    """Return the change that two identities show; parts that an older version of the plugin did not know are learned."""
+    """Return the change that two identities show; parts with a new name are learned."""
     if accepted.object is not None and accepted.object != found.object:
         return CatalogChange.OBJECT
     if accepted.is_redefined_in(found):

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from replicator.model.errors import ReplicatorError, in_full
 from replicator.model.guarantee import Guarantee
+
+NOT_STAMPED: Final = (0, 0.0)
 
 
 class ReportModel(BaseModel):
@@ -26,10 +28,10 @@ class ReportModel(BaseModel):
 class Report(ReportModel):
     """Base of the reports."""
 
-    stamp: tuple[int, float] | None = Field(
-        None,
+    stamp: tuple[int, float] = Field(
+        NOT_STAMPED,
         description="Epoch, and seconds of a clock that the supervisor and its workers share and that is never set: later reports of a "
-        "replicator have greater ones, also when the host's clock is set. None: an older version wrote the report.",
+        "replicator have greater ones, also when the host's clock is set. `NOT_STAMPED` from a process without a lease.",
     )
 
     @classmethod
@@ -219,7 +221,7 @@ class RefusedReport(Report):
         of: Literal["reload", "alerts", "lineage"],
         config: str,
         error: ReplicatorError,
-        stamp: tuple[int, float] | None = None,
+        stamp: tuple[int, float] = NOT_STAMPED,
     ) -> Self:
         """Make the report of this error."""
         full = in_full(error)

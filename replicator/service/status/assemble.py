@@ -227,7 +227,7 @@ def _table(
         snapshot=snapshot,
         next_snapshot=of_capture.step,
         changes_applied=applied.rows if applied else 0,
-        snapshot_rows_applied=_snapshot_rows_applied(applied, snapshot),
+        snapshot_rows_applied=applied.snapshot_rows if applied else 0,
         last_applied=applied.last_applied if applied else -1,
         freshness_s=freshness,
         freshness_objective_s=None if objective is None else objective.total_seconds(),
@@ -281,15 +281,6 @@ def _table_state(table: TableRecord, applied: AppliedRecord | None, *, has_faile
     if has_failed:
         return TableState.FAILED
     return TableState.SNAPSHOT if table_life.has_snapshot_to_apply(table, applied) else _STATES[table.stage]
-
-
-def _snapshot_rows_applied(applied: AppliedRecord | None, snapshot: SnapshotStatus | None) -> int:
-    """Return the rows of snapshots applied; if an older version wrote the record, at least those of the last snapshot."""
-    if applied is None:
-        return 0
-    if applied.snapshot_rows is not None:
-        return applied.snapshot_rows
-    return min(applied.rows, snapshot.rows_in_target if snapshot else 0)
 
 
 def _snapshot(progress: SnapshotProgress | None, step: RunningStep | None, pending: int) -> SnapshotStatus | None:
@@ -365,7 +356,7 @@ def _retry(reports: Reports, now: datetime) -> RetryStatus | None:
     if said is None or now - said.at > _STALE + timedelta(seconds=said.report.retry_in_s):
         return None
     worker = reports.capture if said.report.role == "capture" else reports.apply
-    if worker is not None and _is_later(worker, said):
+    if worker is not None and worker.report.stamp > said.report.stamp:
         return None
     return RetryStatus(
         role=said.report.role,
@@ -373,13 +364,6 @@ def _retry(reports: Reports, now: datetime) -> RetryStatus | None:
         code=said.report.code,
         message=said.report.message,
     )
-
-
-def _is_later(one: Reported[CaptureReport] | Reported[ApplyReport], other: Reported[RetryReport]) -> bool:
-    """Return whether a process reported the one after the other; by the wall clock only for reports of an older version."""
-    if one.report.stamp is None or other.report.stamp is None:
-        return one.at > other.at
-    return one.report.stamp > other.report.stamp
 
 
 def _fresh(reported: Reported[R] | None, now: datetime) -> Reported[R] | None:

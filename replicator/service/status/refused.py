@@ -41,5 +41,5 @@ def of_replicator(
 def _holds(store: StateStore, name: str, one: Reported[RefusedReport], lease: Lease | None) -> bool:
     """Return whether a refusal still holds: a worker's as long as it runs; a watching process's until one can do the job."""
     if one.report.of == "reload":
-        return lease is not None and one.report.stamp is not None and one.report.stamp[0] == lease.epoch
+        return lease is not None and one.report.stamp[0] == lease.epoch
     return store.watches.holder(name, WatchJob(one.report.of)) is None

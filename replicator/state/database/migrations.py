@@ -19,7 +19,7 @@ from replicator.state.tables import METADATA, STORE
 POSTGRESQL_SCHEMA: Final = "replicator"
 """Our tables live in a schema of their own, so that the database may be shared."""
 
-FIRST_VERSION: Final = 21
+FIRST_VERSION: Final = 22
 """Lowest format that is read: those below it were never released."""
 MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = ()
 FORMAT_VERSION: Final = FIRST_VERSION + len(MIGRATIONS)

@@ -188,7 +188,7 @@ class Verifications:
     def is_comparing(self, name: str) -> bool:
         """Return whether any of its tables is being compared (`Stage.COMPARING`)."""
         with self._database.read() as connection:
-            mine = (TABLES.c.replicator == name) & (TABLES.c.state == Stage.COMPARING.value)
+            mine = (TABLES.c.replicator == name) & (TABLES.c.stage == Stage.COMPARING.value)
             return connection.scalar(select(TABLES.c.table_name).where(mine).limit(1)) is not None
 
     def of(self, name: str, tables: Collection[TableId] | None = None) -> Mapping[TableId, VerificationRecord]:

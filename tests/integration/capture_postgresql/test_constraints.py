@@ -283,24 +283,3 @@ def test_what_changes_neither_is_no_such_change(
         captured.wait_for_streaming(running)
     assert not [e for e in history(captured) if {"change_nullability", "change_default"} & {*e.changes}]
     assert_equal(captured, database, "t")
-
-
-@pytest.mark.matrix
-def test_what_an_older_version_did_not_know_is_learned(database: ScratchDatabase, captured: Captured) -> None:
-    captured.settings = replace(captured.settings, ddl=lambda _: DDLConfig.model_validate(STOP))
-    with captured.running() as running:
-        captured.wait_for_streaming(running)
-    record = captured.record(T)
-    assert record.identity is not None
-    older = replace(record, identity=replace(record.identity, constraints={}))
-    lease = captured.store.leases.current(captured.name)
-    assert lease is not None
-    captured.store.put_tables(captured.name, lease.epoch, [older])
-    database.execute("ALTER TABLE t ALTER note SET NOT NULL, ALTER d SET DEFAULT 2")
-    with captured.running() as running:
-        compared(captured, running, database)
-        assert (captured.stage(T), history(captured)) == (Stage.STREAMING, [])
-        database.execute("ALTER TABLE t ALTER note DROP NOT NULL")
-        wait_for_failed(captured, running, "t", "ddl_stop")
-    (entry,) = history(captured)
-    assert nullable(entry, "note") == (False, True)

@@ -36,7 +36,7 @@ def file(
     first: int,
     last: int,
     *,
-    seal: int | None,
+    seal: int,
     rows: int = 1,
     snapshot: bool = False,
     shape: str = "a",
@@ -127,11 +127,6 @@ def test_limits_never_split_a_commit() -> None:
     files = [file(1, 1, seal=1), *[file(n, n, seal=4) for n in (2, 3, 4)], file(5, 5, seal=5)]
     assert batch(plan(*files, limits=BatchLimits(rows=2, bytes=1000)))[0] == [1, 2, 3, 4]
     assert batch(plan(*files[1:], limits=BatchLimits(rows=1, bytes=1000)))[0] == [2, 3, 4]
-
-
-def test_files_of_an_unknown_commit_are_not_cut_apart() -> None:
-    files = [file(n, n, seal=None) for n in (1, 2, 3)]
-    assert batch(plan(*files, limits=BatchLimits(rows=1, bytes=1)))[0] == [1, 2, 3]
 
 
 def test_a_commit_may_be_cut_next_to_a_file_of_snapshot_rows() -> None:

@@ -38,7 +38,7 @@ KNOWN = {"1": CLOSED, "2": OPEN, "3": ONE}
     [
         (KNOWN, KNOWN, None, ()),
         (KNOWN, {**KNOWN, "2": CLOSED}, False, ()),
-        # An older version knew nothing, a column has come since, or the source shows all of it in its log.
+        # Nothing is known, a column has come since, or the source shows all of it in its log.
         ({}, {**KNOWN, "2": CLOSED}, None, ()),
         ({"1": CLOSED, "2": OPEN}, KNOWN, None, ()),
         ({"1": CLOSED, "3": ONE}, {**KNOWN, "2": CLOSED}, False, ()),

@@ -166,16 +166,6 @@ def test_what_is_said_of_single_columns_counts_while_both_have_them() -> None:
         assert judge(SCHEMA, accepted, found, truncates_since=0) is change
 
 
-def test_an_identity_from_before_there_were_columns_is_compared_with_the_former_parts() -> None:
-    accepted = replace(IDENTITY, parts={**IDENTITY.parts, "types": {"id": 23}})
-    for types, change in (({"id": 23}, CatalogChange.EXPLAINED), ({"id": 25}, CatalogChange.DEFINITION)):
-        identity = replace(IDENTITY, columns={"1": 23}, former={"types": types})
-        assert TableIdentity.from_json(identity.to_json()) == identity
-        assert "types" not in json.dumps(identity.to_json())
-        found = TableDescription(schema=SCHEMA, identity=identity)
-        assert judge(SCHEMA, accepted, found, truncates_since=0) is change
-
-
 def test_truncate_explains_new_storage_and_nothing_else() -> None:
     def found(storage: str = "2", **others: Any) -> TableDescription:
         return TableDescription(schema=SCHEMA, identity=replace(IDENTITY, storage=storage, **others), storage_by="7")

@@ -109,15 +109,6 @@ def test_of_a_snapshot_in_place_only_its_own_rows_count(store: StateStore) -> No
     assert present(shown(store).snapshot).rows_in_target == 0
 
 
-def test_of_a_record_of_an_older_version_the_last_snapshot_is_no_change(store: StateStore) -> None:
-    lease = present(store.leases.acquire("shop", holder_id(), 60))
-    capture(store, lease, SnapshotProgress(rows=40, completed_at=store.now()), stage=Stage.STREAMING)
-    applied = AppliedRecord(table=A, incarnation=1, last_applied=49, rows=50, copy=TargetCopy.WHOLE)
-    store.put_applied("shop", lease.epoch, [applied])
-    table = shown(store)
-    assert (table.changes_applied, table.snapshot_rows_applied) == (50, 40)
-
-
 def test_tables_and_replicators_come_in_natural_order(store: StateStore) -> None:
     for name in ("shop-10", "shop-2"):
         store.create_replicator(name, f"name: {name}\n", "/j")

@@ -80,7 +80,7 @@ ERROR = ErrorRecord(code="key_missing", message="no key", action="ALTER TABLE â€
 def file(table: TableId, first: int, last: int, *, incarnation: int = 1, **values: Any) -> SegmentFile:
     defaults: dict[str, Any] = {
         "schema_fingerprint": SCHEMA.fingerprint, "uri": f"file:///j/{table.name}-{first}.parquet", "rows": last - first + 1, "bytes": 100,
-        "sha256": "ab" * 32, "snapshot_rows": 0, "has_absent": False, "has_key_changes": True, "seal": None,
+        "sha256": "ab" * 32, "snapshot_rows": 0, "has_absent": False, "has_key_changes": True, "seal": 0,
     }  # fmt: skip
     return SegmentFile(table=table, incarnation=incarnation, first=first, last=last, **(defaults | values))
 

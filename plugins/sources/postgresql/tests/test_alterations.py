@@ -449,30 +449,6 @@ def test_a_list_that_is_taken_off_shows_no_new_columns(listed: Stream) -> None:
     assert event.fill is None
 
 
-# -- what was stored before columns had numbers
-
-
-def without_ids(schema: TableSchema) -> TableSchema:
-    return replace(schema, columns=tuple(replace(c, id=None) for c in schema.columns))
-
-
-def test_a_shape_without_numbers_gets_them_without_an_event(stream: Stream) -> None:
-    stream.schemas = {T: without_ids(stream.schemas[T])}
-    assert stream.altered("INSERT INTO t VALUES (3, 'z', 3)") == []
-    stream.schemas = {T: stream.described[T].schema}
-    assert fill_of(one(stream.altered("ALTER TABLE t ADD b int DEFAULT 5", "INSERT INTO t VALUES (4, 'z', 4)"))) == {
-        "b": 5
-    }
-    stream.assert_same()
-
-
-def test_a_shape_without_numbers_and_another_message_need_a_new_snapshot(stream: Stream) -> None:
-    stream.schemas = {T: without_ids(stream.schemas[T])}
-    event = one(stream.altered("ALTER TABLE t ADD b int", "INSERT INTO t VALUES (3, 'z', 3, 3)"))
-    assert columns(event.schema) == [(1, "id"), (2, "a"), (3, "n"), (4, "b")]
-    assert event.fill is None
-
-
 def test_kept_columns_are_carried_along(stream: Stream) -> None:
     kept = (Column(name="old", type=pa.string(), source_type="text", id=-1),)
     stream.schemas = {T: replace(stream.schemas[T], kept=kept)}
@@ -542,16 +518,6 @@ def test_a_rewrite_and_another_type_stay_what_they_are(stream: Stream, statement
     stream.database.execute(statement)
     found = stream.source.describe([T])[T]
     assert judge(found.schema, before.identity, found, truncates_since=0) is change
-
-
-def test_an_identity_of_an_older_version_is_learned_or_told_apart(stream: Stream) -> None:
-    found = stream.described[T]
-    older = replace(found.identity, parts={**found.identity.parts, **found.identity.former}, columns={})
-    assert "columns" in older.parts
-    assert judge(without_ids(found.schema), older, found, truncates_since=0) is CatalogChange.EXPLAINED
-    stream.database.execute("ALTER TABLE t DROP n, ADD n int")
-    changed = stream.source.describe([T])[T]
-    assert judge(without_ids(found.schema), older, changed, truncates_since=0) is CatalogChange.DEFINITION
 
 
 def test_a_chunk_is_read_with_the_columns_that_are_asked_for(stream: Stream) -> None:

@@ -62,17 +62,19 @@ class Log:
 
     def schema(self, table: TableId, key: tuple[str, ...] = ("id",)) -> TableSchema:
         rows = self.connection.execute(
-            "SELECT attname, atttypid::int8, atttypmod, attnotnull FROM pg_attribute "
+            "SELECT attname, atttypid::int8, atttypmod, attnotnull, attnum FROM pg_attribute "
             "WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             (f'public."{table.name}"',),
         ).fetchall()
         infos = self.types([row[1] for row in rows])
         columns = []
-        for name, oid, typmod, not_null in rows:
+        for name, oid, typmod, not_null, number in rows:
             mapping = column_type(oid, typmod, infos[oid])
             assert mapping is not None
             columns.append(
-                Column(name=name, type=mapping.arrow, source_type=mapping.source_type, nullable=not not_null)
+                Column(
+                    name=name, type=mapping.arrow, source_type=mapping.source_type, nullable=not not_null, id=number
+                )
             )
         return TableSchema(table=table, columns=tuple(columns), key=key)
 
@@ -571,7 +573,10 @@ def test_names_that_need_quoting(log: Log) -> None:
         f'CREATE TABLE public.{quoted} (id int PRIMARY KEY, "a.b" int, "A.B" int)',
         f"ALTER PUBLICATION p ADD TABLE public.{quoted}",
     )
-    columns = tuple(Column(name=n, type=pa.int32(), source_type="int4") for n in ("id", "a.b", "A.B"))
+    columns = tuple(
+        Column(name=n, type=pa.int32(), source_type="int4", id=number)
+        for number, n in enumerate(("id", "a.b", "A.B"), start=1)
+    )
     reader = log.open(TableSchema(table=table, columns=columns, key=("id",)))
     log.run(f"INSERT INTO public.{quoted} VALUES (1, 2, 3)")
     (row,) = log.rows(reader)

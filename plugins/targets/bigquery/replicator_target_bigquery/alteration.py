@@ -76,8 +76,7 @@ class Plan:
         if shape is None or not shape.startswith(_WORD):
             return None
         found: dict[str, Any] = json.loads(shape.removeprefix(_WORD))
-        # A plan of an older version retypes nothing.
-        lists = [name for name in ("freed", "renamed", "retyped", "added") if name in found]
+        lists = ("freed", "renamed", "retyped", "added")
         return cls(**found | {name: [tuple(pair) for pair in found[name]] for name in lists})
 
     def statements(self, path: str, columns: Mapping[str, str]) -> Iterator[str]:

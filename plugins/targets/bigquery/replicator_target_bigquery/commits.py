@@ -45,7 +45,7 @@ class Commits:
 
         Raises:
             TableError: `ledger_damaged`.
-            FatalError: `newer_ledger`.
+            FatalError: `newer_ledger`, `older_ledger`.
         """
         try:
             rows = self._jobs.rows(statements.everything(path, at))
@@ -71,12 +71,9 @@ class Commits:
         return row
 
     def claim(self, path: str, table: TargetTable, before: ledger.Entry | None, *, may_adopt: bool) -> ledger.Entry:
-        """Create the ledger or bring it up to date, write the epoch into it, and then return its row."""
+        """Create the ledger, if there is none, write the epoch into it, and then return its row."""
         if before is None:
             self._jobs.script(ledger.create_statement(path, table), self.job_id(table, "ledger", uuid4().hex))
-        elif before.format < ledger.FORMAT:
-            for statement in ledger.migration(path):
-                self._jobs.script(statement, self.job_id(table, "migrate", uuid4().hex))
         claim = ledger.claim_statement(path, table, may_adopt=may_adopt)
         done = self._jobs.script(claim, self.job_id(table, "claim", uuid4().hex))
         row = ledger.checked(self.read_again(path, table), table)

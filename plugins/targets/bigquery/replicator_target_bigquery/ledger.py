@@ -29,14 +29,6 @@ from replicator_target_bigquery.errors import FENCED
 from replicator_target_bigquery.names import quoted, text
 
 FORMAT: Final = 4
-# Columns that the ledgers of format 1 lack.
-_ADDED: Final = {
-    "source_position": "STRING",
-    "used": "STRING",
-    "batch_at_ms": "INT64",
-    "merged": "STRING",
-    "table_columns": "STRING",
-}
 State = Literal["none", "building", "live", "dropping"]
 
 
@@ -56,7 +48,6 @@ class Entry:
         batch_at_ms: The time of the last batch's commit, by the clock of its process.
         merged: The counts of the incarnation's batches.
         columns: Our columns in the order in which the table has them (`columns.recorded`); none if that is not known.
-        format: The format of the row.
         updated_at: The beginning of the statement that wrote the row, by BigQuery's clock: after the commit before, not after its own.
     """
 
@@ -74,7 +65,6 @@ class Entry:
     batch_at_ms: int | None
     merged: Merged
     columns: Sequence[Sequence[str]]
-    format: int
     updated_at: datetime
 
     @classmethod
@@ -82,14 +72,16 @@ class Entry:
         """Read the row.
 
         Raises:
-            FatalError: `newer_ledger`: another version wrote it.
+            FatalError: `newer_ledger`, `older_ledger`: another version wrote it.
         """
-        if row["format"] > FORMAT:
+        if row["format"] != FORMAT:
+            is_newer = row["format"] > FORMAT
             raise FatalError(
                 f"The ledger has format {row['format']}; this program knows format {FORMAT}.",
-                code="newer_ledger",
+                code="newer_ledger" if is_newer else "older_ledger",
                 table=str(row["table_name"]),
-                action="Use the version of the Replicator that wrote it, or a newer one.",
+                action="Use the version of the Replicator that wrote it"
+                + (", or a newer one." if is_newer else ", or drop the table and its ledger."),
             )
         return cls(
             uuid=row["uuid"],
@@ -101,12 +93,11 @@ class Entry:
             made_at_ms=row["made_at_ms"],
             shape=row["shape"],
             state=row["state"],
-            source_position=row.get("source_position"),
-            used=row.get("used"),
-            batch_at_ms=row.get("batch_at_ms"),
-            merged=Merged(**json.loads(row.get("merged") or "{}")),
-            columns=json.loads(row.get("table_columns") or "[]"),
-            format=row["format"],
+            source_position=row["source_position"],
+            used=row["used"],
+            batch_at_ms=row["batch_at_ms"],
+            merged=Merged(**json.loads(row["merged"] or "{}")),
+            columns=json.loads(row["table_columns"] or "[]"),
             updated_at=row["updated_at"],
         )
 
@@ -127,12 +118,8 @@ CREATE TABLE IF NOT EXISTS {quoted(path)} AS
 SELECT {text(table.uuid)} AS uuid, {text(str(table.table))} AS table_name, {table.incarnation} AS incarnation,
   -1 AS epoch, {EMPTY_LEDGER} AS sequence_num, CAST(NULL AS INT64) AS made_in, CAST(NULL AS INT64) AS made_at_ms,
   CAST(NULL AS STRING) AS shape, 'none' AS state, {FORMAT} AS format, CURRENT_TIMESTAMP() AS updated_at,
-  {", ".join(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in _ADDED.items())}"""
-
-
-def migration(path: str) -> list[str]:
-    """Return the statements that add today's columns to a ledger of an older format, before a claim. Repeating them does nothing."""
-    return [f"ALTER TABLE {quoted(path)} ADD COLUMN IF NOT EXISTS {name} {type_}" for name, type_ in _ADDED.items()]
+  CAST(NULL AS STRING) AS source_position, CAST(NULL AS STRING) AS used, CAST(NULL AS INT64) AS batch_at_ms,
+  CAST(NULL AS STRING) AS merged, CAST(NULL AS STRING) AS table_columns"""
 
 
 def claim_statement(path: str, table: TargetTable, *, may_adopt: bool) -> str:
@@ -148,7 +135,7 @@ UPDATE {quoted(path)} SET
   made_in = IF({same}, made_in, NULL), made_at_ms = IF({same}, made_at_ms, NULL), shape = IF({same}, shape, NULL),
   table_columns = IF({same}, table_columns, NULL), state = IF({same}, state, 'none'), source_position = IF({stays}, source_position, NULL),
   merged = IF({stays}, merged, NULL),
-  used = IF({same}, used, NULL), batch_at_ms = IF({same}, batch_at_ms, NULL), format = {FORMAT},
+  used = IF({same}, used, NULL), batch_at_ms = IF({same}, batch_at_ms, NULL),
   uuid = {text(table.uuid)}, table_name = {text(str(table.table))},
   incarnation = {table.incarnation}, epoch = {table.epoch}, updated_at = CURRENT_TIMESTAMP()
 WHERE {allowed}"""

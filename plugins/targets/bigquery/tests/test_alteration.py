@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -147,14 +146,6 @@ def test_a_plan_is_no_mark_and_a_mark_is_no_plan() -> None:
     assert Plan.of(None) is None
 
 
-def test_a_plan_of_an_older_version_can_be_read() -> None:
-    """It is one without types."""
-    plan = Plan(to="m", freed=[], renamed=[("a", "b")], added=[], dropped=[])
-    written = json.loads(plan.to_text().removeprefix("altering "))
-    del written["retyped"]
-    assert Plan.of(f"altering {json.dumps(written)}") == plan
-
-
 def test_names_that_nobody_else_gets_need_no_stage_of_their_own() -> None:
     schema = numbered(items_schema())
     wanted = evolved(schema, rename={"name": "title"}, drop=["note"], add=[text_column("extra", 5)])
@@ -167,11 +158,6 @@ def test_names_that_nobody_else_gets_need_no_stage_of_their_own() -> None:
         "ALTER TABLE `p.d.t` ADD COLUMN IF NOT EXISTS `extra` STRING",
         "ALTER TABLE `p.d.t` DROP COLUMN IF EXISTS `_replicator_tmp_7_1`",
     ]
-
-
-def test_the_mark_of_a_table_without_kept_columns_is_that_of_older_versions() -> None:
-    """Else every table would have to be recreated."""
-    assert shape(items_schema()).mark == "73f60d6bfbe3b376dae9c271"
 
 
 def made(warehouse: Warehouse, folder: Path, schema: TableSchema | None = None) -> Copy:

@@ -334,11 +334,6 @@ class CatalogTable:
         # A label that is new is a part that is new, which the host learns; one that was renamed has another xmin.
         labels = {f"label:{oid}": since for oid, since in self.traces.labels.items()}
         composites = {str(oid): attributes for oid, attributes in self.traces.composites.items()}
-        former = {
-            "columns": {c.name: [c.position, c.type_oid] for c in self.replicable_columns},
-            "composites": composites,
-            **labels,
-        }
         return TableIdentity(
             object=str(self.oid),
             storage=str(self.filenode),
@@ -359,7 +354,6 @@ class CatalogTable:
                 str(c.position): ColumnConstraints(nullable=c.is_nullable, default=c.default, default_id=c.default_oid)
                 for c in self.replicable_columns
             },
-            former=former,
         )
 
     @property

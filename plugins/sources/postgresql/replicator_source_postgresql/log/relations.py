@@ -183,19 +183,14 @@ class Relations:
         is_same = shapes.has_same_columns(relation, types, known)
         since = Described(relation.id, transaction)
         if self._objects.get(known.table, relation.id) != relation.id:
-            ids: Sequence[int] | None = shapes.ids_of(known) if is_same else None
+            ids = shapes.ids_of(known) if is_same else None
             return _outcome(known, shapes.shape_of(relation, known, types, ids, by_id=False), None)
-        if is_same:
-            is_known, ids = self._same_columns(known, since)
-            if is_known and not self._may_have_other_key(relation, known, since):
-                return _outcome(known, shapes.shape_of(relation, known, types, ids, by_id=False), no_fill())
+        if is_same and self._has_known_columns(known, since) and not self._may_have_other_key(relation, known, since):
+            return _Outcome(p.Shape(known, tuple(types)))
         table = self._table(known.table, since)
         if table is None or table.oid != relation.id:
             # Renamed or dropped since: the log, or the next comparison, tells.
             return _unread(relation, known, types)
-        if shapes.ids_of(known) is None:
-            ids = shapes.ids_of(table.schema) if shapes.has_same_columns(relation, types, table.schema) else None
-            return _outcome(known, shapes.shape_of(relation, known, types, ids, by_id=False), None)
         return self._altered(relation, known, types, table)
 
     def _table(self, table: TableId, since: Described) -> CatalogTable | None:
@@ -208,20 +203,13 @@ class Relations:
                 raise
             return None
 
-    def _same_columns(self, known: TableSchema, since: Described) -> tuple[bool, Sequence[int] | None]:
-        """Return whether columns of the known names and types are the known ones, and their numbers.
+    def _has_known_columns(self, known: TableSchema, since: Described) -> bool:
+        """Return whether columns of the known names and types are the known ones.
 
-        They are if the known ones live: none is missing, so no other can be there. A shape without numbers, which an older version stored,
-        gets those of the catalogue if that has the same names.
+        They are if the known ones live: none is missing, so no other can be there.
         """
-        answer = self._live_columns(since)
-        live = answer.names.get(since.relation)
-        ids = shapes.ids_of(known)
-        if live is None or (ids is not None and live.keys() >= set(ids)):
-            return True, ids
-        if ids is not None:
-            return False, None
-        return True, list(live) if list(live.values()) == [c.name for c in known.columns] else None
+        live, ids = self._live_columns(since).names.get(since.relation), shapes.ids_of(known)
+        return live is None or (ids is not None and live.keys() >= set(ids))
 
     def _may_have_other_key(self, relation: p.Relation, known: TableSchema, since: Described) -> bool:
         """Return whether other columns make the key. A message of a table whose whole rows are logged does not say which do."""
@@ -325,9 +313,9 @@ def _keep_values(retyped: Sequence[tuple[Column, Column]], *, is_same_storage: b
 
 
 def _outcome(known: TableSchema, shape: p.Shape, fill: pa.RecordBatch | None) -> _Outcome:
-    """Return a shape with the event that leads to it, unless it is the known one, apart from numbers that this did not have."""
+    """Return a shape with the event that leads to it, unless it is the known one."""
     schema = shape.schema
-    if replace(schema, columns=known.columns) == known and _differ_in_ids_alone(known, schema):
+    if schema == known:
         return _Outcome(shape)
     event = DDLEvent(operation=DDLOperation.ALTER_TABLE, table=known.table, before=known, schema=schema, fill=fill)
     return _Outcome(shape, event)
@@ -337,13 +325,6 @@ def _unread(relation: p.Relation, known: TableSchema, types: Sequence[PgType]) -
     """Return an outcome without columns: the message does not tell which it means. Its event leaves them to the catalogue."""
     event = DDLEvent(operation=DDLOperation.ALTER_TABLE, table=known.table, before=known, schema=known)
     return _Outcome(shapes.shape_of(relation, known, types, None, by_id=False), event, is_read=False)
-
-
-def _differ_in_ids_alone(known: TableSchema, schema: TableSchema) -> bool:
-    return len(known.columns) == len(schema.columns) and all(
-        (a.name, a.type, a.source_type) == (b.name, b.type, b.source_type) and a.id in (None, b.id)
-        for a, b in zip(known.columns, schema.columns, strict=True)
-    )
 
 
 def _is_as_accepted(accepted: TableIdentity, found: TableIdentity) -> bool:

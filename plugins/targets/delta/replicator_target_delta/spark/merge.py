@@ -8,7 +8,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from replicator.plugins.kit.ledger import refuse_soft_multiset
 from replicator.plugins.target import Batch, TableOptions, TargetTable
 from replicator.spark import reduce
 from replicator_target_delta.log import history
@@ -33,17 +32,11 @@ class Merging:
 
 
 def merging_of(session: Any, path: str, table: TargetTable, batch: Batch, changes: DataFrame) -> Merging:
-    """Fold a batch for the table at `path`.
-
-    Raises:
-        SchemaConflictError: `soft_deletes_need_key`.
-    """
+    """Fold a batch for the table at `path`."""
     schema, options = batch.schema, table.options
     fields = [schema.fields[column.name] for column in schema.columns]
     rows = merge.target_rows(session, path, schema, options)
     if not schema.key:
-        # Creation refuses it, too; a version before this one created such tables.
-        refuse_soft_multiset(table, schema)
         balance = reduce.reduce_multiset(changes, fields)
         return Merging(
             source=merge.multiset_source(balance, rows, schema),
