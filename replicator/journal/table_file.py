@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -49,10 +51,102 @@ def file_schema(schema: TableSchema, incarnation: int) -> pa.Schema:
     return change_schema(schema).with_metadata({METADATA_KEY: json.dumps(document, ensure_ascii=False)})
 
 
+class _Buffer:
+    """Rows that are not encoded yet."""
+
+    def __init__(self) -> None:
+        self.rows = self.bytes = 0
+        self._batches: list[pa.RecordBatch] = []
+        self._small: list[pa.RecordBatch] = []
+
+    def add(self, rows: pa.RecordBatch) -> int:
+        """Add a batch; return its Arrow bytes."""
+        if rows.num_rows >= _SMALL_BATCH_ROWS or len(self._small) >= _SMALL_BATCHES:
+            self._join_small()
+        (self._small if rows.num_rows < _SMALL_BATCH_ROWS else self._batches).append(rows)
+        nbytes: int = rows.get_total_buffer_size()
+        if nbytes > _MEASURE_CLOSELY_BYTES:
+            nbytes = rows.nbytes
+        self.rows += rows.num_rows
+        self.bytes += nbytes
+        return nbytes
+
+    def take(self) -> list[pa.RecordBatch]:
+        """Return all batches, and be empty."""
+        self._join_small()
+        taken, self._batches, self.rows, self.bytes = self._batches, [], 0, 0
+        return taken
+
+    def _join_small(self) -> None:
+        if self._small:
+            self._batches.append(pa.concat_batches(self._small))
+            self._small = []
+
+
+@dataclass(slots=True)
+class _Statistics:
+    """Facts about encoded rows, for the index. `changes`: of the source's log, by operation."""
+
+    rows: int = 0
+    snapshot_rows: int = 0
+    has_absent: bool = False
+    has_key_changes: bool = False
+    changes: Counter[str] = field(default_factory=Counter)
+
+    def add(self, rows: pa.RecordBatch, schema: TableSchema) -> None:
+        """Take rows in."""
+        self.rows += rows.num_rows
+        self.snapshot_rows += rows.column(IS_SNAPSHOT).true_count
+        self.changes += operations(rows)
+        self.has_absent = self.has_absent or has_absent(rows)
+        self.has_key_changes = self.has_key_changes or has_key_changes(rows, schema)
+
+
+class _Upload:
+    """The Parquet file in the journal's folder. Nothing is created before the first `write`."""
+
+    def __init__(self, folder: JournalFolder, name: str, layout: pa.Schema) -> None:
+        self.uri = folder.uri_of(name)
+        self._folder, self._name, self._layout = folder, name, layout
+        self._sink: SegmentSink | None = None
+        self._parquet: pq.ParquetWriter | None = None
+
+    @property
+    def size(self) -> int:
+        """Return the bytes so far."""
+        return self._sink.size if self._sink else 0
+
+    def write(self, batches: Sequence[pa.RecordBatch], row_group_rows: int) -> None:
+        """Encode rows."""
+        table = pa.Table.from_batches(batches).replace_schema_metadata(self._layout.metadata)
+        with journal_io(self.uri):
+            if self._parquet is None:
+                self._sink = self._folder.create(self._name)
+                self._parquet = _writer(self._sink, self._layout)
+            self._parquet.write_table(table, row_group_size=row_group_rows)
+
+    def finish(self) -> str:
+        """Make the file durable; return its digest."""
+        assert self._parquet is not None, "a file has rows"
+        assert self._sink is not None, "a file has rows"
+        with journal_io(self.uri):
+            self._parquet.close()
+            return self._sink.finish()
+
+    def abandon(self) -> None:
+        """Close the file without finishing it."""
+        if self._sink is not None:
+            self._sink.abandon()
+        if self._parquet is not None and self._parquet.is_open:
+            # The rest that it writes is discarded; after an error it may not be able to end the file, which is not read.
+            with suppress(pa.ArrowException, OSError):
+                self._parquet.close()
+
+
 class TableFile:
     """An unfinished file of one table version.
 
-    Nothing is created before the first flush. Not thread-safe. Errors: JournalUnavailableError, after which only `abandon` may be called.
+    Not thread-safe. Errors: JournalUnavailableError, after which only `abandon` may be called.
 
     Args:
         folder: The journal's folder.
@@ -65,31 +159,34 @@ class TableFile:
     def __init__(
         self, folder: JournalFolder, name: str, schema: TableSchema, incarnation: int, row_group_rows: int
     ) -> None:
-        self.name = name
         self.schema = schema
         self.incarnation = incarnation
         self.arrow_schema = file_schema(schema, incarnation)
         self.last = -1
-        self.buffered_rows = 0
-        self.buffered_bytes = 0
-        self._folder = folder
-        self._row_group_rows = row_group_rows
         self._first: int | None = None
-        self._buffer: list[pa.RecordBatch] = []
-        self._small: list[pa.RecordBatch] = []
-        self._sink: SegmentSink | None = None
-        self._parquet: pq.ParquetWriter | None = None
-        self._rows = 0
-        self._snapshot_rows = 0
-        self._has_absent = False
-        self._has_key_changes = False
-        self.changes: Counter[str] = Counter()
-        """Encoded changes of the source's log, by operation."""
+        self._row_group_rows = row_group_rows
+        self._buffer, self._statistics = _Buffer(), _Statistics()
+        self._upload = _Upload(folder, name, self.arrow_schema)
+
+    @property
+    def buffered_rows(self) -> int:
+        """Return the number of rows that are not encoded yet."""
+        return self._buffer.rows
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Return their Arrow bytes."""
+        return self._buffer.bytes
 
     @property
     def written_bytes(self) -> int:
         """Return the bytes of the file so far."""
-        return self._sink.size if self._sink else 0
+        return self._upload.size
+
+    @property
+    def changes(self) -> Counter[str]:
+        """Return the encoded changes of the source's log, by operation."""
+        return self._statistics.changes
 
     def append(self, rows: pa.RecordBatch) -> int:
         """Take rows (not empty, ascending, above all earlier ones) into the buffer; return their Arrow bytes."""
@@ -100,80 +197,40 @@ class TableFile:
         )
         self._first = first if self._first is None else self._first
         self.last = last
-        if rows.num_rows >= _SMALL_BATCH_ROWS or len(self._small) >= _SMALL_BATCHES:
-            self._join_small()
-        (self._small if rows.num_rows < _SMALL_BATCH_ROWS else self._buffer).append(rows)
-        nbytes: int = rows.get_total_buffer_size()
-        if nbytes > _MEASURE_CLOSELY_BYTES:
-            nbytes = rows.nbytes
-        self.buffered_rows += rows.num_rows
-        self.buffered_bytes += nbytes
-        return nbytes
+        return self._buffer.add(rows)
 
     def flush(self) -> None:
         """Encode the buffered rows."""
-        self._join_small()
-        if not self._buffer:
-            return
-        for batch in self._buffer:
-            self._count(batch)
-        table = pa.Table.from_batches(self._buffer).replace_schema_metadata(self.arrow_schema.metadata)
-        self._buffer, self.buffered_rows, self.buffered_bytes = [], 0, 0
-        with journal_io(self._folder.uri_of(self.name)):
-            self._open().write_table(table, row_group_size=self._row_group_rows)
+        batches = self._buffer.take()
+        for batch in batches:
+            self._statistics.add(batch, self.schema)
+        if batches:
+            self._upload.write(batches, self._row_group_rows)
 
     def finish(self) -> SegmentFile:
         """Encode the rest, make the file durable and describe it."""
         self.flush()
-        assert self._parquet is not None, "a file has rows"
-        assert self._sink is not None, "a file has rows"
         assert self._first is not None, "a file has rows"
-        with journal_io(self._folder.uri_of(self.name)):
-            self._parquet.close()
-            digest = self._sink.finish()
+        digest, found = self._upload.finish(), self._statistics
         return SegmentFile(
             table=self.schema.table,
             incarnation=self.incarnation,
             schema_fingerprint=self.schema.fingerprint,
-            uri=self._folder.uri_of(self.name),
-            rows=self._rows,
-            bytes=self._sink.size,
+            uri=self._upload.uri,
+            rows=found.rows,
+            bytes=self._upload.size,
             sha256=digest,
             first=self._first,
             last=self.last,
-            snapshot_rows=self._snapshot_rows,
-            has_absent=self._has_absent,
-            has_key_changes=self._has_key_changes,
+            snapshot_rows=found.snapshot_rows,
+            has_absent=found.has_absent,
+            has_key_changes=found.has_key_changes,
         )
 
     def abandon(self) -> None:
         """Close the file without finishing it. The caller deletes it."""
-        self._buffer.clear()
-        self._small.clear()
-        if self._sink is not None:
-            self._sink.abandon()
-        if self._parquet is not None and self._parquet.is_open:
-            # The rest that it writes is discarded; after an error it may not be able to end the file, which is not read.
-            with suppress(pa.ArrowException, OSError):
-                self._parquet.close()
-
-    def _join_small(self) -> None:
-        if self._small:
-            self._buffer.append(pa.concat_batches(self._small))
-            self._small = []
-
-    def _open(self) -> pq.ParquetWriter:
-        if self._parquet is None:
-            self._sink = self._folder.create(self.name)
-            self._parquet = _writer(self._sink, self.arrow_schema)
-        return self._parquet
-
-    def _count(self, rows: pa.RecordBatch) -> None:
-        self._rows += rows.num_rows
-        self._snapshot_rows += rows.column(IS_SNAPSHOT).true_count
-        self.changes += operations(rows)
-        self._has_absent = self._has_absent or has_absent(rows)
-        self._has_key_changes = self._has_key_changes or has_key_changes(rows, self.schema)
+        self._buffer = _Buffer()
+        self._upload.abandon()
 
 
 def encoded_bytes(rows: pa.RecordBatch, schema: TableSchema) -> int:

@@ -31,8 +31,6 @@ EXCEPTIONS = {
     ),
     "replicator/capture/pump.py:_Session": (13, "puts the parts of one open log together"),
     "replicator/capture/sealing.py:Sealer": (14, "source, journal and control of one seal; to be split"),
-    "replicator/journal/table_file.py:TableFile": (19, "buffers, statistics and the upload of one file; to be split"),
-    "replicator/journal/writer.py:JournalWriter": (24, "numbers, open files and the commit; to be split"),
     "replicator/plugins/kit/relational.py:RelationalConfig": (13, "settings"),
     "replicator/runtime/serve.py:_Server": (13, "workers, web and watch processes of one host"),
     "replicator/runtime/supervisor.py:Supervisor": (23, "lease, processes and desired state; to be split"),

@@ -249,7 +249,7 @@ def test_memory_is_bounded_over_many_tables(journal: Journal) -> None:
     for _ in range(3):
         for schema in schemas:
             journal.insert(schema, 10, text="z" * 1000)
-    assert sum(f.buffered_bytes for f in journal.writer._drafts[-1].open_files.values()) < 100_000
+    assert sum(f.buffered_bytes for f in journal.writer._pending.drafts[-1].open_files.values()) < 100_000
     assert journal.writer.pending_bytes > 300_000
     journal.commit()
     assert all(len(journal.numbers(schema.table)) == 30 for schema in schemas)
