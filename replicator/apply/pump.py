@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import Enum, auto
+from dataclasses import dataclass, field
 from typing import Any
 
 from replicator.apply import divergence
@@ -18,12 +16,12 @@ from replicator.apply.divergence import Alarms
 from replicator.apply.failures import crashed_too_often, is_exhausted, urgency, waited_too_long
 from replicator.apply.progress import TableProgress
 from replicator.apply.schedule import Schedule, Turn
-from replicator.apply.settings import ApplySettings, Patience
+from replicator.apply.settings import ApplySettings
 from replicator.apply.table import TableApplier
 from replicator.apply.upkeep import Upkeep
+from replicator.apply.waiting import Others, Waits
 from replicator.journal import JournalReader
 from replicator.model.errors import (
-    ReplicatorError,
     TableError,
     TargetCrashedError,
     TargetUnavailableError,
@@ -45,23 +43,18 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wait:
-    """A table that the target cannot take now: until when it waits, on the pump's clock, and why.
+class _Look:
+    """What the state store said at the last look.
 
-    `units` counts the units of all tables applied when the table first had to wait: later ones are of other tables.
+    Attributes:
+        highest: The highest number of each table in the journal.
+        captured: Capture's records.
+        disproved: Alarms that verification has disproved.
     """
 
-    until: float
-    error: ReplicatorError
-    units: int
-
-
-class _Others(Enum):
-    """Outcome of other tables' work since a table first had to wait; unknown while there is none."""
-
-    UNKNOWN = auto()
-    APPLIED = auto()
-    STUCK = auto()
+    highest: Mapping[TableId, int] = field(default_factory=dict)
+    captured: Mapping[TableId, TableRecord] = field(default_factory=dict)
+    disproved: Mapping[TableId, Alarms] = field(default_factory=dict)
 
 
 class Apply:
@@ -98,7 +91,6 @@ class Apply:
         settings: ApplySettings,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._settings = settings
         self._context = ApplyContext(
             target=target,
             advice=Advice(target),
@@ -107,31 +99,24 @@ class Apply:
             name=name,
             uuid=uuid,
             epoch=epoch,
-            settings=self._settings,
+            settings=settings,
             clock=clock,
         )
-        self._clock = clock
         self._tables: dict[TableId, TableApplier] = {}
-        self._highest: Mapping[TableId, int] = {}
-        self._captured: Mapping[TableId, TableRecord] = {}
-        self._disproved: Mapping[TableId, Alarms] = {}
-        # Guards all of these, and is notified when a thread may find work, or shall end.
+        self._look = _Look()
+        self._waits = Waits(settings.patience, clock)
+        # Guards all of these and the schedule, and is notified when a thread may find work, or shall end.
         self._news = threading.Condition()
-        self._schedule = Schedule(threads=self._settings.tables_parallel, max_wait_s=self._settings.max_wait_s)
+        self._schedule = Schedule(threads=settings.tables_parallel, max_wait_s=settings.max_wait_s)
         self._upkeep = Upkeep(
-            pause_s=self._settings.upkeep_pause_s,
-            pause_max_s=self._settings.upkeep_pause_max_s,
-            audit_every_s=self._settings.audit_every_s if target.sees_others else math.inf,
+            pause_s=settings.upkeep_pause_s,
+            pause_max_s=settings.upkeep_pause_max_s,
+            audit_every_s=settings.audit_every_s if target.sees_others else math.inf,
             clock=clock,
             now=store.now,
         )
         self._is_ending = False
         self._errors: list[BaseException] = []
-        self._waits: dict[TableId, _Wait] = {}
-        self._held_until: dict[TableId, float] = {}
-        self._units = self._units_at_failure = 0
-        self._patience: dict[TableId, Patience] = {}
-        self._retried: Counter[str] = Counter()
 
     def run(self, control: Control) -> None:
         """Apply until `control` says stop. Called once.
@@ -144,7 +129,7 @@ class Apply:
         self._remember()
         threads = [
             threading.Thread(target=self._work, args=(control,), name=f"apply-{n}")
-            for n in range(self._settings.tables_parallel)
+            for n in range(self._context.settings.tables_parallel)
         ]
         for thread in threads:
             thread.start()
@@ -175,17 +160,19 @@ class Apply:
             with self._news:
                 if self._is_ending:
                     return
-            control.wait(self._settings.wake_s)
+            control.wait(self._context.settings.wake_s)
 
     def _poll(self) -> None:
         """Read what is new in the journal."""
         store, name = self._context.store, self._context.name
-        highest = store.journal.feed_tables(name)
-        captured = {record.table: record for record in store.tables(name)}
-        disproved = self._read_disproved()
+        look = _Look(
+            highest=store.journal.feed_tables(name),
+            captured={record.table: record for record in store.tables(name)},
+            disproved=self._read_disproved(),
+        )
         with self._news:
-            self._highest, self._captured, self._disproved = highest, captured, disproved
-            for table in highest:
+            self._look = look
+            for table in look.highest:
                 if table not in self._tables:
                     self._tables[table] = TableApplier(self._context, table, None)
                 self._offer(table)
@@ -202,39 +189,40 @@ class Apply:
         applier = self._tables[table]
         if self._is_removed(table) or self._is_superseded(table):
             return
-        backlog = self._highest.get(table, -1) - applier.looked_to
-        rest_s = self._rest_s(table, applier) if backlog > 0 else 0.0
-        if (pause_s := max(rest_s, self._waits_s(table))) > 0:
+        now, backlog = self._context.clock(), self._backlog(table)
+        rest_s = self._rest_s(table) if backlog > 0 else 0.0
+        if (pause_s := max(rest_s, self._waits.left_s(table))) > 0:
             # It may have been offered while it had its turn.
-            now = self._clock()
             self._schedule.hold(table, now=now, until=now + pause_s)
             return
         if backlog > 0 or applier.crashes:
-            self._schedule.offer(table, now=self._clock(), backlog=backlog, crashes=applier.crashes)
+            self._schedule.offer(table, now=now, backlog=backlog, crashes=applier.crashes)
         elif (
             self._upkeep.is_due(table, applier)
             or self._upkeep.is_audit_due(table, applier)
-            or divergence.holding(applier.record.alarms, self._disproved.get(table, ())) != applier.record.alarms
+            or divergence.holding(applier.record.alarms, self._look.disproved.get(table, ())) != applier.record.alarms
         ):
             self._schedule.offer_upkeep(table)
 
-    def _rest_s(self, table: TableId, applier: TableApplier) -> float:
-        if applier.is_held_back and table in self._held_until:
-            return max(0.0, self._held_until[table] - self._clock())
-        return self._context.advice.rest_s(table, is_behind=applier.is_behind)
+    def _backlog(self, table: TableId) -> int:
+        return self._look.highest.get(table, -1) - self._tables[table].looked_to
 
-    def _waits_s(self, table: TableId) -> float:
-        wait = self._waits.get(table)
-        return 0.0 if wait is None else max(0.0, wait.until - self._clock())
+    def _rest_s(self, table: TableId) -> float:
+        applier, held_s = self._tables[table], self._waits.held_s(table)
+        if applier.is_held_back and held_s is not None:
+            return held_s
+        return self._context.advice.rest_s(table, is_behind=applier.is_behind)
 
     def _is_removed(self, table: TableId) -> bool:
         """Return whether the table is no longer replicated: by the configuration, on which capture may not have acted, or by its record."""
-        captured = self._captured.get(table)
-        return not self._settings.selects(table) or (captured is not None and not table_life.is_replicated(captured))
+        captured = self._look.captured.get(table)
+        return not self._context.settings.selects(table) or (
+            captured is not None and not table_life.is_replicated(captured)
+        )
 
     def _is_superseded(self, table: TableId) -> bool:
         """Return whether the table was removed and came back: its part of the journal is obsolete, and a new incarnation begins soon."""
-        captured, applied = self._captured.get(table), self._tables[table].record
+        captured, applied = self._look.captured.get(table), self._tables[table].record
         return captured is not None and table_life.waits(captured) and 0 < applied.incarnation < captured.incarnation
 
     def _is_to_be_left(self, table: TableId) -> bool:
@@ -269,14 +257,14 @@ class Apply:
     def _next_turn(self) -> Turn | None:
         with self._news:
             while not self._is_ending:
-                now = self._clock()
+                now = self._context.clock()
                 for table in self._schedule.rested(now):
                     self._offer(table)
                 turn = self._schedule.take(now)
                 if turn is not None:
                     return turn
                 pause_s = self._schedule.next_s(now)
-                self._news.wait(None if pause_s is None else min(pause_s, self._settings.wake_s))
+                self._news.wait(None if pause_s is None else min(pause_s, self._context.settings.wake_s))
             return None
 
     def _take_turn(self, turn: Turn, control: Control) -> None:
@@ -305,12 +293,13 @@ class Apply:
             self._fail(applier, ours)
             if is_again:
                 # The search for a later snapshot failed, too: pause before the next try.
-                self._pause(turn.table, ours)
+                with self._news:
+                    self._waits.pause(turn.table, ours)
             else:
                 self._resume_turns(turn.table)
 
     def _work_on(self, turn: Turn, applier: TableApplier, control: Control) -> None:
-        applier.clear_alarms(self._disproved.get(turn.table, ()))
+        applier.clear_alarms(self._look.disproved.get(turn.table, ()))
         if turn.is_upkeep:
             applier.claim()
             if self._upkeep.is_audit_due(turn.table, applier):
@@ -321,18 +310,21 @@ class Apply:
         was_applied = applier.step()
         if applier.is_held_back:
             with self._news:
-                self._held_until[turn.table] = self._clock() + self._settings.wake_s
+                self._waits.hold(turn.table, self._context.settings.wake_s)
         if was_applied:
             control.announce("progress")
         self._resume_turns(turn.table, units=int(was_applied))
-        if applier.commits >= self._settings.maintain_every and not self._upkeep.is_postponed(turn.table, applier):
+        if applier.commits >= self._context.settings.maintain_every and not self._upkeep.is_postponed(
+            turn.table, applier
+        ):
             self._upkeep.look_after(turn.table, applier)
 
     def _wait_or_fail(self, table: TableId, applier: TableApplier, error: TargetUnavailableError) -> None:
         """Let the table wait, or fail it when that is enough; raises the error if it may be that the target takes no table."""
-        others = self._others(table)
-        is_of_table = isinstance(error, ThrottledError) or others is _Others.APPLIED
-        if not is_of_table and (error.table is None or others is _Others.STUCK):
+        with self._news:
+            others = self._waits.others(table)
+        is_of_table = isinstance(error, ThrottledError) or others is Others.APPLIED
+        if not is_of_table and (error.table is None or others is Others.STUCK):
             raise error
         applier.forget_claim()
         if not self._let_wait(table, error):
@@ -350,14 +342,14 @@ class Apply:
         applier.note_crash(error, was_alone=turn.is_alone)
         with self._news:
             others = [other for table, other in self._tables.items() if table != turn.table]
-            is_of_table = self._units > 0 or not any(other.crashes for other in others)
+            is_of_table = self._waits.has_applied or not any(other.crashes for other in others)
         if is_exhausted(applier.record) and is_of_table:
             self._fail(applier, crashed_too_often(error, turn.table))
 
     def _fail(self, applier: TableApplier, error: TableError) -> None:
         applier.fail(error)
         with self._news:
-            self._units_at_failure = self._units
+            self._waits.note_failure()
 
     def _may_be_everybodys(self, table: TableId, code: str) -> bool:
         """Return whether several others failed with the same code and nothing was applied since: one cause, which may pass.
@@ -367,55 +359,26 @@ class Apply:
         with self._news:
             records = [applier.record for other, applier in self._tables.items() if other != table]
             alike = sum(r.has_failed and r.error is not None and r.error.code == code for r in records)
-            wait = self._waits.get(table)
-            is_still = self._units == (self._units_at_failure if wait is None else wait.units)
-            return alike >= _ALIKE and is_still
-
-    def _others(self, table: TableId) -> _Others:
-        with self._news:
-            wait = self._waits.get(table)
-            if wait is None:
-                return _Others.UNKNOWN
-            return _Others.APPLIED if self._units > wait.units else _Others.STUCK
+            return alike >= _ALIKE and self._waits.is_still(table)
 
     def _let_wait(self, table: TableId, error: TargetUnavailableError | TableError) -> bool:
         """Leave one table alone for a while; False if it was retried for as long as the policy allows."""
         with self._news:
-            now = self._clock()
-            patience = self._patience.setdefault(table, self._settings.patience())
-            if isinstance(error, ThrottledError):
-                delay = patience.delay_at_limit() if error.is_limit else patience.delay(now)
-                least_s = error.rest_s
-            else:
-                delay, least_s = patience.delay(now), 0.0
-            if delay is None:
-                return False
-            delay = max(delay, least_s)
-            before = self._waits.get(table)
-            units = self._units if before is None else before.units
-            self._waits[table] = _Wait(until=now + delay, error=error, units=units)
-            self._retried[error.code] += 1
+            delay = self._waits.let_wait(table, error)
+        if delay is None:
+            return False
         retry_in_ms = round(delay * 1000)
         _log.warning("table_waits", table=str(table), code=error.code, reason=error.message, retry_in_ms=retry_in_ms)
         return True
 
-    def _pause(self, table: TableId, error: TableError) -> None:
-        """Leave a table that has failed before alone, each time for longer."""
-        with self._news:
-            now = self._clock()
-            delay = self._patience.setdefault(table, self._settings.patience()).delay_at_limit()
-            self._waits[table] = _Wait(until=now + delay, error=error, units=self._units)
-
     def _resume_turns(self, table: TableId, units: int = 0) -> None:
         with self._news:
-            self._units += units
-            self._waits.pop(table, None)
-            self._patience.pop(table, None)
+            self._waits.resume(table, units)
 
     # -- telling
 
     def _progress(self, table: TableId, applier: TableApplier) -> TableProgress:
-        record, highest = applier.record, self._highest.get(table, -1)
+        record, highest = applier.record, self._look.highest.get(table, -1)
         return TableProgress(
             incarnation=record.incarnation,
             last_applied=record.last_applied,
@@ -436,18 +399,17 @@ class Apply:
                 for table in self.progress()
                 if not self._is_removed(table)
             },
-            retried=dict(self._retried),
+            retried=dict(self._waits.retried),
         )
 
     def _waiting(self, table: TableId) -> WaitingReport | None:
         """Return for how long a table that has something to apply is left alone, and why."""
         with self._news:
-            applier, wait, waits_s = self._tables[table], self._waits.get(table), self._waits_s(table)
-            backlog = self._highest.get(table, -1) - applier.looked_to
+            wait, waits_s, backlog = self._waits.of(table), self._waits.left_s(table), self._backlog(table)
             is_busy = table in self._schedule.busy
         if is_busy:
             return None
         if wait is not None:
             return WaitingReport(retry_in_s=round(waits_s, 1), code=wait.error.code, message=str(wait.error))
-        rest_s = self._rest_s(table, applier) if backlog > 0 else 0.0
+        rest_s = self._rest_s(table) if backlog > 0 else 0.0
         return WaitingReport(retry_in_s=round(rest_s, 1), code=None, message=None) if rest_s > 0 else None
