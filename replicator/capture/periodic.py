@@ -14,31 +14,20 @@ import pyarrow as pa
 from replicator.capture.asking import Refusals
 from replicator.capture.definitions.names import NamedSource
 from replicator.capture.definitions.renaming import SelectionAnswer
-from replicator.capture.growth import LogGrowth
 from replicator.capture.marks import MarkBoard
+from replicator.capture.measuring import Measuring
 from replicator.capture.parts import Parts
 from replicator.capture.snapshots.driver import SnapshotRunner
 from replicator.capture.tables import TrackedTables
 from replicator.capture.tracker import CatalogTracker
 from replicator.model.errors import TransientError
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import LogStatus, Seen, Visibility
+from replicator.plugins.source import Seen, Visibility
 from replicator.state import table_life
 from replicator.state.records import ErrorRecord, Stage
 
 _ANNOUNCED_EVERY_S: Final = 1.0
 """Every user of the source can announce changes of tables: the catalogue is not compared more often for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measures:
-    """Facts that the control thread found out for the status."""
-
-    source: LogStatus | None = None
-    has_since: bool = False
-    """True if the source was asked what a snapshot waits for."""
-    clock_ahead_s: float | None = None
-    log_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,38 +46,100 @@ class _Seeing:
 
 
 @dataclass(slots=True)
-class _Clocks:
-    """Times at which things were last done, on the monotonic clock."""
+class Announcements:
+    """The log's news that a transaction has altered tables: the catalogue is compared until it shows what that has done."""
 
-    compared: float
-    swept: float = -math.inf
-    measured: float = -math.inf
-    reported: float = -math.inf
+    _transaction: str | None = None
+    _seeing: _Seeing | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether a comparison is still to see what a transaction did."""
+        return self._transaction is not None
+
+    @property
+    def is_unseen(self) -> bool:
+        """Return whether no comparison was asked yet that may see it."""
+        return self._transaction is not None and self._seeing is None
+
+    def add(self, transaction: str) -> None:
+        """The log says that this transaction has altered tables."""
+        self._transaction = transaction
+
+    def see(self, seeing: Future[Visibility], *, was_asked: bool) -> None:
+        """A comparison that sees at least as much was asked, unless another was under way."""
+        self._seeing = _Seeing(self._transaction if was_asked else None, seeing)
+
+    def poll(self) -> None:
+        """Forget the transaction once a comparison has seen what it did."""
+        if self._seeing is not None and self._seeing.future.done():
+            done, self._seeing = self._seeing, None
+            if done.has_seen() and done.transaction == self._transaction:
+                self._transaction = None
 
 
 @dataclass(slots=True, kw_only=True)
-class PeriodicWork:
-    """Comparisons with the catalogue, new tables, checks, failed tables, measures and retention. Called by the loop's thread alone.
+class Selecting:
+    """New tables of the configuration's patterns: asked, and taken once the log has caught up with the answer.
 
     Attributes:
-        measures: The last that the control thread found out.
         added: Tables that the configuration selects and that were not there when the log was opened.
     """
 
     parts: Parts
     tables: TrackedTables
     tracker: CatalogTracker
-    snapshots: SnapshotRunner
     marks: MarkBoard[Any]
-    measures: Measures = field(default_factory=Measures)
     added: tuple[TableId, ...] = ()
-    _announced: str | None = None
-    _seeing: _Seeing | None = None
-    _selecting: Future[SelectionAnswer] | None = None
-    _selected: SelectionAnswer | None = None
+    _asked: Future[SelectionAnswer] | None = None
+    _waiting: SelectionAnswer | None = None
     """Waits for its mark."""
-    _measuring: tuple[Future[LogStatus], bool] | None = None
-    _growth: LogGrowth = field(default_factory=LogGrowth)
+
+    def ask(self) -> None:
+        """Ask what the patterns select by now, unless that is under way."""
+        parts = self.parts
+        if parts.select is not None and self._asked is None and self._waiting is None:
+            self._asked = parts.control.submit(_select, parts.source, parts.select, self.tracker.renaming.unnamed())
+
+    def poll(self) -> None:
+        """Have an answer with something new wait for a mark."""
+        if self._asked is not None and self._asked.done():
+            selection, self._asked = self._asked.result(), None
+            if selection.taken or self._new(self.tracker.renaming.wanted(selection)):
+                self._waiting = selection
+                self.marks.expect(self.parts.write_mark(), selection)
+
+    def take_mark(self, selection: SelectionAnswer) -> None:
+        """The log has caught up with an answer about the configuration's patterns, and no transaction is open."""
+        self._waiting = None
+        self.added = self._new(self.tracker.take_selected(selection))
+
+    def _new(self, wanted: Sequence[TableId]) -> tuple[TableId, ...]:
+        """Return the tables that are not tracked. One that had made way for a renamed table is new again once that has another name."""
+        tracked = {found.table for found in self.tables.all(*table_life.REPLICATED)}
+        return tuple(table for table in wanted if table not in tracked)
+
+
+@dataclass(slots=True)
+class _Clocks:
+    """Times at which things were last done, on the monotonic clock."""
+
+    compared: float
+    swept: float = -math.inf
+    reported: float = -math.inf
+
+
+@dataclass(slots=True, kw_only=True)
+class PeriodicWork:
+    """Comparisons with the catalogue, new tables, checks, failed tables, measures and retention. Called by the loop's thread alone."""
+
+    parts: Parts
+    tables: TrackedTables
+    tracker: CatalogTracker
+    snapshots: SnapshotRunner
+    selecting: Selecting
+    measuring: Measuring
+    announcements: Announcements = field(default_factory=Announcements)
     _clocks: _Clocks = field(init=False)
 
     def __post_init__(self) -> None:
@@ -103,19 +154,10 @@ class PeriodicWork:
         self.parts.target_checks.watch(self._captured, self.tracker.refuse)
         self.parts.cures.explain(self._unexplained(), self.parts.control.submit, self._refail)
         self.parts.cures.watch(self._curable(), self.parts.control.submit, self._resume)
-        self._measure(now)
+        self.measuring.run_due(now, self.tracker.beginnings.since)
         if now - self._clocks.swept >= self.parts.settings.retention_every_s:
             self._clocks.swept = now
             self._sweep()
-
-    def take_mark(self, selection: SelectionAnswer) -> None:
-        """The log has caught up with an answer about the configuration's patterns, and no transaction is open."""
-        self._selected = None
-        self.added = self._new(self.tracker.take_selected(selection))
-
-    def announce(self, transaction: str) -> None:
-        """The log says that this transaction has altered tables: the catalogue is compared soon, and until it shows what that has done."""
-        self._announced = transaction
 
     def is_report_due(self) -> bool:
         """Return whether to report."""
@@ -124,11 +166,6 @@ class PeriodicWork:
     def note_report(self) -> None:
         """It was reported."""
         self._clocks.reported = self.parts.clock()
-
-    def _new(self, wanted: Sequence[TableId]) -> tuple[TableId, ...]:
-        """Return the tables that are not tracked. One that had made way for a renamed table is new again once that has another name."""
-        tracked = {found.table for found in self.tables.all(*table_life.REPLICATED)}
-        return tuple(table for table in wanted if table not in tracked)
 
     def _captured(self) -> Mapping[TableId, TableSchema]:
         return {tracked.table: tracked.target_schema for tracked in self.tables.all(*table_life.CAPTURED)}
@@ -155,43 +192,18 @@ class PeriodicWork:
         self.tracker.start(list(tables))
 
     def _compare(self, now: float) -> None:
-        parts, since = self.parts, now - self._clocks.compared
-        is_announced = self._announced is not None and since >= _ANNOUNCED_EVERY_S
+        parts, announcements, since = self.parts, self.announcements, now - self._clocks.compared
+        is_announced = announcements.is_open and since >= _ANNOUNCED_EVERY_S
         if since >= parts.settings.compare_every_s or self.snapshots.suspicious or is_announced:
             self._clocks.compared = now
             # Asked before: the comparison sees at least as much.
-            is_first = self._announced is not None and self._seeing is None
-            seeing = parts.control.submit(parts.source.visibility) if is_first else None
+            seeing = parts.control.submit(parts.source.visibility) if announcements.is_unseen else None
             was_asked = self.tracker.compare()
             if seeing is not None:
-                self._seeing = _Seeing(self._announced if was_asked else None, seeing)
-            if parts.select is not None and self._selecting is None and self._selected is None:
-                self._selecting = parts.control.submit(
-                    _select, parts.source, parts.select, self.tracker.renaming.unnamed()
-                )
-        if self._selecting is not None and self._selecting.done():
-            selection, self._selecting = self._selecting.result(), None
-            if selection.taken or self._new(self.tracker.renaming.wanted(selection)):
-                self._selected = selection
-                self.marks.expect(parts.write_mark(), selection)
-        if self._seeing is not None and self._seeing.future.done():
-            done, self._seeing = self._seeing, None
-            if done.has_seen() and done.transaction == self._announced:
-                self._announced = None
-
-    def _measure(self, now: float) -> None:
-        settings, since = self.parts.settings, self.tracker.beginnings.since
-        every_s = settings.measure_every_s if since is None else settings.report_every_s
-        if now - self._clocks.measured >= every_s and self._measuring is None:
-            self._clocks.measured = now
-            self._measuring = self.parts.control.submit(self.parts.source.status, since), since is not None
-        if self._measuring is not None and self._measuring[0].done():
-            status, has_since = self._measuring[0].result(), self._measuring[1]
-            self._measuring = None
-            if status.retention.bytes_written is not None:
-                self._growth.add(now, status.retention.bytes_written)
-            clock_ahead_s = (status.now - self.parts.now()).total_seconds()
-            self.measures = Measures(status, has_since, clock_ahead_s, self._growth.bytes_per_s)
+                announcements.see(seeing, was_asked=was_asked)
+            self.selecting.ask()
+        self.selecting.poll()
+        announcements.poll()
 
     def _sweep(self) -> None:
         for record in self.parts.retention.sweep().given_up:

@@ -36,11 +36,12 @@ from replicator.capture.definitions.seen import Alterations
 from replicator.capture.definitions.unlogged import Unlogged
 from replicator.capture.failures import Failures
 from replicator.capture.marks import MarkBoard
+from replicator.capture.measuring import Measuring
 from replicator.capture.opening import bring_in_line, check, named_in_source, tracked_schemas
 from replicator.capture.parts import Parts
-from replicator.capture.periodic import PeriodicWork
+from replicator.capture.periodic import PeriodicWork, Selecting
 from replicator.capture.requests import BarrierMark, OperatorRequests, PositionMark
-from replicator.capture.sealing import Sealer, Unsealed
+from replicator.capture.sealing import RingPruner, Sealer, Unsealed
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.snapshots.beginning import Beginnings
 from replicator.capture.snapshots.chunks import ChunkReader, TableRead
@@ -331,19 +332,24 @@ class _Session:
             unlogged=Unlogged(settings, tables),
         )
         self._sealer = Sealer(
-            source=source, reader=reader, writer=parts.writer, window=window, tables=tables, tracker=self._tracker,
-            settings=settings, clock=clock, submit=submit, control=control, unsealed=Unsealed(position=offset),
+            ring=RingPruner(source=source, window=window, submit=submit), reader=reader, writer=parts.writer, tables=tables,
+            tracker=self._tracker, settings=settings, clock=clock, control=control, unsealed=Unsealed(position=offset),
         )  # fmt: skip
         self._requests = OperatorRequests(parts=parts, tables=tables, tracker=self._tracker, marks=self._marks)
         self._periodic = PeriodicWork(
-            parts=parts, tables=tables, tracker=self._tracker, snapshots=self._snapshots, marks=self._marks
+            parts=parts,
+            tables=tables,
+            tracker=self._tracker,
+            snapshots=self._snapshots,
+            selecting=Selecting(parts=parts, tables=tables, tracker=self._tracker, marks=self._marks),
+            measuring=Measuring(parts),
         )
         self._alive = KeepAlive(reader, settings.keep_alive_s)
 
     @property
     def added(self) -> tuple[TableId, ...]:
         """Tables that the configuration selects and that were not there when the log was opened."""
-        return self._periodic.added
+        return self._periodic.selecting.added
 
     def close(self) -> None:
         """End the threads and the log."""
@@ -431,7 +437,7 @@ class _Session:
             case StartingMark() | ComparisonMark():
                 self._tracker.take_mark(due)
             case SelectionAnswer():
-                self._periodic.take_mark(due)
+                self._periodic.selecting.take_mark(due)
             case PositionMark():
                 self._sealer.unsealed.positions.append(due.request)
             case BarrierMark():
@@ -476,7 +482,7 @@ class _Session:
                 self._tracker.unlogged_rows(table, base + ordinal, batch.unlogged_errors.get(table))
         self._fail_undecoded(batch)
         if batch.announced_by is not None:
-            self._periodic.announce(batch.announced_by)
+            self._periodic.announcements.add(batch.announced_by)
         self._marks.deliver(batch.marks)
         self._sealer.unsealed.add(batch, self._parts.clock())
 
@@ -488,7 +494,7 @@ class _Session:
                 self._tracker.undecoded(failed, error)
 
     def _report(self) -> CaptureReport:
-        measures = self._periodic.measures
+        measures = self._periodic.measuring.found
         source = measures.source or LogStatus(now=self._parts.now())
         keeps_log, oldest = source.retention.keeps_log, source.retention.oldest_open
         heard_at, heartbeat = self._sealer.unsealed.heard_at, source.heartbeat

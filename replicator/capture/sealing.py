@@ -83,32 +83,56 @@ class Unsealed:
 
 
 @dataclass(slots=True, kw_only=True)
+class RingPruner:
+    """Lets the window's ring forget the transactions that every later read sees.
+
+    Attributes:
+        submit: Runs a call in the control thread.
+    """
+
+    source: SourceLog
+    window: Window
+    submit: Callable[..., Future[Any]]
+    _seeing: Future[Visibility] | None = None
+
+    def prune(self) -> None:
+        """Forget what can be forgotten, if the control thread says so in time.
+
+        An answer that came late is as good: visibility is monotone.
+        """
+        if not self.window.ring_size or self.window.is_reading:
+            return
+        if self._seeing is None:
+            self._seeing = self.submit(self.source.visibility)
+        if wait([self._seeing], timeout=_VISIBILITY_WAIT_S).not_done:
+            return
+        seeing, self._seeing = self._seeing, None
+        self.window.prune(seeing.result())
+
+
+@dataclass(slots=True, kw_only=True)
 class Sealer:
     """Seals one open log. Called by the loop's thread alone.
 
     Attributes:
-        submit: Runs a call in the control thread.
         control: Is told of each seal.
         unsealed: What the log delivered.
     """
 
-    source: SourceLog
+    ring: RingPruner
     reader: LogReader
     writer: JournalWriter
-    window: Window
     tables: TrackedTables
     tracker: CatalogTracker
     settings: CaptureSettings
     clock: Callable[[], float]
-    submit: Callable[..., Future[Any]]
     control: Control
     unsealed: Unsealed
     _sealed_at: float = field(init=False)
     _sealed_source_time: datetime | None = None
-    _seeing: Future[Visibility] | None = None
 
     def __post_init__(self) -> None:
-        """The log was opened behind the last seal."""
+        """Begin: the log was opened after the last seal."""
         self._sealed_at = self.clock()
 
     @property
@@ -140,19 +164,19 @@ class Sealer:
         if is_due:
             self.commit()
         elif self.tracker.beginnings.is_settling:
-            self._prune()
+            self.ring.prune()
 
     def commit(self, *, barriers: Sequence[int] = ()) -> None:
         """Files, index row, acknowledgement: in that order. `barriers`: requests for barriers, which are here."""
         unsealed = self.unsealed
         assert not unsealed.is_open, "no position inside a transaction is durable"
-        self._prune()
+        self.ring.prune()
         offset, positions = unsealed.offset, unsealed.positions
         crash_point("capture.before_seal")
         self.writer.commit(
             offset=offset,
             source_time=unsealed.source_time,
-            ring=self.window.ring_texts(),
+            ring=self.ring.window.ring_texts(),
             tables=self.tables.take_changed(),
             history=self.tables.take_history(),
             done_requests=[*self.tracker.done_requests, *positions],
@@ -169,17 +193,3 @@ class Sealer:
             crash_point("capture.after_ack")
         self.control.announce("sealed")
         self.control.announce("progress")
-
-    def _prune(self) -> None:
-        """Let the ring forget what every later read sees, if the control thread says so in time.
-
-        An answer that came late is as good: visibility is monotone.
-        """
-        if not self.window.ring_size or self.window.is_reading:
-            return
-        if self._seeing is None:
-            self._seeing = self.submit(self.source.visibility)
-        if wait([self._seeing], timeout=_VISIBILITY_WAIT_S).not_done:
-            return
-        seeing, self._seeing = self._seeing, None
-        self.window.prune(seeing.result())

@@ -23,14 +23,8 @@ DISTRIBUTIONS = [
 ATTRIBUTES_MAX = 12
 METHODS_OF_VALUES = 2
 EXCEPTIONS = {
-    "replicator/apply/pump.py:Apply": (18, "turns, claims and upkeep of all tables; to be split"),
     "replicator/apply/table.py:TableApplier": (13, "one table: record, claim, plan and its last batch"),
-    "replicator/capture/periodic.py:PeriodicWork": (
-        14,
-        "a clock for each thing that is done periodically; to be split",
-    ),
     "replicator/capture/pump.py:_Session": (13, "puts the parts of one open log together"),
-    "replicator/capture/sealing.py:Sealer": (14, "source, journal and control of one seal; to be split"),
     "replicator/plugins/kit/relational.py:RelationalConfig": (13, "settings"),
     "replicator/runtime/serve.py:_Server": (13, "workers, web and watch processes of one host"),
     "replicator/runtime/supervisor.py:Supervisor": (23, "lease, processes and desired state; to be split"),

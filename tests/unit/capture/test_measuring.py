@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replicator.capture.growth import LogGrowth
+from replicator.capture.measuring import LogGrowth
 
 
 def test_the_rate_is_known_from_the_second_measure_on() -> None:
