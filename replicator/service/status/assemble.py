@@ -39,7 +39,6 @@ from replicator.model.processes.reports import (
     CaptureReport,
     OpenTransactionReport,
     Report,
-    RetryReport,
     RunningStep,
     UpkeepReport,
     WaitingReport,

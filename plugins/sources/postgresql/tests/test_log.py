@@ -72,9 +72,7 @@ class Log:
             mapping = column_type(oid, typmod, infos[oid])
             assert mapping is not None
             columns.append(
-                Column(
-                    name=name, type=mapping.arrow, source_type=mapping.source_type, nullable=not not_null, id=number
-                )
+                Column(name=name, type=mapping.arrow, source_type=mapping.source_type, nullable=not not_null, id=number)
             )
         return TableSchema(table=table, columns=tuple(columns), key=key)
 
