@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from replicator.journal.files import delete_file
 from replicator.model.crash import crash_point
@@ -18,33 +19,79 @@ from replicator.state.store import StateStore
 FULL_SHARE: Final = 0.9
 """Share of `bytes_max` at which the journal is full and room is made: the rest is for segments that are being written."""
 
+NOTHING: Final = -1
+"""Position of a consumer that has read nothing of a table's incarnation."""
+EVERYTHING: Final = sys.maxsize
+"""Position of a consumer that needs no more of it."""
+
 _SEGMENTS_PER_READ: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
-    """Records of all tables, which say what they still need of the journal."""
+class Consumer:
+    """A reader of the journal, which keeps what it has not read.
 
-    tables: Mapping[TableId, TableRecord]
-    applied: Mapping[TableId, AppliedRecord]
+    Attributes:
+        name: A name of its own.
+        position: Returns the number up to which it has read an incarnation of a table; `NOTHING` if it has not begun,
+            `EVERYTHING` if it needs no more of it.
+        failed: Tables whose reading has failed until a person acts. While the journal is full they lose what they have not read.
+    """
 
-    def needed_by(self, segment: Segment) -> frozenset[TableId]:
-        """Return the tables that have not applied everything in `segment`."""
-        items: list[SegmentFile | EventEntry] = [*segment.files, *segment.events]
-        return frozenset(item.table for item in items if self._needs(item))
+    name: str
+    position: Callable[[TableId, int], int]
+    failed: frozenset[TableId] = frozenset()
 
-    def failed(self) -> frozenset[TableId]:
-        """Return the tables that have failed in capture or apply."""
-        return frozenset(t for t, record in self.tables.items() if table_life.has_failed(record, self.applied.get(t)))
-
-    def _needs(self, item: SegmentFile | EventEntry) -> bool:
-        record, done = self.tables.get(item.table), self.applied.get(item.table)
-        if record is not None and not table_life.needs_journal(record):
-            return False
-        if done is None or done.incarnation < item.incarnation:
-            return True
+    def needs(self, item: SegmentFile | EventEntry) -> bool:
+        """Return whether it has not read an item."""
         last = item.last if isinstance(item, SegmentFile) else item.sequence_num
-        return done.incarnation == item.incarnation and done.last_applied < last
+        return self.position(item.table, item.incarnation) < last
+
+
+class Need(NamedTuple):
+    """A consumer that has not read everything of a table."""
+
+    consumer: str
+    table: TableId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What all consumers still need of the journal. `unneeded`: tables of which nobody needs anything, because they are not replicated."""
+
+    consumers: Sequence[Consumer]
+    unneeded: frozenset[TableId] = frozenset()
+
+    def needed_by(self, segment: Segment) -> frozenset[Need]:
+        """Return who has not read everything in `segment`."""
+        items: list[SegmentFile | EventEntry] = [*segment.files, *segment.events]
+        left = [item for item in items if item.table not in self.unneeded]
+        return frozenset(
+            Need(consumer.name, item.table) for item in left for consumer in self.consumers if consumer.needs(item)
+        )
+
+    def failed(self) -> frozenset[Need]:
+        """Return the needs of tables that have failed."""
+        return frozenset(Need(consumer.name, table) for consumer in self.consumers for table in consumer.failed)
+
+
+def apply_consumer(tables: Mapping[TableId, TableRecord], applied: Mapping[TableId, AppliedRecord]) -> Consumer:
+    """Return apply as a consumer: what its records say. A table that failed in capture is not read to its end either."""
+
+    def position(table: TableId, incarnation: int) -> int:
+        done = applied.get(table)
+        if done is None or done.incarnation < incarnation:
+            return NOTHING
+        return done.last_applied if done.incarnation == incarnation else EVERYTHING
+
+    failed = frozenset(t for t, record in tables.items() if table_life.has_failed(record, applied.get(t)))
+    return Consumer(name="apply", position=position, failed=failed)
+
+
+def needs_of(tables: Mapping[TableId, TableRecord], consumers: Sequence[Consumer]) -> Needs:
+    """Return the needs of consumers of these tables, as capture knows them."""
+    unneeded = frozenset(table for table, record in tables.items() if not table_life.needs_journal(record))
+    return Needs(consumers=consumers, unneeded=unneeded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +116,13 @@ def plan_retention(
 ) -> RetentionPlan:
     """Choose the segments to drop; pure.
 
-    1. Segments that no table needs and that are older than `keep_s`.
-    2. While the journal is full: the oldest that no table needs.
-    3. While it is still full: the oldest that only failed tables need. From then on those tables need nothing.
+    1. Segments that no consumer needs and that are older than `keep_s`.
+    2. While the journal is full: the oldest that no consumer needs.
+    3. While it is still full: the oldest that are needed for failed tables only. From then on those tables need nothing.
 
     Args:
         segments: The oldest of the index, in order, without the newest segment of all.
-        needs: Needs of all tables.
+        needs: Needs of all consumers.
         now: The store's clock.
         keep_s: Seconds for which applied segments are kept.
         total: Bytes of the whole journal.
@@ -88,8 +135,8 @@ def plan_retention(
         if not needed[segment.id] and segment.sealed_at <= now - timedelta(seconds=keep_s):
             chosen[segment.id] = segment
             total -= _bytes(segment)
-    given_up: frozenset[TableId] = frozenset()
-    for expendable in (frozenset[TableId](), needs.failed()):
+    given_up: frozenset[Need] = frozenset()
+    for expendable in (frozenset[Need](), needs.failed()):
         for segment in segments:
             if total < full:
                 break
@@ -97,7 +144,7 @@ def plan_retention(
                 chosen[segment.id] = segment
                 total -= _bytes(segment)
                 given_up |= needed[segment.id]
-    return RetentionPlan(segments=tuple(chosen.values()), given_up=given_up)
+    return RetentionPlan(segments=tuple(chosen.values()), given_up=frozenset(need.table for need in given_up))
 
 
 class Retention:
@@ -130,16 +177,14 @@ class Retention:
         Raises:
             FencedError, StateUnavailableError, JournalUnavailableError.
         """
-        needs = Needs(
-            tables={record.table: record for record in self._store.tables(self._name)},
-            applied=self._store.applied(self._name),
-        )
+        tables = {record.table: record for record in self._store.tables(self._name)}
+        needs = needs_of(tables, [apply_consumer(tables, self._store.applied(self._name))])
         now, total = self._store.now(), self._store.journal.total_bytes(self._name)
         segments = self._all() if total >= self._bytes_max * FULL_SHARE else self._some(now)
         plan = plan_retention(segments, needs, now=now, keep_s=self._keep_s, total=total, bytes_max=self._bytes_max)
         if not plan.segments:
             return Swept()
-        given_up = tuple(self._give_up(needs.tables[table], now) for table in sorted(plan.given_up))
+        given_up = tuple(self._give_up(tables[table], now) for table in sorted(plan.given_up))
         ids = [segment.id for segment in plan.segments]
         self._store.drop_segments(self._name, self._epoch, ids, tables=given_up)
         crash_point("journal.segments_dropped")

@@ -14,7 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.journal import JournalReader, Retention
-from replicator.journal.retention import FULL_SHARE, Needs, Swept, plan_retention
+from replicator.journal.retention import (
+    EVERYTHING,
+    FULL_SHARE,
+    Consumer,
+    Swept,
+    apply_consumer,
+    needs_of,
+    plan_retention,
+)
 from replicator.model.errors import FencedError
 from replicator.model.schema import TableId
 from replicator.state import AppliedRecord, Segment, SegmentFile, Stage, TableRecord
@@ -245,32 +253,53 @@ def test_no_plan_takes_from_a_healthy_table_what_it_needs(
                 events=(), sealed_at=moment,
             )
         )  # fmt: skip
-    needs = Needs(
-        tables={t: TableRecord(table=t, incarnation=1, stage=s) for t, s in zip(TABLES, stages, strict=True)},
-        applied={
-            t: AppliedRecord(table=t, incarnation=i, last_applied=last, state=state)
-            for t, (i, last, state) in zip(TABLES, applied, strict=True)
-        },
-    )
+    tables = {t: TableRecord(table=t, incarnation=1, stage=s) for t, s in zip(TABLES, stages, strict=True)}
+    records = {
+        t: AppliedRecord(table=t, incarnation=i, last_applied=last, state=state)
+        for t, (i, last, state) in zip(TABLES, applied, strict=True)
+    }
+    needs = needs_of(tables, [apply_consumer(tables, records)])
+
+    def needed_by(segment: Segment) -> set[TableId]:
+        return {need.table for need in needs.needed_by(segment)}
+
     now = journal_time + timedelta(seconds=now_s)
     total = sum(f.bytes for s in segments for f in s.files)
     plan = plan_retention(segments[:-1], needs, now=now, keep_s=keep_s, total=total, bytes_max=bytes_max)
     ids = {s.id for s in plan.segments}
-    healthy = set(TABLES) - needs.failed()
+    healthy = set(TABLES) - {need.table for need in needs.failed()}
     assert segments[-1].id not in ids
     assert len(ids) == len(plan.segments)
     assert not plan.given_up & healthy
     for segment in plan.segments:
-        assert needs.needed_by(segment) <= plan.given_up
+        assert needed_by(segment) <= plan.given_up
     left = sum(f.bytes for s in segments if s.id not in ids for f in s.files)
     for segment in segments[:-1]:
         is_old = segment.sealed_at <= now - timedelta(seconds=keep_s)
         if segment.id not in ids:
-            assert needs.needed_by(segment) or not is_old
-            assert left < bytes_max * FULL_SHARE or needs.needed_by(segment) & healthy
+            assert needed_by(segment) or not is_old
+            assert left < bytes_max * FULL_SHARE or needed_by(segment) & healthy
     if plan.given_up:
         freed_for_nothing = left + max(f.bytes for s in plan.segments for f in s.files) * 3
         assert freed_for_nothing >= bytes_max * FULL_SHARE
+
+
+@pytest.mark.parametrize(("total", "dropped"), [(0, [1]), (1000, [1])], ids=["by age", "full"])
+def test_each_consumer_keeps_what_it_has_not_read(journal_time: datetime, total: int, dropped: list[int]) -> None:
+    segments = [
+        Segment(
+            id=id_, first=2 * id_ - 2, last=2 * id_ - 1, epoch=1, offset=None, source_time=None, ring=(), events=(),
+            files=[make_file(TABLES[0], 2 * id_ - 2, 1)], sealed_at=journal_time,
+        )
+        for id_ in (1, 2, 3)
+    ]  # fmt: skip
+    failed = Consumer(name="apply", position=lambda *_: EVERYTHING, failed=frozenset(TABLES))
+    behind = Consumer(name="relay", position=lambda *_: 1)
+    plan = plan_retention(
+        segments, needs_of({}, [failed, behind]), now=journal_time, keep_s=0, total=total, bytes_max=100
+    )
+    assert [segment.id for segment in plan.segments] == dropped
+    assert plan.given_up == frozenset()
 
 
 def make_file(table: TableId, first: int, incarnation: int) -> SegmentFile:
