@@ -16,7 +16,7 @@ _REMEMBERED: Final = 10_000
 
 @dataclass(slots=True)
 class MarkBoard(Generic[T]):
-    """Joins marks with the records that wait for them.
+    """Joins marks with the records that wait for them: each by the text of its own mark, whatever the order.
 
     A mark may be delivered before its writer has returned its text, so delivered marks are remembered.
     """
@@ -25,7 +25,7 @@ class MarkBoard(Generic[T]):
     _delivered: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
 
     def expect(self, written: Future[str], waiting: T) -> None:
-        """Give `waiting` out at the first position between transactions behind the mark."""
+        """Give `waiting` out at the first position between transactions after the mark."""
         self._awaited.append((written, waiting))
 
     def drop(self, waiting: Collection[T]) -> None:

@@ -16,9 +16,9 @@ later. What makes the sum of the two right:
     changes a column is the read's only if all of them lack it: the intersection. INSERT, DELETE and a change of the key
     lack nothing in this sense, and the intersection with nothing is nothing.
 4.  *Visibility is monotone*, so a delivered transaction that a read saw is seen by every later one: it leaves the ring
-    permanently. The ring is shared by all tables and pruned only by the oldest outstanding read (reads are made one after
-    the other, and handed to the window in that order), or by a visibility taken while no read is outstanding: no read
-    can come that would need the entry.
+    permanently. The ring is shared by all tables. An entry leaves it once each reader that reads now has seen it: a
+    reader reads piece after piece, so its next read sees at least what its last one saw. Reads of several readers may
+    be handed to the window in any order. While nobody reads, any visibility prunes: every later read sees as much.
 5.  *Unknown keys.* Transactions whose keys were not recorded (delivered before the table was watched, before a restart,
     or in too large a transaction) cannot be subtracted: a read that does not see one of them is made again. Each
     becomes visible some time, so this ends.
@@ -164,6 +164,19 @@ class _Ring:
         )
 
 
+@dataclass(slots=True)
+class _Readers:
+    """Those who read now. `seen`: by number, what each saw last; None: nothing yet."""
+
+    seen: dict[int, Visibility | None] = field(default_factory=dict)
+    _last: int = 0
+
+    def begin(self) -> int:
+        self._last += 1
+        self.seen[self._last] = None
+        return self._last
+
+
 class Window:
     """Keeps the ring of transactions and the reads that wait.
 
@@ -189,7 +202,7 @@ class Window:
         self._touches: dict[TableId, tuple[_Touches, ...]] = {}
         self._truncates: tuple[tuple[int, TableId], ...] = ()
         self._reads: list[Read] = []
-        self._outstanding = 0
+        self._readers = _Readers()
         self._sets: dict[frozenset[str] | None, int] = {frozenset(): _NOTHING, None: _ALL}
         self._touches_max = touches_max
 
@@ -247,20 +260,25 @@ class Window:
 
     # --- reads ----------------------------------------------------------------------------------------------------
 
-    def begin_reading(self) -> None:
-        """A read may begin any time from now on.
+    def begin_reading(self) -> int:
+        """Announce a reader, which may read any time from now on; return its number.
 
-        The ring keeps what it might not see. Reads are made one after the other, and added in that order.
+        The ring keeps what it might not see. Its reads are made one after the other, and added in that order.
         """
-        self._outstanding += 1
+        return self._readers.begin()
 
-    def end_reading(self) -> None:
-        """No read that `begin_reading` announced is still to be added."""
-        assert self._outstanding > 0, "end_reading without begin_reading"
-        self._outstanding -= 1
+    def end_reading(self, reader: int) -> None:
+        """Take in that no read of this reader is still to be added."""
+        del self._readers.seen[reader]
 
     def add_chunk(
-        self, schema: TableSchema, rows: pa.RecordBatch, visibility: Visibility, *, asked: Sequence[Cursor] = ()
+        self,
+        schema: TableSchema,
+        rows: pa.RecordBatch,
+        visibility: Visibility,
+        *,
+        reader: int | None = None,
+        asked: Sequence[Cursor] = (),
     ) -> Read:
         """Take in what a statement read (columns as `schema.row_type`).
 
@@ -270,6 +288,7 @@ class Window:
             schema: The table's shape.
             rows: What was read.
             visibility: What the statement saw.
+            reader: Number of its reader; None: it reads nothing else.
             asked: Keys of which the statement would have read the rows; those without one are emitted as deleted.
         """
         keys, missing = key_bytes([rows.column(name) for name in schema.key_fields]), None
@@ -284,16 +303,16 @@ class Window:
             states=np.full(len(keys), _ALL, np.int32),
             missing=missing,
         )
-        self._add(read)
+        self._add(read, reader)
         return read
 
-    def add_whole(self, schema: TableSchema, visibility: Visibility) -> Read:
+    def add_whole(self, schema: TableSchema, visibility: Visibility, *, reader: int | None = None) -> Read:
         """Take in the beginning of a read of a table without a key.
 
         Only `verdict` and `unseen` of the answer mean anything.
         """
         read = Read(schema=schema, visibility=visibility)
-        self._add(read)
+        self._add(read, reader)
         return read
 
     def emit(self, read: Read) -> pa.RecordBatch:
@@ -326,9 +345,9 @@ class Window:
     def prune(self, visibility: Visibility) -> None:
         """Forget the transactions that every later read sees.
 
-        Does nothing while reads are outstanding: one of them may be older than `visibility`.
+        Does nothing while somebody reads: that read may be older than `visibility`.
         """
-        if not self._outstanding:
+        if not self._readers.seen:
             self._prune(visibility)
 
     def ring_texts(self) -> Sequence[str]:
@@ -338,8 +357,8 @@ class Window:
 
     @property
     def is_reading(self) -> bool:
-        """Return whether reads are outstanding: then only they prune the ring."""
-        return self._outstanding > 0
+        """Return whether somebody reads: then only reads prune the ring."""
+        return bool(self._readers.seen)
 
     @property
     def ring_size(self) -> int:
@@ -478,12 +497,14 @@ class Window:
             elif serial in self._unseen_of(read, entries):
                 read.verdict = RowVerdict.START_OVER
 
-    def _add(self, read: Read) -> None:
+    def _add(self, read: Read, reader: int | None) -> None:
         table = read.schema.table
         assert table in self._watched, "only tables that are watched are read"
         self._reads.append(read)
         unseen = self._unseen_of(read, self._joined())
-        # Rule 4: the reads still outstanding began after this one.
+        if reader is not None:
+            assert reader in self._readers.seen, "a reader begins before it reads"
+            self._readers.seen[reader] = read.visibility
         self._prune(read.visibility)
         truncated = np.array([s for s, t in self._truncates if t == table], np.int64)
         if np.isin(truncated, unseen).any():
@@ -502,8 +523,11 @@ class Window:
         return [r for r in self._reads if r.schema.table == table]
 
     def _prune(self, visibility: Visibility) -> None:
+        """Rule 4: forget what every coming read sees. `visibility`: that of a moment before now, for readers that begin later."""
         ring = self._joined()
         keep = _unseen(visibility, ring.ids)
+        for seen in self._readers.seen.values():
+            keep = keep | (_unseen(seen, ring.ids) if seen is not None else True)
         if keep.all():
             return
         self._ring = ring.filter(keep)

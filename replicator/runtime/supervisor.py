@@ -17,28 +17,23 @@ from replicator.model.errors import (
     given_up,
 )
 from replicator.model.isolation import is_exhausted
-from replicator.model.processes.reports import RefusedReport, RetryReport
+from replicator.model.processes.reports import RetryReport
 from replicator.observability import get_logger
 from replicator.runtime import messages
 from replicator.runtime.caught_up import CatchUp, CaughtUp
 from replicator.runtime.exhausted import machine_exhausted
+from replicator.runtime.group import CLEAN_STOP_S, ROLES, WorkerGroup
 from replicator.runtime.leases import renewed
 from replicator.runtime.logfile import LogFile
 from replicator.runtime.policy import Consequence, RetryBudget, RetryLimits, consequence
-from replicator.runtime.process import Message, WorkerProcess
-from replicator.runtime.reloading import changed_sections, concerned
+from replicator.runtime.process import Message
+from replicator.runtime.reloading import ConfigurationWatch
 from replicator.state.records import Desired, ErrorRecord, Lease, ReplicatorRecord, Role
 from replicator.state.store import StateStore
 from replicator.verify.barriers import forget_scheduled
 
 _TICK_S = 0.5
-_CLEAN_STOP_S = 120.0
-_ABANDON_S = 7.0
-"""Time that a batch in flight may take once the whole worker is to end. Then it is abandoned: the ledger says whether it was applied."""
 _FAILED_STOP_S = 5.0
-_VERIFY_STOP_S = 5.0
-"""A comparison under way is not waited for: it is repeated."""
-_ROLES = (Role.CAPTURE, Role.APPLY, Role.VERIFY)
 
 _log = get_logger(__name__)
 
@@ -73,6 +68,36 @@ class RunOutcome:
         return self.end is End.FAILED and isinstance(self.error, StateUnavailableError | MachineExhaustedError)
 
 
+class _Restarts:
+    """When each process may be started again after an error."""
+
+    def __init__(self, limits: RetryLimits) -> None:
+        self._budgets = {role: RetryBudget(limits=limits) for role in (Role.CAPTURE, Role.APPLY)}
+        self._not_before: dict[Role, float] = {}
+        self._verify_again_s = limits.longest_s
+
+    def is_due(self, role: Role) -> bool:
+        """Return whether it may be started now."""
+        return time.monotonic() >= self._not_before.get(role, 0.0)
+
+    def progressed(self, role: Role) -> None:
+        """Count from here on: it has done something since the last error."""
+        self._budgets[role].progressed()
+
+    def use(self, limits: RetryLimits) -> None:
+        """Count by other limits from here on."""
+        for budget in self._budgets.values():
+            budget.limits = limits
+
+    def postpone(self, role: Role) -> float | None:
+        """Return the seconds after which it is started again; None once its budget is used up."""
+        now = time.monotonic()
+        delay = self._verify_again_s if role is Role.VERIFY else self._budgets[role].delay(now)
+        if delay is not None:
+            self._not_before[role] = now + delay
+        return delay
+
+
 class Supervisor:
     """Runs capture and apply of one replicator until it is told to stop, or nothing is left to do.
 
@@ -104,33 +129,25 @@ class Supervisor:
         verifies: Callable[[ReplicatorRecord], bool] = lambda _: False,
         read_limits: Callable[[ReplicatorRecord], RetryLimits] | None = None,
     ) -> None:
-        self._store, self._name, self._log, self._delete = store, name, log, delete
-        self._environ = dict(environ or {})
-        self._messages: queue.Queue[Message] = queue.Queue()
-        self._budgets = {role: RetryBudget(limits=limits) for role in (Role.CAPTURE, Role.APPLY)}
-        self._workers: dict[Role, WorkerProcess] = {}
-        self._not_before: dict[Role, float] = {}
-        self._finished: set[Role] = set()
+        self._store, self._name, self._delete = store, name, delete
+        self._workers = WorkerGroup(name, environ=dict(environ or {}), log=log)
+        self._restarts = _Restarts(limits)
+        self._configuration = ConfigurationWatch(store, name, read_limits)
         self._catch_up = CatchUp(store=store, name=name, since=store.now())
         self._until_caught_up = until_caught_up
         self._refuse_first = refuse_first
         self._progressed = progressed
-        self._verifies, self._verify_again_s = verifies, limits.longest_s
-        self._read_limits = read_limits
-        self._config: str | None = None
-        self._refused_config: str | None = None
-        self._lost: ReplicatorError | None = None
+        self._verifies = verifies
         self._lease: Lease | None = None
-        self._stop = threading.Event()
-        self._abandon_at: float | None = None
 
     def run(self, lease: Lease, stop: threading.Event) -> RunOutcome:
         """Supervise under `lease` (just acquired) until `stop` is set or there is a reason to end."""
-        self._lease, self._stop = lease, stop
+        self._lease = lease
+        self._workers.hurry_when(stop)
         run = self._store.runs.start(lease)
         forget_scheduled(self._store, self._name)
         outcome = RunOutcome(end=End.FAILED)
-        with renewed(self._store, lease, self._lose):
+        with renewed(self._store, lease, self._workers.lose):
             try:
                 outcome = self._loop(stop)
             except ReplicatorError as error:
@@ -139,10 +156,8 @@ class Supervisor:
                 _log.exception("supervisor_crashed", replicator=self._name)
                 outcome = RunOutcome(end=End.FAILED, error=messages.as_ours(error))
             finally:
-                self._stop_all(
-                    kill=self._lost is not None, within_s=_CLEAN_STOP_S if outcome.error is None else _FAILED_STOP_S
-                )
-        if not isinstance(self._lost or outcome.error, FencedError) and not outcome.is_passing:
+                self._workers.stop(self._workers.running, CLEAN_STOP_S if outcome.error is None else _FAILED_STOP_S)
+        if not isinstance(self._workers.lost or outcome.error, FencedError) and not outcome.is_passing:
             self._record_end(lease, run, outcome)
         return outcome
 
@@ -160,8 +175,8 @@ class Supervisor:
     def _loop(self, stop: threading.Event) -> RunOutcome:
         next_look = 0.0
         while True:
-            if self._lost is not None:
-                return RunOutcome(end=End.FAILED, error=self._lost)
+            if self._workers.lost is not None:
+                return RunOutcome(end=End.FAILED, error=self._workers.lost)
             if stop.is_set():
                 return RunOutcome(end=End.STOPPED)
             if time.monotonic() >= next_look:
@@ -169,7 +184,7 @@ class Supervisor:
                 if outcome := self._poll():
                     return outcome
             try:
-                message = self._messages.get(timeout=_TICK_S)
+                message = self._workers.messages.get(timeout=_TICK_S)
             except queue.Empty:
                 continue
             if outcome := self._handle(message):
@@ -181,7 +196,7 @@ class Supervisor:
         if record is None:
             return RunOutcome(end=End.DELETED)
         if record.desired is Desired.DELETED:
-            self._stop_all()
+            self._workers.stop(self._workers.running)
             assert self._lease is not None
             self._delete(record, self._lease)
             return RunOutcome(end=End.DELETED)
@@ -190,7 +205,7 @@ class Supervisor:
             return outcome
         if self._until_caught_up and (done := self._catch_up.check()):
             return _reached(End.CAUGHT_UP, done)
-        if Role.CAPTURE in self._finished and (done := self._catch_up.check_sealed()):
+        if Role.CAPTURE in self._workers.finished and (done := self._catch_up.check_sealed()):
             return _reached(End.COMPLETE, done)
         return None
 
@@ -201,60 +216,39 @@ class Supervisor:
             wanted = {Role.CAPTURE} if record.apply_paused else {Role.CAPTURE, Role.APPLY}
             if not record.apply_paused and self._verifies(record):
                 wanted.add(Role.VERIFY)
-        for role in _ROLES:
-            worker = self._workers.get(role)
-            if worker and role not in wanted:
-                self._stop_one(role)
-                if role is Role.VERIFY:
-                    forget_scheduled(self._store, self._name)
+        for role in ROLES:
+            if role in self._workers.running:
+                if role not in wanted:
+                    self._stop(role)
             elif (
-                worker is None
-                and role in wanted - self._finished
-                and time.monotonic() >= self._not_before.get(role, 0.0)
+                role in wanted - self._workers.finished
+                and self._restarts.is_due(role)
                 and (outcome := self._start(role))
             ):
                 return outcome
         return None
 
     def _take_configuration(self, record: ReplicatorRecord) -> None:
-        """Restart the processes that a changed configuration concerns, each from its next clean point.
-
-        A configuration that cannot be read here, because a variable is missing in this environment, say, is ignored: the processes that
-        run continue with the old one.
-        """
-        if self._config is None:
-            self._config = record.config
-        if self._read_limits is None or record.config in {self._config, self._refused_config}:
+        """Restart the processes that a changed configuration concerns, each from its next clean point."""
+        assert self._lease is not None
+        reload = self._configuration.look(record, self._lease.epoch)
+        if reload is None:
             return
-        try:
-            limits = self._read_limits(record)
-        except ReplicatorError as error:
-            assert self._lease is not None
-            self._refused_config = record.config
-            stamp = messages.stamp(self._lease.epoch)
-            self._store.put_report(self._name, RefusedReport.made("reload", record.config, error, stamp))
-            _log.warning("reload_refused", replicator=self._name, code=error.code, error=str(error))
-            return
-        roles = concerned(changed_sections(self._config, record.config))
-        self._config, self._refused_config = record.config, None
-        for budget in self._budgets.values():
-            budget.limits = limits
-        running = [role for role in _ROLES if role in roles and role in self._workers]
-        for role in running:
-            self._workers[role].tell(messages.STOP)
-        for role in running:
-            self._stop_one(role)
-        if Role.VERIFY in running:
-            forget_scheduled(self._store, self._name)
-        self._finished -= roles
+        self._restarts.use(reload.limits)
+        running = [role for role in ROLES if role in reload.roles & self._workers.running]
+        self._stop(*running)
+        self._workers.finished -= reload.roles
         _log.info("configuration_reloaded", replicator=self._name, restarted=sorted(running))
+
+    def _stop(self, *roles: Role) -> None:
+        self._workers.stop(roles)
+        if Role.VERIFY in roles:
+            forget_scheduled(self._store, self._name)
 
     def _start(self, role: Role) -> RunOutcome | None:
         assert self._lease is not None
         try:
-            self._workers[role] = WorkerProcess(
-                role, self._name, self._lease.epoch, self._environ, deliver=self._deliver, log=self._log.write
-            )
+            self._workers.start(role, self._lease.epoch)
         except (OSError, RuntimeError, MemoryError) as error:
             if not is_exhausted(error):
                 raise
@@ -266,33 +260,25 @@ class Supervisor:
     def _verify_again(self, error: ReplicatorError | None) -> None:
         """Restart the process that verifies tables in a while: its errors never end the replicator."""
         forget_scheduled(self._store, self._name)
-        self._not_before[Role.VERIFY] = time.monotonic() + self._verify_again_s
-        if error is not None:
-            retry_in_ms = round(self._verify_again_s * 1000)
+        delay = self._restarts.postpone(Role.VERIFY)
+        if error is not None and delay is not None:
+            retry_in_ms = round(delay * 1000)
             _log.warning("worker_ended", role=Role.VERIFY, code=error.code, error=str(error), retry_in_ms=retry_in_ms)
-
-    def _deliver(self, message: Message) -> None:
-        """Queue a message; called from the reader threads. `sealed` is also sent to apply at once."""
-        if message.event == messages.SEALED and (apply := self._workers.get(Role.APPLY)):
-            apply.tell(messages.SEALED)
-        self._messages.put(message)
 
     def _handle(self, message: Message) -> RunOutcome | None:
         if message.event in (messages.SEALED, messages.PROGRESS):
-            self._budgets[message.role].progressed()
+            self._restarts.progressed(message.role)
             self._progressed()
         elif message.event == "exit":
             return self._worker_ended(message.role, message.pid)
         return None
 
     def _worker_ended(self, role: Role, pid: int) -> RunOutcome | None:
-        worker = self._workers.get(role)
-        if worker is None or worker.pid != pid:
-            # It was stopped on purpose, and another may have been started before the news of its end came.
+        worker = self._workers.take_ended(role, pid)
+        if worker is None:
             return None
-        del self._workers[role]
         if worker.has_finished and role is not Role.VERIFY:
-            self._finished.add(role)
+            self._workers.finished.add(role)
             return None
         error = worker.error
         if role is Role.VERIFY:
@@ -316,11 +302,9 @@ class Supervisor:
 
     def _retry(self, role: Role, error: ReplicatorError) -> RunOutcome | None:
         """Restart the worker in a while; return an outcome once the budget is used up."""
-        now = time.monotonic()
-        delay = self._budgets[role].delay(now)
+        delay = self._restarts.postpone(role)
         if delay is None:
             return RunOutcome(end=End.FAILED, error=given_up(error))
-        self._not_before[role] = now + delay
         assert self._lease is not None
         stamp = messages.stamp(self._lease.epoch)
         report = RetryReport(
@@ -329,43 +313,6 @@ class Supervisor:
         self._store.put_report(self._name, report)
         _log.warning("worker_ended", role=role, code=error.code, error=str(error), retry_in_ms=round(delay * 1000))
         return None
-
-    def _stop_all(self, *, kill: bool = False, within_s: float = _CLEAN_STOP_S) -> None:
-        for worker in self._workers.values():
-            if kill:
-                worker.kill()
-            else:
-                worker.tell(messages.STOP)
-        for role in list(self._workers):
-            self._stop_one(role, within_s)
-
-    def _stop_one(self, role: Role, within_s: float = _CLEAN_STOP_S) -> None:
-        """End a worker at its next clean point; by force, which loses nothing either, if it does not reach one in time."""
-        worker = self._workers.pop(role)
-        worker.tell(messages.STOP)
-        if not self._wait_for(worker, min(within_s, _VERIFY_STOP_S) if role is Role.VERIFY else within_s):
-            _log.info("worker_abandoned", replicator=self._name, role=role)
-            worker.kill()
-            worker.wait(_CLEAN_STOP_S)
-
-    def _wait_for(self, worker: WorkerProcess, within_s: float) -> bool:
-        """Return whether a worker ends in time. The time is shorter if the whole worker is to end, now or while this waits."""
-        deadline = time.monotonic() + within_s
-        while True:
-            if self._stop.is_set():
-                self._abandon_at = self._abandon_at or time.monotonic() + _ABANDON_S
-                deadline = min(deadline, self._abandon_at)
-            left = deadline - time.monotonic()
-            if worker.wait(max(0.0, min(_TICK_S, left))):
-                return True
-            if left <= 0:
-                return False
-
-    def _lose(self, error: ReplicatorError) -> None:
-        """End the loop and kill the workers, because the lease is no longer held."""
-        self._lost = error
-        for worker in list(self._workers.values()):
-            worker.kill()
 
 
 def _reached(end: End, done: CaughtUp) -> RunOutcome:

@@ -27,7 +27,6 @@ EXCEPTIONS = {
     "replicator/capture/pump.py:_Session": (13, "puts the parts of one open log together"),
     "replicator/plugins/kit/relational.py:RelationalConfig": (13, "settings"),
     "replicator/runtime/serve.py:_Server": (13, "workers, web and watch processes of one host"),
-    "replicator/runtime/supervisor.py:Supervisor": (23, "lease, processes and desired state; to be split"),
     "replicator/state/records.py:AppliedRecord": (15, "a value"),
     "replicator/state/store.py:StateStore": (13, "an aggregate each"),
     "replicator_source_mysql/binlog/rows.py:RowDecoder": (14, "one table version, compiled"),

@@ -170,6 +170,7 @@ def fork(window: Window) -> Window:
     twin._fresh = list(window._fresh)
     twin._watched, twin._known_from = dict(window._watched), dict(window._known_from)
     twin._touches, twin._sets = dict(window._touches), dict(window._sets)
+    twin._readers = replace(window._readers, seen=dict(window._readers.seen))
     twin._reads = [replace(r, states=r.states.copy(), unsettled=list(r.unsettled)) for r in window._reads]
     return twin
 
@@ -200,6 +201,10 @@ class World:
     target: tuple[Emitted, ...] = ()
     next_number: int = 0
     made: tuple[Waiting, ...] = ()
+    is_reversed: bool = False
+    """Of two reads that the window does not have yet, it gets the later one first."""
+    readers: dict[int, int] = field(default_factory=dict)
+    """The window's numbers of the reads' readers."""
     added: dict[int, int] = field(default_factory=dict)
     """The reads that the window has, by their numbers, with the order in which it got them."""
     next_read: int = 0
@@ -231,7 +236,7 @@ class World:
     def fork(self, note: str) -> World:
         copy = replace(self)
         copy.window = fork(self.window)
-        copy.added = dict(self.added)
+        copy.added, copy.readers = dict(self.added), dict(self.readers)
         copy.trace = (*self.trace, note)
         return copy
 
@@ -279,7 +284,7 @@ class World:
         else:
             after = int(reading.after[0]) if reading.after else 0
             rows = [(k, *v) for k, v in sorted(self.state.items()) if k > after][: self.chunk_rows]
-        self.window.begin_reading()
+        self.readers[self.next_read] = self.window.begin_reading()
         self.made = (*self.made, Waiting(self.next_read, reading, tuple(rows), self.visible))
         self.log = (*self.log, Mark(self.next_read))
         self.next_read += 1
@@ -296,15 +301,16 @@ class World:
         return next_reading(progress, SCHEMA, self.chunk_rows)
 
     def add(self) -> None:
-        """Hand over the oldest read that the window does not have yet."""
-        waiting = next(w for w in self.made if w.number not in self.added)
+        """Hand over the oldest read that the window does not have yet, or the newest."""
+        waiting = [w for w in self.made if w.number not in self.added][-1 if self.is_reversed else 0]
         columns = list(zip(*waiting.rows, strict=True)) or [(), (), ()]
         rows = pa.RecordBatch.from_arrays(
             [pa.array(c, pa.int64()) for c in columns], schema=pa.schema(list(SCHEMA.row_type))
         )
         asked = waiting.reading.keys if waiting.reading.deletes_missing else ()
-        self.window.add_chunk(SCHEMA, rows, Saw(waiting.saw), asked=asked)
-        self.window.end_reading()
+        reader = self.readers[waiting.number]
+        self.window.add_chunk(SCHEMA, rows, Saw(waiting.saw), reader=reader, asked=asked)
+        self.window.end_reading(reader)
         self.added[waiting.number] = len(self.added)
 
     def deliver(self) -> None:
@@ -354,7 +360,8 @@ class World:
             return
         assert waiting is self.made[0], "reads are emitted in their order"
         assert self.progress is not None
-        read = self.window.reads[0]
+        order = sorted((w.number for w in self.made if w.number in self.added), key=self.added.__getitem__)
+        read = self.window.reads[order.index(waiting.number)]
         rows = self.window.emit(read)
         emitted = [(self.next_number + i, row) for i, row in enumerate(rows.to_pylist())]
         self.target = (*self.target, *emitted)
@@ -390,7 +397,7 @@ class World:
             self.window.drop(read)
         for waiting in self.made:
             if waiting.number not in self.added:
-                self.window.end_reading()
+                self.window.end_reading(self.readers[waiting.number])
         self.made = ()
 
     def seal(self) -> None:
@@ -511,7 +518,16 @@ def remembered(window: Window) -> Any:
     reads = [(r.verdict, r.states.tobytes(), tuple(r.unsettled), repr(r.visibility)) for r in window._reads]
     unknown = [id_ for serial, id_ in ids.items() if serial < known_from]
     return repr(
-        (window.ring_texts(), touches, moves, truncates, reads, unknown, window._outstanding, TABLE in window._watched)
+        (
+            window.ring_texts(),
+            touches,
+            moves,
+            truncates,
+            reads,
+            unknown,
+            list(window._readers.seen.values()),
+            TABLE in window._watched,
+        )
     )
 
 
@@ -580,6 +596,7 @@ class Scope:
     is_recreated: bool = False
     keys_max: int | None = None
     asked: tuple[int, ...] = ()
+    is_reversed: bool = False
     kinds: tuple[str, ...] = ("insert", "update", "partial", "delete", "move", "partial_move", "truncate")
 
 
@@ -632,7 +649,7 @@ def make(scope: Scope, faults: Faults) -> World:
     world = World(
         faults=faults, chunk_rows=scope.chunk_rows, is_in_place=scope.is_in_place, is_recreated=scope.is_recreated,
         ops_left=scope.ops, reads_left=scope.reads, crashes_left=scope.crashes, keys_max=scope.keys_max,
-        asked=scope.asked,
+        asked=scope.asked, is_reversed=scope.is_reversed,
     )  # fmt: skip
     return world.begin()
 
@@ -683,8 +700,8 @@ class NeverCut(Window):
 class MissingStaysWhatItWas(Window):
     """Asks nobody about keys without a row."""
 
-    def add_chunk(self, *arguments: Any, asked: Sequence[Any] = ()) -> Read:
-        return super().add_chunk(*arguments)
+    def add_chunk(self, *arguments: Any, asked: Sequence[Any] = (), **more: Any) -> Read:
+        return super().add_chunk(*arguments, **more)
 
 
 class MissingIsDeleted(Window):
@@ -694,6 +711,15 @@ class MissingIsDeleted(Window):
         assert read.rows is not None
         read.states[read.rows.num_rows :] = 1
         return super().emit(read)
+
+
+class PrunedInOrder(Window):
+    """Believes that reads are handed over in the order in which they were made."""
+
+    def _prune(self, visibility: Visibility) -> None:
+        seen, self._readers.seen = self._readers.seen, {}
+        super()._prune(visibility)
+        self._readers.seen = seen
 
 
 class UnknownKeysAreNoKeys(Window):
@@ -719,6 +745,7 @@ def changed(batch: LogBatch, values: Mapping[str, Any], only: str | None = None)
 
 ONE = Scope(ops=1, reads=2, crashes=0)
 ONE_CRASH = Scope(ops=1, reads=2, crashes=1)
+ONE_REVERSED = Scope(ops=1, reads=2, crashes=0, is_reversed=True)
 ONE_IN_PLACE = Scope(ops=1, reads=2, crashes=1, is_in_place=True)
 ONE_RECREATED = Scope(ops=1, reads=2, crashes=0, is_in_place=True, is_recreated=True)
 TWO = Scope(ops=2, reads=1, crashes=0)
@@ -736,6 +763,7 @@ SEVERAL_IN_REPAIR = replace(SEVERAL, asked=KEYS)
 BOUNDED = {
     "one change, two reads, a crash": ONE_CRASH,
     "the same in place": ONE_IN_PLACE,
+    "two reads, the later one first": ONE_REVERSED,
     "in place, asked for again": ONE_RECREATED,
     "more keys than may be listed": TOO_MANY_KEYS,
     "rows are read again": REPAIR,
@@ -758,6 +786,7 @@ FAULTS: dict[str, tuple[Faults, Scope]] = {
     "no visibility rule": (Faults(make_window=PublishedWindow), ONE),
     "after key only": (Faults(make_window=AfterKeyOnly), ONE),
     "truncate ignored": (Faults(make_window=TruncateIgnored), ONE),
+    "pruned in the order of reads": (Faults(make_window=PrunedInOrder), ONE_REVERSED),
     "ring forgotten at restart": (Faults(forget_ring=True), ONE_CRASH),
     "unknown keys taken for no keys": (Faults(make_window=UnknownKeysAreNoKeys), ONE_CRASH),
     "absent taken for NULL": (Faults(make_window=AbsentIsNull), ONE),

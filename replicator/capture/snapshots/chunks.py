@@ -22,9 +22,13 @@ from replicator.plugins.source import Chunk, SourceChunks, Visibility
 
 @dataclass(eq=False, slots=True)
 class ChunkJob:
-    """One piece of a snapshot being read, chunk after chunk. `is_cancelled`: what still comes of it is of no use."""
+    """One piece of a snapshot being read, chunk after chunk. `is_cancelled`: what still comes of it is of no use.
+
+    `reader`: its number in the window.
+    """
 
     reading: Reading
+    reader: int
     is_cancelled: bool = False
 
 

@@ -212,9 +212,8 @@ class SnapshotRunner:
             self.window.unwatch(running.table)
             self.window.watch(schema)
             log = Spool(self.settings.spool, change_schema(schema))
-        self._job = ChunkJob(reading)
+        self._job = ChunkJob(reading, self.window.begin_reading())
         self._advance(running, Scheduled(job=self._job, log=log))
-        self.window.begin_reading()
         self.reader.start(self._job)
 
     def _take(self, result: ChunkRead | WholeVisible | TableRead, running: Running | None) -> None:
@@ -228,7 +227,11 @@ class SnapshotRunner:
             case ChunkRead():
                 asked = result.reading.keys if result.reading.deletes_missing else ()
                 read = self.window.add_chunk(
-                    result.reading.schema, result.chunk.rows, result.chunk.visibility, asked=asked
+                    result.reading.schema,
+                    result.chunk.rows,
+                    result.chunk.visibility,
+                    reader=result.job.reader,
+                    asked=asked,
                 )
                 chunk = ChunkAtMark(result, read)
                 self._advance(running, ChunkTaken(chunk))
@@ -237,7 +240,7 @@ class SnapshotRunner:
             case WholeVisible():
                 if running.whole is not None:
                     self.window.drop(running.whole)
-                read = self.window.add_whole(result.job.reading.schema, result.visibility)
+                read = self.window.add_whole(result.job.reading.schema, result.visibility, reader=result.job.reader)
                 self._advance(running, WholeBegan(read))
                 self._drop_lost()
             case TableRead():
@@ -247,7 +250,7 @@ class SnapshotRunner:
     def _end(self, result: JobEnded, running: Running | None) -> None:
         assert result.job is self._job, "jobs end in their order"
         self._job = None
-        self.window.end_reading()
+        self.window.end_reading(result.job.reader)
         if running is None:
             return
         if result.error is None:

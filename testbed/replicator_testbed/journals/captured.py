@@ -235,7 +235,7 @@ class PublishedWindow(Window):
     def start_number(self, next_number: int) -> int:
         return next_number
 
-    def _add(self, read: Read) -> None:
+    def _add(self, read: Read, reader: int | None) -> None:  # noqa: ARG002 - in any order
         self._reads.append(read)
 
     def _unseen_of(self, read: Read, entries: Any) -> Any:  # noqa: ARG002 - whatever the read saw

@@ -253,12 +253,23 @@ def test_a_table_that_is_watched_from_amid_a_transaction_knows_nothing_of_its_ke
 
 def test_outstanding_reads_keep_the_ring(window: Window) -> None:
     window.deliver(batch(change("UPDATE", "7", row(1, a="x"))), 0)
-    window.begin_reading()
+    reader = window.begin_reading()
     window.prune(Saw(frozenset({"7"})))
-    read = window.add_chunk(SCHEMA, chunk(1), Saw())
-    window.end_reading()
+    read = window.add_chunk(SCHEMA, chunk(1), Saw(), reader=reader)
+    window.end_reading(reader)
     assert window.emit(read).num_rows == 0
     window.prune(Saw(frozenset({"7"})))
+    assert window.ring_size == 0
+
+
+def test_a_read_that_is_handed_over_late_is_compared_with_what_it_did_not_see(window: Window) -> None:
+    window.deliver(batch(change("UPDATE", "7", row(1, a="x"))), 0)
+    slow, quick = window.begin_reading(), window.begin_reading()
+    newer = window.add_chunk(SCHEMA, chunk(1, 2), Saw(frozenset({"7"})), reader=quick)
+    older = window.add_chunk(SCHEMA, chunk(1, 2), Saw(), reader=slow)
+    assert (ids(window.emit(newer)), ids(window.emit(older))) == ([1, 2], [2])
+    window.end_reading(slow)
+    window.add_chunk(SCHEMA, chunk(), Saw(frozenset({"7"})), reader=quick)
     assert window.ring_size == 0
 
 

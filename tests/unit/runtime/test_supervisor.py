@@ -14,8 +14,7 @@ import pytest
 from replicator.model.errors import AccessDeniedError, ConfigError, FencedError, ReplicatorError
 from replicator.model.events import SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
-from replicator.runtime import leases
-from replicator.runtime import supervisor as supervisor_module
+from replicator.runtime import group, leases
 from replicator.runtime.logfile import LogFile
 from replicator.runtime.policy import RetryLimits
 from replicator.runtime.process import Message, WorkerProcess
@@ -48,11 +47,11 @@ def test_the_end_of_a_worker_that_was_stopped_does_not_concern_its_successor(
     log = LogFile(tmp_path / "log.jsonl")
     supervisor = Supervisor(store, "nobody", log=log, limits=RetryLimits.of(CONFIG.retry), delete=lambda *_: None)
     first, second = (WorkerProcess(Role.APPLY, "nobody", 1, {}, deliver=news.put, log=lambda _: None) for _ in range(2))
-    supervisor._workers[Role.APPLY] = second
+    supervisor._workers._workers[Role.APPLY] = second
     first.kill()
     try:
         assert supervisor._handle(_end_of(first, news)) is None
-        assert supervisor._workers == {Role.APPLY: second}
+        assert supervisor._workers._workers == {Role.APPLY: second}
     finally:
         second.kill()
         _end_of(second, news)
@@ -158,7 +157,8 @@ def test_a_run_that_ends_by_itself_names_the_failed_tables(store: StateStore, tm
     store.put_applied(NAME, lease.epoch, [AppliedRecord(table=tables[0], incarnation=1, last_applied=0)])
     store.set_desired(NAME, Desired.RUNNING, apply_paused=True)
     supervisor = _supervisor(store, tmp_path)
-    supervisor._finished.add(Role.CAPTURE)
+    supervisor._lease = lease
+    supervisor._workers.finished.add(Role.CAPTURE)
     assert supervisor._poll() == RunOutcome(end=End.COMPLETE, failed=("public.half",))
 
 
@@ -168,7 +168,7 @@ def test_a_worker_that_the_host_cannot_start_now_is_tried_again(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(supervisor_module, "WorkerProcess", refuse)
+    monkeypatch.setattr(group, "WorkerProcess", refuse)
     store.set_desired(NAME, Desired.RUNNING)
     record, limits = store.replicator(NAME), RetryLimits.of(AT_ONCE)
     assert record is not None
@@ -228,14 +228,14 @@ def _with_schedule(store: StateStore, folder: Path, *, is_on: Callable[[], bool]
 def test_tables_are_verified_by_a_process_of_its_own_while_the_replicator_runs(
     store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor_module, "WorkerProcess", FakeWorker)
+    monkeypatch.setattr(group, "WorkerProcess", FakeWorker)
     is_on = True
     supervisor = _with_schedule(store, tmp_path, is_on=lambda: is_on)
 
     def roles(desired: Desired, *, apply_paused: bool = False) -> set[Role]:
         store.set_desired(NAME, desired, apply_paused=apply_paused)
         assert supervisor._reconcile(present(store.replicator(NAME))) is None
-        return set(supervisor._workers)
+        return set(supervisor._workers._workers)
 
     assert roles(Desired.RUNNING) == {Role.CAPTURE, Role.APPLY, Role.VERIFY}
     assert roles(Desired.RUNNING, apply_paused=True) == {Role.CAPTURE}
@@ -259,11 +259,11 @@ def test_tables_are_verified_by_a_process_of_its_own_while_the_replicator_runs(
 def test_whatever_ends_the_process_that_verifies_the_replicator_continues(
     store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: ReplicatorError | None
 ) -> None:
-    monkeypatch.setattr(supervisor_module, "WorkerProcess", FakeWorker)
+    monkeypatch.setattr(group, "WorkerProcess", FakeWorker)
     supervisor = _with_schedule(store, tmp_path)
     record = present(store.replicator(NAME))
     assert supervisor._reconcile(record) is None
-    worker = supervisor._workers[Role.VERIFY]
+    worker = supervisor._workers._workers[Role.VERIFY]
     worker.error, worker.has_finished = error, error is None
     scheduled = store.requests.add(NAME, RequestKind.BARRIER, {"is_scheduled": True})
     by_command = store.requests.add(NAME, RequestKind.BARRIER, {})
@@ -271,10 +271,10 @@ def test_whatever_ends_the_process_that_verifies_the_replicator_continues(
     # No batch waits for it any more.
     assert [request.id for request in store.requests.open(NAME)] == [by_command] != [scheduled]
     assert supervisor._reconcile(record) is None
-    assert set(supervisor._workers) == {Role.CAPTURE, Role.APPLY}
-    supervisor._not_before[Role.VERIFY] = 0.0
+    assert set(supervisor._workers._workers) == {Role.CAPTURE, Role.APPLY}
+    supervisor._restarts._not_before[Role.VERIFY] = 0.0
     assert supervisor._reconcile(record) is None
-    assert set(supervisor._workers) == {Role.CAPTURE, Role.APPLY, Role.VERIFY}
+    assert set(supervisor._workers._workers) == {Role.CAPTURE, Role.APPLY, Role.VERIFY}
 
 
 def test_barriers_that_a_killed_schedule_left_are_removed_at_the_start(
@@ -301,13 +301,13 @@ def test_a_worker_that_finds_no_clean_point_is_abandoned_once_all_is_to_end(
     store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both have the same seven seconds, and not two minutes each."""
-    monkeypatch.setattr(supervisor_module, "WorkerProcess", StuckWorker)
-    monkeypatch.setattr(supervisor_module, "_ABANDON_S", 0.0)
+    monkeypatch.setattr(group, "WorkerProcess", StuckWorker)
+    monkeypatch.setattr(group, "_ABANDON_S", 0.0)
     stop, lease = threading.Event(), _lease(store)
     supervisor = _supervisor(store, tmp_path)
     supervisor._lease = lease
     assert supervisor._reconcile(present(store.replicator(NAME))) is None
-    workers = list(supervisor._workers.values())
+    workers = list(supervisor._workers._workers.values())
     stop.set()
     assert supervisor.run(lease, stop).end is End.STOPPED
     assert [worker.role for worker in workers] == [Role.CAPTURE, Role.APPLY]
@@ -329,14 +329,15 @@ def test_a_stop_is_noticed_while_a_pause_waits_for_a_worker(
             stop.set()
             return False
 
-    monkeypatch.setattr(supervisor_module, "WorkerProcess", Waited)
-    monkeypatch.setattr(supervisor_module, "_ABANDON_S", 0.0)
+    monkeypatch.setattr(group, "WorkerProcess", Waited)
+    monkeypatch.setattr(group, "_ABANDON_S", 0.0)
     supervisor = _supervisor(store, tmp_path)
-    supervisor._lease, supervisor._stop = _lease(store), stop
+    supervisor._lease = _lease(store)
+    supervisor._workers.hurry_when(stop)
     assert supervisor._reconcile(present(store.replicator(NAME))) is None
     store.set_desired(NAME, Desired.PAUSED)
     assert supervisor._reconcile(present(store.replicator(NAME))) is None
-    assert supervisor._workers == {}
+    assert supervisor._workers._workers == {}
 
 
 DOCUMENT = "name: shop\nsource: {type: memory}\napply: {max_wait: 5s}\n"
@@ -357,8 +358,8 @@ def _reloading(
     def see(document: str) -> dict[Role, int]:
         store.set_config(NAME, document)
         assert supervisor._poll() is None
-        seen.extend(supervisor._workers.values())  # one that is forgotten gives its identity to the next
-        return {role: id(worker) for role, worker in supervisor._workers.items()}
+        seen.extend(supervisor._workers._workers.values())  # one that is forgotten gives its identity to the next
+        return {role: id(worker) for role, worker in supervisor._workers._workers.items()}
 
     return supervisor, see
 
@@ -366,12 +367,12 @@ def _reloading(
 def test_a_changed_configuration_starts_those_processes_again_that_read_it(
     store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor_module, "WorkerProcess", FakeWorker)
+    monkeypatch.setattr(group, "WorkerProcess", FakeWorker)
     patient = RetryLimits.of(CONFIG.retry)
     supervisor, see = _reloading(store, tmp_path, lambda _: patient)
     first = see(DOCUMENT)
     assert set(first) == {Role.CAPTURE, Role.APPLY}
-    workers = dict(supervisor._workers)
+    workers = dict(supervisor._workers._workers)
     assert see(f"# the same\n{DOCUMENT}") == first
     second = see(DOCUMENT.replace("5s", "6s"))
     assert (second[Role.CAPTURE], second[Role.APPLY] != first[Role.APPLY]) == (first[Role.CAPTURE], True)
@@ -380,25 +381,25 @@ def test_a_changed_configuration_starts_those_processes_again_that_read_it(
     assert set(old.told) == {"stop"}
     third = see(DOCUMENT + "tables: {include: [public.a]}\n")
     assert not set(third.values()) & set(second.values())
-    assert all(budget.limits is patient for budget in supervisor._budgets.values())
+    assert all(budget.limits is patient for budget in supervisor._restarts._budgets.values())
 
 
 def test_a_capture_that_had_finished_runs_again_for_a_changed_configuration(
     store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with `snapshot.mode: only`, when a table is added."""
-    monkeypatch.setattr(supervisor_module, "WorkerProcess", FakeWorker)
+    monkeypatch.setattr(group, "WorkerProcess", FakeWorker)
     supervisor, see = _reloading(store, tmp_path, lambda _: RetryLimits.of(CONFIG.retry))
     see(DOCUMENT)
-    supervisor._finished.add(Role.CAPTURE)
-    del supervisor._workers[Role.CAPTURE]
+    supervisor._workers.finished.add(Role.CAPTURE)
+    del supervisor._workers._workers[Role.CAPTURE]
     assert Role.CAPTURE in see(DOCUMENT + "tables: {include: [public.a]}\n")
 
 
 def test_a_configuration_that_this_host_cannot_read_changes_nothing(
     store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor_module, "WorkerProcess", FakeWorker)
+    monkeypatch.setattr(group, "WorkerProcess", FakeWorker)
     reads: list[str] = []
 
     def refuse(record: ReplicatorRecord) -> RetryLimits:
