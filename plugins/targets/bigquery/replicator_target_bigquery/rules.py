@@ -246,6 +246,13 @@ NEWER_LEDGER: Final = SECTION.rule(
     remedy="Use that version; then a new snapshot.",
 )
 
+OLDER_LEDGER: Final = SECTION.rule(
+    "older_ledger",
+    raises=(FatalError,),
+    meaning="A version before the first release wrote the ledger of a table. The table fails.",
+    remedy="Use that version; or drop the table and its ledger, then recreate the table.",
+)
+
 TARGET_REPLACED: Final = SECTION.rule(
     "target_replaced",
     raises=(TableError,),
