@@ -1,4 +1,4 @@
-"""The plain replay that folds and merges are compared with is itself compared with a database that executes the changes."""
+"""The oracle and the plain replay of the workloads are compared with a database that executes the changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import sqlite3
 from contextlib import closing
 
 from replicator.model.events import DMLOperation
-from replicator_testbed.workloads.changes import COLUMNS, Change, Replay, Workloads
+from replicator_testbed.workloads.changes import COLUMNS, SCHEMA, Change, Replay, Workloads
+from replicator_testing.batches import RowChange
+from replicator_testing.oracle import Oracle
 
 WORKLOADS = 3_000
 
@@ -31,18 +33,34 @@ def execute(database: sqlite3.Connection, change: Change) -> None:
     assert done.rowcount == 1
 
 
+def row_change(change: Change) -> RowChange:
+    """Return the same change as the contract suites have it."""
+    names = ("workload", "id", *COLUMNS)
+    return RowChange(
+        sequence_num=change.sequence_num,
+        operation=change.operation,
+        before=None if change.before is None else dict(zip(names, change.before, strict=False)),
+        row=None if change.key is None else dict(zip(names, (*change.key, *change.values), strict=True)),
+        absent=frozenset(change.absent),
+        is_snapshot=change.is_snapshot,
+    )
+
+
 def test_thousands_of_random_workloads_leave_in_the_replay_what_they_leave_in_sqlite() -> None:
     numbers = itertools.count()
-    workloads, replay = Workloads(29, range(WORKLOADS), numbers, valid=True), Replay()
+    workloads, replay, oracle = Workloads(29, range(WORKLOADS), numbers, valid=True), Replay(), Oracle(SCHEMA)
     with closing(sqlite3.connect(":memory:")) as database:
         database.execute(
             f"CREATE TABLE rows (workload, id, {', '.join(COLUMNS)}, PRIMARY KEY (workload, id)) WITHOUT ROWID"
         )
         for _ in range(3):
-            for change in workloads.round(8):
+            changes = workloads.round(8)
+            for change in changes:
                 execute(database, change)
                 replay.apply(change)
+            oracle.apply(map(row_change, changes))
             rows = {(w, i): tuple(values) for w, i, *values in database.execute("SELECT * FROM rows")}
             assert len(rows) > WORKLOADS
             assert replay.rows == rows
+            assert {(r["workload"], r["id"]): tuple(r[name] for name in COLUMNS) for r in oracle.live} == rows
             assert workloads.source == rows
