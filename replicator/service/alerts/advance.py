@@ -13,7 +13,7 @@ from typing import Final
 
 from replicator.config import AlertsConfig
 from replicator.model.documents.alerts import AlertEvent, AlertMessage, AlertNotice
-from replicator.service.alerts.conditions import Condition, SeenConditions
+from replicator.service.alerts.conditions import SeenCondition, SeenConditions
 from replicator.service.alerts.quiet import is_quiet
 from replicator.state.alert_records import AlertKey, AlertRecord
 
@@ -96,7 +96,7 @@ def summary(replicator: str, notices: Sequence[AlertNotice]) -> str:
     return f"{replicator}: {', '.join(parts)}."
 
 
-def _begun(condition: Condition, now: datetime) -> AlertRecord:
+def _begun(condition: SeenCondition, now: datetime) -> AlertRecord:
     return AlertRecord(
         kind=condition.kind,
         table=condition.table,
@@ -108,7 +108,7 @@ def _begun(condition: Condition, now: datetime) -> AlertRecord:
     )
 
 
-def _seen(was: AlertRecord, condition: Condition | None, now: datetime) -> AlertRecord:
+def _seen(was: AlertRecord, condition: SeenCondition | None, now: datetime) -> AlertRecord:
     """Update an alert after a look. While it is open it keeps its first text, unless it has another cause."""
     record = was
     if was.is_true is not (condition is not None):

@@ -22,7 +22,7 @@ _KINDS: Final[Mapping[BreachKind, AlertKind]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class SeenCondition:
     """A condition that is wrong."""
 
     kind: AlertKind
@@ -41,7 +41,7 @@ class Condition:
 class SeenConditions:
     """Conditions that are wrong now, and the kinds that could not be checked: alerts of these stay as they were."""
 
-    conditions: Mapping[AlertKey, Condition]
+    conditions: Mapping[AlertKey, SeenCondition]
     unknown: frozenset[AlertKind] = field(default_factory=frozenset)
 
 
@@ -75,17 +75,17 @@ def _counts(document: ReplicatorStatus, breach: Breach) -> bool:
     return breach.kind is not BreachKind.NO_WORKER or document.state is ReplicatorState.NO_WORKER
 
 
-def _of_breach(document: ReplicatorStatus, breach: Breach) -> Condition:
+def _of_breach(document: ReplicatorStatus, breach: Breach) -> SeenCondition:
     error = document.error if breach.kind is BreachKind.FAILED else None
     for table in document.tables:
         if table.table == breach.table and table.state in (TableState.FAILED, TableState.DROPPED):
             error = table.error
     if error is not None:
         message = f"{breach.message.rstrip('.')}: {error.message}"
-        return Condition(
+        return SeenCondition(
             kind=_KINDS[breach.kind], table=breach.table, code=error.code, message=message, action=error.action
         )
-    return Condition(
+    return SeenCondition(
         kind=_KINDS[breach.kind], table=breach.table, message=breach.message, action=_next(document, breach)
     )
 
@@ -98,11 +98,11 @@ def _next(document: ReplicatorStatus, breach: Breach) -> str:
     return f"See what it waits for: replicator status {document.name}"
 
 
-def _of_alarms(document: ReplicatorStatus) -> Iterator[Condition]:
+def _of_alarms(document: ReplicatorStatus) -> Iterator[SeenCondition]:
     for table in document.tables:
         if table.alarms:
             first = table.alarms[0]
-            yield Condition(
+            yield SeenCondition(
                 kind=AlertKind.TABLE_ALARM,
                 table=table.table,
                 code=first.code,
@@ -111,10 +111,10 @@ def _of_alarms(document: ReplicatorStatus) -> Iterator[Condition]:
             )
 
 
-def _of_source(document: ReplicatorStatus, config: AlertsConfig) -> Iterator[Condition]:
+def _of_source(document: ReplicatorStatus, config: AlertsConfig) -> Iterator[SeenCondition]:
     name, source = document.name, document.source
     if source.is_alive is False:
-        yield Condition(
+        yield SeenCondition(
             kind=AlertKind.NO_HEARTBEAT,
             message=f"{name}: the source's log told nothing for three heartbeats.",
             action=f"See what capture waits for: replicator status {name}",
@@ -129,21 +129,21 @@ def _of_source(document: ReplicatorStatus, config: AlertsConfig) -> Iterator[Con
     if headroom.seconds is not None and headroom.seconds < least_s:
         found.append(f"{headroom.seconds:.0f} s are left, less than {format_duration(config.source_log_headroom_min)}")
     if found:
-        yield Condition(
+        yield SeenCondition(
             kind=AlertKind.SOURCE_LOG_HEADROOM,
             message=f"{name}: the source soon gives up log that is still needed: {'; '.join(found)}.",
             action=f"Let capture run (replicator status {name}), or let the source keep more of its log.",
         )
 
 
-def _of_journal(document: ReplicatorStatus, config: AlertsConfig, room: JournalRoom) -> Iterator[Condition]:
+def _of_journal(document: ReplicatorStatus, config: AlertsConfig, room: JournalRoom) -> Iterator[SeenCondition]:
     found = []
     if document.journal.bytes > room.bytes_max * (1 - config.journal_free_min):
         found.append(f"it has {document.journal.bytes:,} bytes of {format_size(room.bytes_max)} (journal.bytes_max)")
     if room.disk is not None and room.disk[0] < room.disk[1] * config.journal_free_min:
         found.append(f"its disk has {room.disk[0]:,} bytes free of {room.disk[1]:,}")
     if found:
-        yield Condition(
+        yield SeenCondition(
             kind=AlertKind.JOURNAL_DISK,
             message=f"{document.name}: the journal is almost full: {'; '.join(found)}.",
             action=f"See why apply is behind (replicator status {document.name}), raise journal.bytes_max, or enlarge the disk.",

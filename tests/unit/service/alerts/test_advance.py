@@ -13,13 +13,15 @@ from replicator.config import AlertsConfig, Secret
 from replicator.config.secrets import Resolved
 from replicator.model.documents.alerts import AlertEvent, AlertKind, AlertMessage
 from replicator.service.alerts.advance import NOTICES_MAX, advance, messages
-from replicator.service.alerts.conditions import Condition, SeenConditions
+from replicator.service.alerts.conditions import SeenCondition, SeenConditions
 from replicator.service.alerts.quiet import is_quiet
 from replicator.state.alert_records import AlertKey, AlertRecord
 
 START = datetime(2026, 1, 30, 12, tzinfo=UTC)  # a Friday
-FAILED = Condition(kind=AlertKind.REPLICATOR_FAILED, code="log_gap", message="shop has failed.", action="Resume it.")
-STALE = Condition(kind=AlertKind.OBJECTIVE_BREACHED, table="public.orders", message="10 minutes behind.")
+FAILED = SeenCondition(
+    kind=AlertKind.REPLICATOR_FAILED, code="log_gap", message="shop has failed.", action="Resume it."
+)
+STALE = SeenCondition(kind=AlertKind.OBJECTIVE_BREACHED, table="public.orders", message="10 minutes behind.")
 NIGHT = {"quiet_hours": [{"start": "22:00", "end": "07:00"}], "time_zone": "Europe/Berlin"}
 MINUTE = timedelta(minutes=1)
 
@@ -38,7 +40,7 @@ class Told:
     is_digest: bool = False
 
     def look(
-        self, *conditions: Condition, after: timedelta = timedelta(0), unknown: tuple[AlertKind, ...] = ()
+        self, *conditions: SeenCondition, after: timedelta = timedelta(0), unknown: tuple[AlertKind, ...] = ()
     ) -> list[tuple[AlertEvent, AlertKind | None]]:
         self.now += after
         seen = SeenConditions(conditions={one.key: one for one in conditions}, unknown=frozenset(unknown))
@@ -90,7 +92,7 @@ def test_a_message_says_since_when_and_until_when() -> None:
 
 def test_what_nobody_knows_stays_as_it_was() -> None:
     told = Told(config())
-    low = Condition(kind=AlertKind.SOURCE_LOG_HEADROOM, message="10 % are left.")
+    low = SeenCondition(kind=AlertKind.SOURCE_LOG_HEADROOM, message="10 % are left.")
     told.look(low)
     assert told.look(after=MINUTE, unknown=(low.kind,)) == []
     assert told.look(after=MINUTE) == [(RECOVERED, low.kind)]
@@ -174,7 +176,7 @@ def of_channels(**channels: dict[str, Any]) -> AlertsConfig:
     return config(commands={name: {"argv": ["true"], **settings} for name, settings in channels.items()})
 
 
-def sent(settings: AlertsConfig, *conditions: Condition) -> dict[str, AlertMessage]:
+def sent(settings: AlertsConfig, *conditions: SeenCondition) -> dict[str, AlertMessage]:
     advanced = advance((), SeenConditions(conditions={one.key: one for one in conditions}), settings, START)
     return dict(messages(advanced.notices, settings, replicator="shop", uuid="u", now=START, is_digest=False))
 
@@ -192,7 +194,7 @@ def test_a_channel_gets_the_kinds_that_it_asks_for() -> None:
 
 
 def test_a_message_about_many_tables_stays_short() -> None:
-    many = [Condition(kind=AlertKind.TABLE_FAILED, table=f"t{n}", message="no") for n in range(NOTICES_MAX + 5)]
+    many = [SeenCondition(kind=AlertKind.TABLE_FAILED, table=f"t{n}", message="no") for n in range(NOTICES_MAX + 5)]
     message = sent(of_channels(all={}), *many)["all"]
     assert (len(message.alerts), message.left_out) == (NOTICES_MAX, 5)
 

@@ -18,7 +18,7 @@ from replicator.model.documents.status import (
     TableState,
     WorkerStatus,
 )
-from replicator.service.alerts.conditions import Condition, JournalRoom, SeenConditions, look
+from replicator.service.alerts.conditions import JournalRoom, SeenCondition, SeenConditions, look
 from replicator_testbed.statuses import replicator_status, table_status
 
 WORKER = WorkerStatus(holder="host:1:w/1", epoch=1)
@@ -42,7 +42,7 @@ def seen(one: ReplicatorStatus, *, room: JournalRoom = ROOM, **settings: Any) ->
     return look(one, AlertsConfig.model_validate(settings), room)
 
 
-def only(one: ReplicatorStatus, **settings: Any) -> Condition:
+def only(one: ReplicatorStatus, **settings: Any) -> SeenCondition:
     [condition] = seen(one, **settings).conditions.values()
     return condition
 
