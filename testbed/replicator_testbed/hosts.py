@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
@@ -19,7 +19,7 @@ from replicator.state.store import StateStore
 from replicator_testbed.network.proxy import FaultProxy
 from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testbed.present import present
-from replicator_testbed.processes import has_open, kill_all
+from replicator_testbed.processes import has_open, kill_all, put_to_sleep, wake
 from replicator_testbed.rig import Rig, has_snapshots
 from replicator_testing.waiting import PATIENCE, wait_until
 
@@ -88,24 +88,19 @@ class Host:
         """It is there again, with a worker."""
         self.network.restore()
         if failure is Failure.FROZEN:
-            self._thaw()
+            wake(self._processes())
         if failure is Failure.STOPPED:
             assert present(self.worker).wait(timeout=60 * PATIENCE) == 0, self.rig.output()
         if failure in {Failure.STOPPED, Failure.KILLED}:
             self.serve()
 
     def _freeze(self) -> bool:
-        for process in self._processes():
-            process.suspend()
-        if not any(has_open(process, ".duckdb") for process in self._processes()):
+        processes = self._processes()
+        put_to_sleep(processes)
+        if not any(has_open(process, ".duckdb") for process in processes):
             return True
-        self._thaw()
+        wake(processes)
         return False
-
-    def _thaw(self) -> None:
-        for process in reversed(self._processes()):
-            with suppress(psutil.NoSuchProcess):
-                process.resume()
 
     def _processes(self) -> list[psutil.Process]:
         parent = psutil.Process(present(self.worker).pid)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import random
 import subprocess
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
+
+from replicator_testing.waiting import wait_until
 
 
 def name_of(process: psutil.Process) -> str | None:
@@ -29,6 +33,33 @@ def has_open(process: psutil.Process, suffix: str) -> bool:
         return any(file.path.endswith(suffix) for file in process.open_files())
     except psutil.NoSuchProcess:
         return False
+
+
+def put_to_sleep(processes: Sequence[psutil.Process]) -> None:
+    """Stop processes, and wait until they stand still.
+
+    A thread that the signal finds in the kernel finishes that call first: on a busy machine it may get a lock long after the signal.
+    """
+    for process in processes:
+        process.suspend()
+    wait_until(lambda: all(map(_stands_still, processes)), "every thread has stopped", every_s=0.02)
+
+
+def wake(processes: Sequence[psutil.Process]) -> None:
+    """Let them continue, children first: a parent that finds them stopped might take them for hung."""
+    for process in reversed(processes):
+        with suppress(psutil.NoSuchProcess):
+            process.resume()
+
+
+def _stands_still(process: psutil.Process) -> bool:
+    """Of all its threads; psutil knows the state of the first one only."""
+    try:
+        stats = [stat.read_text(errors="replace") for stat in Path(f"/proc/{process.pid}/task").glob("*/stat")]
+    except OSError:
+        return False  # a thread has ended between two looks
+    # The state is the first field after the name, which may itself have brackets.
+    return all(stat.rpartition(") ")[2][:1] in "TtZX" for stat in stats)
 
 
 def kill_one(supervisor: subprocess.Popen[str], draw: random.Random) -> None:

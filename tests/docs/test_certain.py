@@ -1,8 +1,9 @@
-"""`make test-certain` runs what is left of ten runs in a row, half of them next to a load, and threads yield where they are told to."""
+"""`make test-certain` runs what is left of ten runs in a row; threads yield, and processes stand still, where they are told to."""
 
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 import threading
 import time
@@ -11,10 +12,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import psutil
 import pytest
 
 from replicator.model.schema import TableId
 from replicator_testbed import yielding
+from replicator_testbed.processes import put_to_sleep, wake
+from replicator_testing.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -108,3 +112,26 @@ def test_threads_yield_in_code_of_the_host_and_no_longer_than_they_should(monkey
     work()
     assert (len(slept), sys.getswitchinterval()) == (count, before)
     assert sys.getprofile() is None
+
+
+def test_a_process_that_was_put_to_sleep_does_nothing_more(tmp_path: Path) -> None:
+    script = """
+import sys, threading
+def work():
+    while True:
+        open(sys.argv[1], "a").write("x")
+for _ in range(3):
+    threading.Thread(target=work).start()
+"""
+    written = tmp_path / "written"
+    with subprocess.Popen([sys.executable, "-c", script, str(written)]) as process:
+        wait_until(written.exists, "it writes")
+        sleeper = psutil.Process(process.pid)
+        sizes = [0]
+        for _ in range(10):
+            put_to_sleep([sleeper])
+            sizes.append(written.stat().st_size)
+            assert written.stat().st_size == sizes[-1]
+            wake([sleeper])
+            wait_until(lambda: written.stat().st_size > sizes[-1], "it writes again", every_s=0.01)
+        process.kill()

@@ -7,7 +7,7 @@ import signal
 import psutil
 import pytest
 
-from replicator_testbed.processes import name_of
+from replicator_testbed.processes import name_of, put_to_sleep
 from replicator_testbed.rig import Rig, is_streaming
 from replicator_testbed.target_tables import TargetTables
 from replicator_testing.waiting import PATIENCE, wait_until
@@ -42,7 +42,7 @@ def test_a_merge_in_flight_is_abandoned_and_applied_once(rig: Rig, target_tables
         before, written = commits(), files()
         rig.database.execute("UPDATE customers SET name = name || ' again'")
         wait_until(lambda: files() > written, "the merge has written rows", every_s=0.01)
-        java.suspend()
+        put_to_sleep([java])
         if commits() == before:
             return True
         java.resume()
