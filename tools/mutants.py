@@ -288,8 +288,11 @@ def find_again(tree: Path, files: Sequence[str], lines: Sequence[Mapping[str, An
     found, missing = [], []
     for line in lines:
         with_code = [file for file in files if line["code"] in (tree / file).read_text(encoding="utf-8")]
-        # Its own file first, then one of its name.
-        with_code.sort(key=lambda f: (f != line["module"], Path(f).name != Path(line["module"]).name, f))
+        own = Path(line["module"])
+        # Its own file first, then one of the same package, then one of its name.
+        with_code.sort(
+            key=lambda f: (f != line["module"], Path(f).parts[:3] != own.parts[:3], Path(f).name != own.name, f)
+        )
         alike = [
             m
             for module in with_code
