@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from replicator.capture.marks import MarkBoard
 from replicator.capture.parts import Parts
@@ -13,6 +13,10 @@ from replicator.capture.tracker import CatalogTracker
 from replicator.model.schema import TableId
 from replicator.state import table_life
 from replicator.state.records import Request, RequestKind, Stage
+
+# A verification asks once per table: a request is often followed by another one.
+_NEXT_WITHIN_S: Final = 3.0
+_NEXT_EVERY_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +48,20 @@ class OperatorRequests:
     wants_restart: bool = False
     _begun: set[int] = field(default_factory=set)
     _looked_at: float = -math.inf
+    _asked_at: float = -math.inf
 
     def take_due(self) -> None:
         """Begin what was asked since it was last looked, now and then."""
-        now = self.parts.clock()
-        if now - self._looked_at < self.parts.settings.request_every_s:
+        now, every_s = self.parts.clock(), self.parts.settings.request_every_s
+        if now - self._asked_at < _NEXT_WITHIN_S:
+            every_s = min(every_s, _NEXT_EVERY_S)
+        if now - self._looked_at < every_s:
             return
         self._looked_at = now
         for request in self.parts.store.requests.open(self.parts.lease.replicator):
             if request.id not in self._begun:
                 self._begun.add(request.id)
+                self._asked_at = now
                 self._begin(request)
 
     def _begin(self, request: Request) -> None:
