@@ -13,8 +13,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from replicator.apply import Apply, ApplySettings
-from replicator.capture import Capture, CaptureSettings
 from replicator.config import LoadedConfig
 from replicator.journal import (
     JournalClaim,
@@ -50,6 +48,8 @@ def run_capture(
     store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord, epoch: int, control: Control
 ) -> None:
     """Capture until told to stop, or (`snapshot.mode: only`) until every snapshot is complete."""
+    from replicator.capture import Capture, CaptureSettings  # a process that applies does without it
+
     loaded = _load(store, home, registry, record)
     source = assembly.make_source(loaded, registry, record, epoch)
     try:
@@ -154,6 +154,8 @@ def run_apply(
     store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord, epoch: int, control: Control
 ) -> None:
     """Apply until told to stop."""
+    from replicator.apply import Apply, ApplySettings  # a process that captures does without it
+
     return_unused_memory()
     loaded = _load(store, home, registry, record)
     needs = registry.target(loaded.target_type).spark_needs or SparkNeeds()

@@ -9,7 +9,7 @@ import threading
 from replicator.model.errors import FatalError, ReplicatorError
 from replicator.observability import configure_logging, get_logger
 from replicator.plugins.registry import Registry
-from replicator.runtime import messages, pumps, verifying
+from replicator.runtime import messages
 from replicator.runtime.control import WorkerControl
 from replicator.runtime.home import Home
 from replicator.state.records import Role
@@ -66,12 +66,13 @@ def _run(store: StateStore, home: Home, role: Role, name: str, epoch: int, contr
     if record is None:
         raise FatalError(f"{name} is not in the state store.", code="unknown_replicator")
     match role:
+        # A process imports what its own role needs.
         case Role.CAPTURE:
-            run = pumps.run_capture
+            from replicator.runtime.pumps import run_capture as run
         case Role.VERIFY:
-            run = verifying.run_verify
+            from replicator.runtime.verifying import run_verify as run
         case _:
-            run = pumps.run_apply
+            from replicator.runtime.pumps import run_apply as run
     run(store, home, Registry.discover(), record, epoch, control)
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from replicator.model.counts import BatchCount, CounterName, Counts
 from replicator.model.processes.reports import ApplyReport, Report, RetryReport
 from replicator.state.codec import write_error
+from replicator.state.database.engine import insert_into
 from replicator.state.records import AppliedRecord, ErrorRecord, HistoryEntry, Segment, Stage, TableRecord
 from replicator.state.tables import APPLIED, COUNTERS, TABLES
 from replicator.state.verification.records import RangeOutcome, VerificationOutcome
@@ -28,8 +28,7 @@ def add(connection: Connection, name: str, counts: Counts) -> None:
         if value
     ]
     if rows:
-        make = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-        statement = make(COUNTERS)
+        statement = insert_into(connection, COUNTERS)
         grown = {"value": COUNTERS.c.value + statement.excluded.value}
         key = [column.name for column in COUNTERS.primary_key]
         connection.execute(statement.on_conflict_do_update(index_elements=key, set_=grown), rows)

@@ -8,11 +8,10 @@ from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Connection, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from replicator.model.counts import Counts
 from replicator.state import counters
-from replicator.state.database.engine import Database, check_exists
+from replicator.state.database.engine import Database, check_exists, insert_into
 from replicator.state.leases import is_free
 from replicator.state.tables import WATCHES
 
@@ -65,9 +64,11 @@ class Watches:
 
 def hold(connection: Connection, name: str, job: WatchJob, holder: str, ttl_s: float, now: datetime) -> bool:
     """See `Watches.hold`; in a transaction."""
-    make = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     # The first one makes the row, and the first one to lock it has the job.
-    connection.execute(make(WATCHES).on_conflict_do_nothing(), [{"replicator": name, "job": job.value, "record": {}}])
+    connection.execute(
+        insert_into(connection, WATCHES).on_conflict_do_nothing(),
+        [{"replicator": name, "job": job.value, "record": {}}],
+    )
     row = connection.execute(select(WATCHES).where(_is(name, job)).with_for_update()).one()
     if not is_free(row, now, holder):
         return False

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Engine, Table, create_engine, event, func, select, text, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import OperationalError
 
@@ -20,6 +20,9 @@ from replicator.state.database.errors import translated
 from replicator.state.database.local_files import prepared_file
 from replicator.state.database.migrations import POSTGRESQL_SCHEMA, is_current, migrate
 from replicator.state.tables import REPLICATORS, STORE
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql
 
 POOL_SIZE: Final = 5
 _ROWS_PER_STATEMENT: Final = 500
@@ -147,12 +150,22 @@ def next_id(connection: Connection) -> int:
     return drawn
 
 
+def insert_into(connection: Connection, table: Table) -> postgresql.Insert | sqlite.Insert:
+    """Return an INSERT that may say what to do about a conflict."""
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects import (
+            postgresql,
+        )  # of SQLAlchemy's modules the one that a local store would load in vain
+
+        return postgresql.insert(table)
+    return sqlite.insert(table)
+
+
 def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows, each replacing the one with the same primary key."""
-    make = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     key = [column.name for column in table.primary_key]
     for start in range(0, len(rows), _ROWS_PER_STATEMENT):
-        statement = make(table)
+        statement = insert_into(connection, table)
         statement = statement.on_conflict_do_update(
             index_elements=key, set_={c.name: statement.excluded[c.name] for c in table.columns if c.name not in key}
         )
