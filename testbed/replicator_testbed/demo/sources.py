@@ -68,6 +68,7 @@ class DemoSource:
     shop: Shop
 
 
+_SIZE: Final = shop.Size(orders=20_000)
 # The model reads statements by a parser in Python.
 _SIZES: Final = {"sqlserver": shop.Size(customers=2_000, products=500, orders=4_000)}
 
@@ -87,7 +88,7 @@ def demo_source(name: str) -> Iterator[DemoSource]:
         yield DemoSource(
             title=title,
             database=database,
-            shop=shop_of(database, _SIZES.get(name, shop.Size()), pause_s=0.03),
+            shop=shop_of(database, _SIZES.get(name, _SIZE), pause_s=0.03),
         )
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from replicator_testbed.spark.java import short_lived_options
-from replicator_testbed.target_tables import BigQueryTables, DeltaLakeTables, DuckDBTables, TargetTables
+if TYPE_CHECKING:
+    from replicator_testbed.target_tables import TargetTables
 
 _SPARK: Final = """\
 # Fewer, larger merges: two cores have a source, a writer and this to run.
@@ -48,6 +48,9 @@ def demo_target(name: str, folder: Path) -> AbstractContextManager[DemoTarget]:
 
 @contextmanager
 def _delta(folder: Path) -> Iterator[DemoTarget]:
+    from replicator_testbed.spark.java import short_lived_options
+    from replicator_testbed.target_tables import DeltaLakeTables  # with packages that a choice of targets does not need
+
     lake = folder / "lake"
     settings = json.dumps(short_lived_options())
     yield DemoTarget(
@@ -62,6 +65,7 @@ def _delta(folder: Path) -> Iterator[DemoTarget]:
 def _bigquery(folder: Path) -> Iterator[DemoTarget]:
     # The emulator is a package of the tests: only here.
     from replicator_testbed.bigquery.emulator import BigQueryEmulator
+    from replicator_testbed.target_tables import BigQueryTables
 
     with BigQueryEmulator(folder / "emulator.log") as emulator, closing(emulator.client()) as client:
         yield DemoTarget(
@@ -74,11 +78,14 @@ def _bigquery(folder: Path) -> Iterator[DemoTarget]:
 
 @contextmanager
 def _duckdb(folder: Path) -> Iterator[DemoTarget]:
+    from replicator_testbed.target_tables import DuckDBTables
+
     file = folder / "shop.duckdb"
     yield DemoTarget(
         title="DuckDB",
         block=f"  type: duckdb\n  path: {file}",
-        more="",
+        # Batches of a few rows, one after the other, would keep a core busy.
+        more="journal: {seal_every: 1s}\n",
         target_tables=DuckDBTables(file),
     )
 

@@ -10,6 +10,7 @@ from replicator.model.documents.status import ReplicatorStatus, TableState
 
 STILL_S = 300.0
 """So long nothing may move. Spark's start, and the first batches, take a machine that has much else to do minutes each."""
+_LOOK_S = 0.2
 
 
 def wait_while_it_moves(
@@ -36,7 +37,7 @@ def wait_while_it_moves(
             return True
         if (now := (positions(found), counted())) != before:
             before, moved_at = now, clock()
-        rest(0.5)
+        rest(_LOOK_S)
     return False
 
 
