@@ -77,19 +77,27 @@ class Beginnings:
         self._put(starting)
 
     def poll(self) -> Mapping[TableId, TableError]:
-        """Take in the answers of the control thread, looking once at each, as it may come at any time; raise what it raised.
+        """Take in the answers of the control thread, looking once at each, as it may come at any time.
 
         Returns:
-            Tables that are refused, and why.
+            Tables that are refused, and why. If another answer raises, the next call raises it, so that these are not lost.
+
+        Raises:
+            Exception: Whatever the control thread raised.
         """
         due = [inquiry for inquiry in self._inquiries if inquiry.future.done()]
-        self._inquiries = tuple(inquiry for inquiry in self._inquiries if inquiry not in due)
+        failed = [inquiry for inquiry in due if inquiry.future.exception() is not None]
+        answered = [inquiry for inquiry in due if inquiry not in failed]
+        self._inquiries = tuple(inquiry for inquiry in self._inquiries if inquiry not in answered)
         refused: dict[TableId, TableError] = {}
-        for inquiry in due:
+        for inquiry in answered:
             answer = inquiry.future.result()
             for id_ in inquiry.ids:
                 if id_ in self._starting:
                     refused |= self._take_answer(self._starting[id_], answer)
+        if failed and not refused:
+            self._inquiries = tuple(inquiry for inquiry in self._inquiries if inquiry is not failed[0])
+            failed[0].future.result()
         return refused
 
     def take_mark(self, mark: StartingMark, next_number: int) -> None:

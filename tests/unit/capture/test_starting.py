@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
+from replicator.capture.asking import Answer as CatalogueAnswer
+from replicator.capture.checks import Checks, nothing_found
+from replicator.capture.definitions.comparison import Comparison
+from replicator.capture.definitions.seen import Alterations
+from replicator.capture.marks import MarkBoard
+from replicator.capture.snapshots.beginning import Beginnings
 from replicator.capture.snapshots.starting import (
     Answer,
     Delivered,
@@ -21,8 +32,16 @@ from replicator.capture.snapshots.starting import (
     advance,
     question,
 )
+from replicator.capture.tables import TrackedTables
+from replicator.capture.window import Window
+from replicator.journal import JournalWriter
+from replicator.model.errors import KeyMissingError, SourceUnavailableError
 from replicator.model.schema import TableId
 from replicator.plugins.source import Visibility
+from replicator_testing.defaults import writer_limits
+
+if TYPE_CHECKING:
+    from tests.unit.capture.conftest import Bench
 
 T, U = TableId("public", "t"), TableId("public", "u")
 
@@ -118,3 +137,38 @@ def test_it_begins_neither_too_early_nor_never(answers: list[Answer], may_lack: 
             assert (starting.waits_for is None) or not may_begin
             if may_begin:
                 return
+
+
+def test_tables_that_are_refused_are_told_before_another_answer_raises(bench: Bench) -> None:
+    _, source = bench.make()
+    answers: list[Future[Any]] = []
+
+    def submit(*_: Any) -> Future[Any]:
+        answers.append(Future())
+        return answers[-1]
+
+    marks: MarkBoard[Any] = MarkBoard()
+    writer = JournalWriter(
+        bench.store, name="test", epoch=1, uri=(bench.folder / "journal").as_uri(), limits=writer_limits()
+    )
+    tables = TrackedTables(writer, [], lambda: datetime.now(UTC))
+    beginnings = Beginnings(
+        source=source,
+        submit=submit,
+        configured=[T, U],
+        checks=Checks(source=source, assess=nothing_found, clock=monotonic, every_s=60),
+        marks=marks,
+        window=Window([]),
+        tables=tables,
+        comparison=Comparison(source=source, submit=submit, marks=marks, tables=tables, alterations=Alterations(())),
+    )
+    beginnings.start([T])
+    beginnings.start([U])
+    answers[0].set_exception(SourceUnavailableError("The connection was lost.", code="connection_lost"))
+    answers[1].set_result(CatalogueAnswer(refused={U: KeyMissingError("It has no key.", code="no_key")}))
+
+    assert {table: error.code for table, error in beginnings.poll().items()} == {U: "no_key"}
+    with pytest.raises(SourceUnavailableError, match="was lost"):
+        beginnings.poll()
+    assert beginnings.poll() == {}
+    writer.close()
