@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -173,27 +173,28 @@ class ChunkBounds:
         return taken, asked < request.limit and sum(b.num_rows for b in taken) >= asked
 
 
-def verify_shape(
-    schema: TableSchema, columns: Mapping[str, tuple[pa.DataType | None, str]], key: Sequence[str]
-) -> None:
-    """Compare a table as it is now with the schema that the host knows.
+class FoundColumn(NamedTuple):
+    """A replicable column as it is now. `type`: None if not known; `declared`: the source's name of the type."""
 
-    Args:
-        schema: The schema that the host knows.
-        columns: The replicable columns as they are: Arrow type (None: not known) and the source's name of the type.
-        key: The key as it is.
+    type: pa.DataType | None
+    declared: str
+    id: int | None = None
+
+
+def verify_shape(schema: TableSchema, columns: Mapping[str, FoundColumn], key: Sequence[str]) -> None:
+    """Compare a table's replicable columns and key, as they are now, with the schema that the host knows.
 
     Raises:
-        SchemaConflictError: A column of `schema` no longer exists or has another type, or the key changed.
+        SchemaConflictError: A column of `schema` no longer exists or has another type, another column has its name, or the key changed.
     """
     table = str(schema.table)
     for column in schema.columns:
         if column.name not in columns:
             raise SchemaConflictError(f"the column {column.name} no longer exists.", code="column_gone", table=table)
-        arrow, source_type = columns[column.name]
-        if arrow != column.type:
+        found = columns[column.name]
+        if found.type != column.type:
             raise SchemaConflictError(
-                f"the column {column.name} is {source_type} now; {column.source_type} was expected.",
+                f"the column {column.name} is {found.declared} now; {column.source_type} was expected.",
                 code="column_type_changed",
                 table=table,
             )
@@ -203,6 +204,9 @@ def verify_shape(
             code="key_changed",
             table=table,
         )
+    for column in schema.columns:
+        if column.id is not None and column.id != columns[column.name].id:
+            raise SchemaConflictError(f"the column {column.name} is another one now.", code="column_gone", table=table)
 
 
 def impossible_key(table: TableId) -> ImpossibleKeyError:

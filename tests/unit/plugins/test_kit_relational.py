@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,11 +12,13 @@ import pyarrow as pa
 import pytest
 from typing_extensions import override
 
-from replicator.model.errors import ReplicatorError, SchemaConflictError, SourceUnavailableError
+from replicator.model.errors import ReplicatorError, SchemaConflictError, SourceUnavailableError, TableError
+from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.plugins.kit.reads import ChunkBounds, verify_shape
+from replicator.plugins.kit.reads import ChunkBounds, FoundColumn, verify_shape
 from replicator.plugins.kit.session import Session
-from replicator.plugins.source import ChunkRequest
+from replicator.plugins.kit.table_reads import SnapshotRun
+from replicator.plugins.source import ChunkRequest, Cursor, Visibility
 from replicator_testing.defaults import chunk_request
 
 SCHEMA = TableSchema(
@@ -157,14 +159,56 @@ def test_rows_of_too_many_keys_are_left_to_fewer_and_change_no_later_chunk() -> 
     ("columns", "key", "code"),
     [
         ({}, ("id",), "column_gone"),
-        ({"id": (pa.int32(), "int")}, ("id",), "column_type_changed"),
-        ({"id": (None, "odd")}, ("id",), "column_type_changed"),
-        ({"id": (pa.int64(), "integer")}, (), "key_changed"),
+        ({"id": FoundColumn(pa.int32(), "int")}, ("id",), "column_type_changed"),
+        ({"id": FoundColumn(None, "odd")}, ("id",), "column_type_changed"),
+        ({"id": FoundColumn(pa.int64(), "integer")}, (), "key_changed"),
     ],
 )
-def test_a_table_of_another_shape_is_refused(
-    columns: dict[str, tuple[pa.DataType | None, str]], key: tuple[str, ...], code: str
-) -> None:
+def test_a_table_of_another_shape_is_refused(columns: dict[str, FoundColumn], key: tuple[str, ...], code: str) -> None:
     with pytest.raises(SchemaConflictError) as caught:
         verify_shape(SCHEMA, columns, key)
     assert caught.value.code == code
+
+
+class Numbers(SnapshotRun[Sequence[int]]):
+    """Reads blocks of numbers; one that is no number of 64 bits cannot be decoded."""
+
+    def __init__(self, blocks: Sequence[Sequence[int]], *, is_still: bool) -> None:
+        super().__init__(SCHEMA, TableIdentity(object="1"))
+        self.given, self.is_still = iter(blocks), is_still
+
+    @override
+    def blocks(self) -> Iterator[Sequence[int]]:
+        return self.given
+
+    @override
+    def decode(self, block: Sequence[int]) -> Sequence[pa.Array]:
+        try:
+            return [pa.array(block, pa.int64())]
+        except OverflowError as error:
+            raise TableError("A number is too large.", code="unrepresentable_value") from error
+
+    @override
+    def visibility(self) -> Visibility:
+        raise NotImplementedError
+
+    @override
+    def cursor(self, taken: Sequence[pa.RecordBatch]) -> Cursor | None:
+        raise NotImplementedError
+
+    @override
+    def is_same(self) -> bool:
+        return self.is_still
+
+
+@pytest.mark.parametrize("is_still", [True, False])
+def test_rows_that_cannot_be_decoded_fail_a_table_only_if_it_is_still_the_same(*, is_still: bool) -> None:
+    run = Numbers([[1, 2], [1 << 70], [3]], is_still=is_still)
+    assert [batch.column(0).to_pylist() for batch in run.batches()] == [[1, 2]]
+    assert next(run.given, None) is None, "the rest is read and discarded"
+    if is_still:
+        with pytest.raises(TableError, match="too large"):
+            run.identity()
+    else:
+        assert run.identity() is None
+    assert run.has_changed is not is_still

@@ -21,6 +21,7 @@ from replicator.model.errors import (
 )
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds
+from replicator.plugins.kit.table_reads import ReadKind, SnapshotRead
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen, Visibility
 from replicator_source_sqlserver.catalogue.discovery import read_tables
 from replicator_source_sqlserver.catalogue.tables import CatalogTable
@@ -241,8 +242,9 @@ def test_blocks_are_as_large_as_the_rows_allow(make: Callable[..., TableReader],
     reader = make()
     schema = schema_of(reader)
     with reader.reading(schema, "reading") as (connection, table, plan):
-        run = _Run(connection, table, plan, block_bytes=MIB)
-        blocks = list(run.batches(*chunk_query(plan, ChunkRequest(schema=schema, limit=120))))
+        request = ChunkRequest(schema=schema, limit=120)
+        read = SnapshotRead(kind=ReadKind.CHUNK, connection=connection, table=table, plan=plan, request=request)
+        blocks = list(_Run(read, block_bytes=MIB).batches())
     assert sum(block.num_rows for block in blocks) == 120
     assert all(block.nbytes <= MIB + MIB // 8 for block in blocks)
     assert len(blocks) <= 7

@@ -65,9 +65,13 @@ def chunk_script(plan: ReadPlan, request: ChunkRequest) -> str:
     return _script(plan, f"{_where(conditions)} ORDER BY {order} LIMIT {int(request.limit)}")
 
 
-def whole_script(plan: ReadPlan) -> str:
-    """Return the script that reads a whole table in no particular order; results as `chunk_script`. It may run as long as it takes."""
-    return _script(plan, _where(_filter(plan)), prologue="SET LOCAL statement_timeout = 0; ")
+def whole_script(plan: ReadPlan, limit: int | None = None) -> str:
+    """Return the script that reads a whole table in no particular order, or that many of its rows; results as `chunk_script`.
+
+    It may run as long as it takes.
+    """
+    tail = "" if limit is None else f" LIMIT {limit}"
+    return _script(plan, f"{_where(_filter(plan))}{tail}", prologue="SET LOCAL statement_timeout = 0; ")
 
 
 def chunk_query(plan: ReadPlan, request: ChunkRequest) -> str:

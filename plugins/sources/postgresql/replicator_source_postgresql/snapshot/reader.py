@@ -6,10 +6,10 @@ waits for the lock that it holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Self
+from typing import Final, Literal, Self
 
 import numpy as np
 import psycopg
@@ -17,18 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from replicator.model.errors import (
-    CorruptStreamError,
-    ImpossibleKeyError,
-    SchemaConflictError,
-    TableError,
-    UnsupportedTypeError,
-)
-from replicator.model.identity import TableIdentity
+from replicator.model.errors import CorruptStreamError, SchemaConflictError, TableError, UnsupportedTypeError
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.kit.reads import ChunkBounds, TableReads, impossible_key, joined, verify_shape
-from replicator.plugins.planning import RowSample
-from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen, Visibility, WholeRead
+from replicator.plugins.kit.reads import FoundColumn, TableReads, verify_shape
+from replicator.plugins.kit.table_reads import ReadKind, SnapshotRead, SnapshotReads, SnapshotRun
+from replicator.plugins.source import ChunkRequest, Cursor, Seen, Visibility
 from replicator_source_postgresql.catalogue.discovery import Connection, read_tables
 from replicator_source_postgresql.catalogue.queries import fingerprint_query
 from replicator_source_postgresql.catalogue.raw_texts import is_raw
@@ -164,34 +157,32 @@ class PublishedReads(TableReads[Connection, CatalogTable, ReadPlan]):
         connection.execute(how, (reader,))
 
 
-@dataclass(slots=True, kw_only=True)
-class TableReader(PublishedReads):
-    """Reads chunks and whole tables over one connection, which has `CHUNK_SETTINGS`.
+@dataclass(kw_only=True)
+class TableReader(PublishedReads, SnapshotReads[Connection, CatalogTable, ReadPlan]):
+    """Reads chunks and whole tables over one connection, which has `CHUNK_SETTINGS`."""
 
-    Attributes:
-        bounds: The bounds of chunks; a block of rows may exceed them.
-    """
+    @override
+    @contextmanager
+    def run(self, read: SnapshotRead[Connection, CatalogTable, ReadPlan]) -> Iterator[_Run]:
+        plan, connection = replace(read.plan, is_raw=is_raw(read.connection)), read.connection
+        run = _Run(read, plan, self.unrepresentable, block_bytes=min(_BLOCK_BYTES, self.bounds.bytes_max))
+        begin = f"{BEGIN_READ}; "
+        if not self.session.refuses_views:
+            connection.execute(begin.encode())
+            self.secure(connection, read.table, plan)
+            begin = ""
+        run.start(begin + _script(read, plan))
+        yield run
 
-    bounds: ChunkBounds
-
-    def read_chunk(self, request: ChunkRequest) -> Chunk:
-        """See `SourceChunks.read_chunk`. Rows beyond the chunk's bound are read and discarded."""
-        try:
-            return self._read_chunk(request)
-        except ImpossibleKeyError:
-            raise
-        except TableError as error:
-            if request.keys and self._has_impossible(request.schema, request.keys):
-                raise impossible_key(request.schema.table) from error
-            raise
-
-    def _has_impossible(self, schema: TableSchema, keys: Sequence[Cursor]) -> bool:
+    @override
+    def is_impossible(self, request: ChunkRequest, error: TableError) -> bool:
         """Return whether the server refuses one of the keys, whatever rows there are.
 
         Some types call that a syntax error of the statement (tsvector, ltree), or an internal one (hstore). With NULL instead of the keys
         there is no such error, unless the types themselves are no more.
         """
-        with self.reading(schema, "looking at keys") as (connection, _, plan):
+        keys = request.keys or ()
+        with self.reading(request.schema, "looking at keys") as (connection, _, plan):
             try:
                 connection.execute(keys_query(plan, keys).encode())
             except (psycopg.DataError, psycopg.IntegrityError):
@@ -201,125 +192,92 @@ class TableReader(PublishedReads):
                 return True
         return False
 
-    def _read_chunk(self, request: ChunkRequest) -> Chunk:
-        asked = self.bounds.bounded(request)
-        with self._statement(request.schema, "reading a chunk", lambda plan: chunk_script(plan, asked)) as run:
-            block_bytes = min(_BLOCK_BYTES, self.bounds.bytes_max)
-            batches, is_cut = self.bounds.take(request, run.batches(_BLOCK_ROWS, block_bytes))
-            run.skip(_BLOCK_ROWS, block_bytes)
-            identity = run.identity()
-            rows = joined(batches, request.schema)
-            cursor = _cursor(rows, run.plan) if rows.num_rows else None
-            if identity is None:
-                self.forget(request.schema.table)
-            return Chunk(rows=rows, cursor=cursor, visibility=run.visibility, identity=identity, is_cut=is_cut)
 
-    @contextmanager
-    def read_whole(self, schema: TableSchema) -> Iterator[WholeRead]:
-        """See `SourceChunks.read_whole`."""
-        # Read rarely and whole: what an earlier read remembers of the table may be older than a change of it.
-        self.forget(schema.table)
-        with self._statement(schema, "reading a table", whole_script) as run:
-            yield WholeRead(
-                visibility=run.visibility, batches=run.batches(_WHOLE_ROWS, _WHOLE_BYTES), identity=run.identity
-            )
-
-    def sample(self, schema: TableSchema, rows: int) -> RowSample:
-        """See `SupportsPlanning.sample`. Of a table without a key the rest is left unread, and its connection is closed."""
-        if schema.key:
-            chunk = self.read_chunk(ChunkRequest(schema=schema, limit=rows))
-            return RowSample(rows=chunk.rows, is_whole=chunk.rows.num_rows < rows and not chunk.is_cut)
-        with self.read_whole(schema) as whole:
-            found = next(iter(whole.batches), None)
-            taken = joined([] if found is None else [found.slice(0, rows)], schema)
-            is_whole = taken.num_rows < rows and next(iter(whole.batches), None) is None
-        return RowSample(rows=taken, is_whole=is_whole)
-
-    @contextmanager
-    def _statement(self, schema: TableSchema, doing: str, script: Callable[[ReadPlan], str]) -> Iterator[_Run]:
-        """Start the statement and yield it; whatever ends it early leaves nothing on the server."""
-        with self.reading(schema, doing) as (connection, table, plan):
-            ours = replace(plan, is_raw=is_raw(connection))
-            run = _Run(connection, ours, table, schema, self.unrepresentable)
-            begin = f"{BEGIN_READ}; "
-            if not self.session.refuses_views:
-                connection.execute(begin.encode())
-                self.secure(connection, table, ours)
-                begin = ""
-            run.start(begin + script(ours))
-            yield run
+def _script(read: SnapshotRead[Connection, CatalogTable, ReadPlan], plan: ReadPlan) -> str:
+    if read.kind is ReadKind.WHOLE:
+        return whole_script(plan)
+    return chunk_script(plan, read.request) if plan.key else whole_script(plan, limit=read.request.limit)
 
 
-class _Run:
+class _Run(SnapshotRun[Frames]):
     """One statement that runs: its snapshot, its rows, and whether the table stayed the same."""
+
+    is_locked = True
 
     def __init__(
         self,
-        connection: psycopg.Connection[Any],
+        read: SnapshotRead[Connection, CatalogTable, ReadPlan],
         plan: ReadPlan,
-        table: CatalogTable,
-        schema: TableSchema,
         unrepresentable: Literal["fail", "null"],
+        *,
+        block_bytes: int,
     ) -> None:
-        self.plan = plan
-        self.visibility = PgVisibility(0, 0)
-        self._script = CopyScript(connection)
-        self._table = table
-        self._schema = schema
+        super().__init__(read.request.schema, read.table.identity)
+        is_whole = read.kind is ReadKind.WHOLE
+        self._block = (_WHOLE_ROWS, _WHOLE_BYTES) if is_whole else (_BLOCK_ROWS, block_bytes)
+        self._plan = plan
+        self._visibility = PgVisibility(0, 0)
+        self._script = CopyScript(read.connection)
+        self._table = read.table
         self._unrepresentable = unrepresentable
-        self._is_same = False
-        self._has_ended = False
+        self._was_same = False
         self._waiting: Frames | None = None
 
     def start(self, script: str) -> None:
         """Send the script, and read as far as the first row, which holds the snapshot."""
-        self._is_same = self._fingerprint(self._script.start(script)[-1]) == self._table.fingerprint
+        self._was_same = self._fingerprint(self._script.start(script)[-1]) == self._table.fingerprint
         frames = self._read(1, 1)
         if frames is None:
             raise _corrupt(self._table.table, "the row with the snapshot is missing")
         first = self._columns(frames.first(1))[0]
         if not first.is_kind(TEXT).all():
             raise _corrupt(self._table.table, "the first row is not the one with the snapshot")
-        self.visibility = PgVisibility.of(frames.data[int(first.starts[0]) : int(first.ends[0])].decode())
+        self._visibility = PgVisibility.of(frames.data[int(first.starts[0]) : int(first.ends[0])].decode())
         self._waiting = Frames(frames.data, frames.starts[1:], frames.ends[1:])
 
-    def batches(self, rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
-        """Decode the rows, block by block; none if the table is no longer the one that the read was planned for."""
-        while (frames := self._next(rows_max, bytes_max)) is not None:
+    @override
+    def visibility(self) -> PgVisibility:
+        return self._visibility
+
+    @override
+    def blocks(self) -> Iterator[Frames]:
+        """Yield the rows; none if the table is no longer the one that the read was planned for."""
+        while (frames := self._next()) is not None:
             # Bytes of columns that have changed since cannot be decoded by what was known; the read is told to be of no use anyway.
-            if self._is_same:
-                yield self._decode(frames)
+            if self._was_same:
+                yield frames
 
-    def skip(self, rows_max: int, bytes_max: int) -> None:
-        """Read the rest of the rows and discard it."""
-        while not self._has_ended:
-            self._next(rows_max, bytes_max)
-
-    def identity(self) -> TableIdentity | None:
-        """Return the table's identity if nothing about it changed from the plan to the end of the read, else None."""
-        if not self._has_ended:
-            raise AssertionError("identity() before the last batch")
+    @override
+    def is_same(self) -> bool:
         after = self._fingerprint(self._script.finish()[0])
-        return self._table.identity if self._is_same and after == self._table.fingerprint else None
+        return self._was_same and after == self._table.fingerprint
 
-    def _next(self, rows_max: int, bytes_max: int) -> Frames | None:
+    @override
+    def cursor(self, taken: Sequence[pa.RecordBatch]) -> Cursor | None:
+        last = taken[-1].slice(taken[-1].num_rows - 1)
+        positions = {column.name: position for position, column in enumerate(self._plan.columns)}
+        texts = []
+        for column in self._plan.key_columns:
+            assert column.mapping is not None
+            texts.append(column.mapping.key_text(last.column(positions[column.name]))[0])
+        return tuple(texts)
+
+    @override
+    def decode(self, block: Frames) -> Sequence[pa.Array]:
+        columns = self._columns(block)
+        if not columns[0].is_kind(NULL).all():
+            raise _corrupt(self._table.table, "a second row has a snapshot")
+        key = set(self.schema.key)
+        return [
+            self._values(mapping, column.name, slices, block, is_key=column.name in key)
+            for column, mapping, slices in zip(self._plan.columns, self._plan.mappings, columns[1:], strict=True)
+        ]
+
+    def _next(self) -> Frames | None:
         waiting, self._waiting = self._waiting, None
         if waiting is not None and len(waiting.starts):
             return waiting
-        frames = self._read(rows_max, bytes_max)
-        self._has_ended = frames is None
-        return frames
-
-    def _decode(self, frames: Frames) -> pa.RecordBatch:
-        columns = self._columns(frames)
-        if not columns[0].is_kind(NULL).all():
-            raise _corrupt(self._table.table, "a second row has a snapshot")
-        key = set(self._schema.key)
-        arrays = [
-            self._values(mapping, column.name, slices, frames, is_key=column.name in key)
-            for column, mapping, slices in zip(self.plan.columns, self.plan.mappings, columns[1:], strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(self._schema.row_type)))
+        return self._read(*self._block)
 
     def _values(self, mapping: PgType, name: str, slices: Slices, frames: Frames, *, is_key: bool) -> pa.Array:
         try:
@@ -340,7 +298,7 @@ class _Run:
 
     def _columns(self, frames: Frames) -> list[Slices]:
         try:
-            return copy_columns(frames, 1 + len(self.plan.columns))
+            return copy_columns(frames, 1 + len(self._plan.columns))
         except MalformedError as error:
             raise _corrupt(self._table.table, str(error)) from error
 
@@ -366,12 +324,8 @@ def read_plan(table: CatalogTable, schema: TableSchema, publication: str) -> Rea
         raise not_utf8(table.table, table.unreadable)
     columns = {c.name: c for c in table.replicable_columns}
     key = tuple(part.column for part in table.key)
-    verify_shape(schema, {n: (c.mapping.arrow if c.mapping else None, c.type_sql) for n, c in columns.items()}, key)
-    for column in schema.columns:
-        if column.id is not None and column.id != columns[column.name].position:
-            raise SchemaConflictError(
-                f"the column {column.name} is another one now.", code="column_gone", table=str(table.table)
-            )
+    found = {n: FoundColumn(c.mapping.arrow if c.mapping else None, c.type_sql, c.position) for n, c in columns.items()}
+    verify_shape(schema, found, key)
     return ReadPlan(
         table=table.table,
         publication=publication,
@@ -381,16 +335,6 @@ def read_plan(table: CatalogTable, schema: TableSchema, publication: str) -> Rea
         is_partitioned=table.is_partitioned,
         row_filter=table.published.row_filter if table.published else None,
     )
-
-
-def _cursor(rows: pa.RecordBatch, plan: ReadPlan) -> Cursor:
-    positions = {column.name: position for position, column in enumerate(plan.columns)}
-    texts = []
-    for column in plan.key_columns:
-        assert column.mapping is not None
-        last = rows.column(positions[column.name]).slice(rows.num_rows - 1, 1)
-        texts.append(column.mapping.key_text(last)[0])
-    return tuple(texts)
 
 
 def _corrupt(table: TableId, message: str) -> CorruptStreamError:
