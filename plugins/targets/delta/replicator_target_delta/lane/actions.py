@@ -139,12 +139,3 @@ def hidden(add: Action, vector: Descriptor) -> Action:
 def to_line(action: Action) -> str:
     """An action as a line of a commit."""
     return json.dumps(action, separators=(",", ":"), ensure_ascii=False)
-
-
-def identity_of(commit: bytes) -> str | None:
-    """The identity of a commit; None if it has none."""
-    for line in commit.splitlines():
-        if line.startswith(b'{"commitInfo"'):
-            identity: str | None = json.loads(line)["commitInfo"].get("txnId")
-            return identity
-    return None

@@ -456,14 +456,14 @@ class Lane:
             crash_point("lane.after_put")
         except Exception as error:  # noqa: BLE001 - whatever it was, the log knows the outcome
             failure = error
-        data = self._log.commit(version)
-        if data is None:
+        found = self._log.commit(version)
+        if found is None:
             raise failure or OSError(f"Version {version} of {self._path} was written and is not there.")
-        if actions.identity_of(data) != identity:
+        if found.identity != identity:
             if output.data:
                 self._storage.remove(f"{self._path}/{output.name}")
             return False
-        self._log.accept(lines, data)
+        self._log.accept(lines, found)
         return True
 
     def remember(

@@ -11,25 +11,19 @@ the state refuse every batch (`LogState.unknown`), until a later state is read f
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import pyarrow.parquet as pq
-
 from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator_target_delta.lane.vectors import Descriptor
+from replicator_target_delta.log.files import Checkpoint, Commit, Listing, LogFiles
 from replicator_target_delta.log.table import DamagedLogError
 from replicator_target_delta.storage import Storage
 
-_COMMIT: Final = re.compile(r"(\d{20})\.json")
-_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(?P<parts>\d{10}))?\.parquet")
-_OTHER_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\..*")
 _DERIVED: Final = ("stats_parsed", "partitionValues_parsed")
 _ADD_FIELDS: Final = frozenset(
     {
@@ -186,8 +180,7 @@ class DeltaLakeLogReader:
     """
 
     def __init__(self, storage: Storage, table: str) -> None:
-        self._storage = storage
-        self._folder = f"{table}/_delta_log"
+        self._files = LogFiles(storage, table)
         self.state = LogState()
 
     def refresh(self) -> LogState:
@@ -210,94 +203,65 @@ class DeltaLakeLogReader:
                 raise EngineNeededError("the log cannot be read") from error
         return self.state
 
-    def commit(self, version: int) -> bytes | None:
-        """The bytes of a version's commit; None if there is none."""
-        try:
-            return self._storage.read(f"{self._folder}/{version:020}.json")
-        except FileNotFoundError:
-            return None
+    def commit(self, version: int) -> Commit | None:
+        """A version's commit; None if there is none."""
+        return self._files.find(version)
 
-    def accept(self, lines: Iterable[str], data: bytes) -> None:
-        """Continue after the next version, which was written with these lines and reads as `data`."""
+    def accept(self, lines: Iterable[str], written: Commit) -> None:
+        """Continue after the next version, which was written with these lines and reads as `written`."""
         self.state.play(json.loads(line) for line in lines)
         self.state.version += 1
-        self.state.digest = _digest(data)
+        self.state.digest = written.digest
 
     def _is_same(self) -> bool:
-        data = self.commit(self.state.version)
-        return data is not None and _digest(data) == self.state.digest
+        found = self.commit(self.state.version)
+        return found is not None and found.digest == self.state.digest
 
     def _begin(self) -> None:
         self.state = LogState()
-        names = self._storage.names(self._folder)
-        commits = {int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))}
-        if not commits:
+        listing = self._files.listing()
+        if not listing.commits:
             raise EngineNeededError("there is no Delta log with JSON commits")
-        start, files = newest_checkpoint(names)
-        if start > max(commits):
+        checkpoint, newest = newest_checkpoint(listing), max(listing.commits)
+        if checkpoint.version > newest:
             raise EngineNeededError("the newest version is a checkpoint")
-        if start < 0 and 0 not in commits:
+        if checkpoint.version < 0 and 0 not in listing.commits:
             raise EngineNeededError("the log has no checkpoint that can be read")
-        self.state.play(checkpoint_actions(self._storage, [f"{self._folder}/{name}" for name in files]))
-        self.state.version = start
+        # Also kinds that this code does not know: `play` refuses them, if there is one.
+        self.state.play(self._files.checkpoint(checkpoint, without=("remove",)))
+        self.state.version = checkpoint.version
         self._follow()
-        if self.state.version < max(commits):
+        if self.state.version < newest:
             raise EngineNeededError(f"the log lacks version {self.state.version + 1}")
         if not self.state.digest:
-            self.state.digest = _digest(self.commit(self.state.version) or b"")
+            found = self.commit(self.state.version)
+            self.state.digest = b"" if found is None else found.digest
 
     def _follow(self) -> None:
-        while (data := self.commit(self.state.version + 1)) is not None:
+        for found in self._files.since(self.state.version + 1):
             try:
-                self.state.play([json.loads(line) for line in data.splitlines() if line.strip()])
+                self.state.play(found.actions())
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                version = self.state.version + 1
                 self.state = LogState()
                 if isinstance(error, ValueError):
-                    raise DamagedLogError.of_commit(self._folder, version, error) from error
-                raise EngineNeededError(f"version {version} of the log cannot be read") from error
-            self.state.version += 1
-            self.state.digest = _digest(data)
+                    raise DamagedLogError.of_commit(self._files.folder, found.version, error) from error
+                raise EngineNeededError(f"version {found.version} of the log cannot be read") from error
+            self.state.version = found.version
+            self.state.digest = found.digest
 
 
-def newest_checkpoint(names: Iterable[str]) -> tuple[int, list[str]]:
-    """The version of the newest complete checkpoint and its files; -1 if there is none.
+def newest_checkpoint(listing: Listing) -> Checkpoint:
+    """Return the newest checkpoint, of version -1 if there is none.
 
     Raises:
-        EngineNeededError: A newer one has a form that this code does not read.
+        EngineNeededError: It has a form that this code does not read.
     """
-    parts: dict[tuple[int, int], list[str]] = {}
-    newest_other = -1
-    for name in names:
-        if match := _CHECKPOINT.fullmatch(name):
-            parts.setdefault((int(match[1]), int(match["parts"] or 1)), []).append(name)
-        elif match := _OTHER_CHECKPOINT.fullmatch(name):
-            newest_other = max(newest_other, int(match[1]))
-    complete = {key: found for key, found in parts.items() if len(found) == key[1]}
-    version, count = max(complete, default=(-1, 0))
-    if newest_other > version:
+    version = max(listing.checkpoints, default=-1)
+    newest = listing.checkpoints.get(version, Checkpoint(-1, ()))
+    if listing.unknown > version or not newest.is_classic:
         raise EngineNeededError("the log has a checkpoint in a form that is not read")
-    return version, sorted(complete.get((version, count), []))
-
-
-def checkpoint_actions(
-    storage: Storage, paths: Iterable[str], wanted: Sequence[str] | None = None
-) -> Iterator[Mapping[str, Any]]:
-    """The actions of a checkpoint, with these kinds of them or fields of these; without `wanted` everything but removed files."""
-    for path in paths:
-        with storage.open_input(path) as source:
-            file = pq.ParquetFile(source)
-            # Also kinds that this code does not know: `play` refuses them, if there is one.
-            columns = wanted or [name for name in file.schema_arrow.names if name != "remove"]
-            for batch in file.iter_batches(columns=columns):
-                for row in batch.to_pylist(maps_as_pydicts="strict"):
-                    # Every action has a column; all others are null.
-                    yield {kind: value for kind, value in row.items() if value is not None}
+    return newest
 
 
 def _id(vector: Descriptor | None) -> tuple[str, str, int | None] | None:
     return None if vector is None else vector.id
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=16).digest()

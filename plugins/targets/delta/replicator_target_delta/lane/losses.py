@@ -9,7 +9,6 @@ removed, readers list the log until the next checkpoint.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
@@ -21,12 +20,12 @@ from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator.plugins.target import TargetTable
 from replicator_target_delta.lane.log import DeltaLakeLogReader, LogState
 from replicator_target_delta.lane.vectors import end_of, name_of
-from replicator_target_delta.log.table import UUID, LostFilesError, checkpoints_of, read_log
+from replicator_target_delta.log.files import LogFiles
+from replicator_target_delta.log.table import UUID, LostFilesError, read_log
 from replicator_target_delta.storage import Storage
 
 LOOK_EVERY_S: Final = 9 * 60.0
 """Seconds between two listings of a table for an audit: a little less than the interval at which an idle table is audited."""
-_HINT: Final = "_last_checkpoint"
 _log = get_logger("target.delta")
 
 
@@ -62,15 +61,11 @@ class FileChecks:
 
 def _mend_hint(storage: Storage, path: str, table: TargetTable) -> None:
     """Remove the hint at a checkpoint, if neither that one nor a newer one is there."""
-    folder = f"{path}/_delta_log"
-    try:
-        hint = json.loads(storage.read(f"{folder}/{_HINT}"))
-    except (FileNotFoundError, ValueError):
-        return  # readers do without
-    version = hint.get("version") if isinstance(hint, dict) else None
+    files = LogFiles(storage, path)
+    version = files.hint()
     # Listed after the hint was read: a checkpoint is written before the hint at it.
-    if isinstance(version, int) and max(checkpoints_of(storage.names(folder)), default=-1) < version:
-        storage.remove(f"{folder}/{_HINT}")
+    if version is not None and max(files.listing().checkpoints, default=-1) < version:
+        storage.remove(files.hint_path)
         _log.warning("checkpoint_hint_removed", table=str(table.table), version=version)
 
 

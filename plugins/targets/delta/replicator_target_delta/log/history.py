@@ -12,20 +12,18 @@ versions that it removed before they were seen are named, because their authors 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from replicator.model.merged import Merged
 from replicator.plugins.target import Audit, TargetTable
+from replicator_target_delta.log.files import Commit, LogFiles
 from replicator_target_delta.log.mapping import conflict
 from replicator_target_delta.log.table import DamagedLogError
 from replicator_target_delta.storage import Storage
 
-_COMMIT = re.compile(r"(\d{20})\.(json|checkpoint\..*)")
 _FOREIGN: Final = frozenset({"RESTORE", "CLONE"})
-_FILES: Final = (b'{"add"', b'{"remove"', b'{"cdc"')
 _OURS: Final = "replicator"
 _SWAPPED: Final = "swapped"
 
@@ -140,32 +138,32 @@ def audit(storage: Storage, path: str, table: TargetTable, since: str | None, *,
     Raises:
         DamagedLogError: A commit cannot be understood.
     """
-    folder = f"{path}/_delta_log"
+    files = LogFiles(storage, path)
     if since is None:
-        return _audit(replace(_begin(storage, folder), is_building=is_building), [])
+        return _audit(replace(_begin(files), is_building=is_building), [])
     position = _Position.of(since)
     if position.is_building != is_building:
-        position = _elsewhere(storage, folder, table, position)
-    last = _read(storage, folder, position.version)
+        position = _elsewhere(files, table, position)
+    last = _read(files, position.version)
     if last is None:
-        newest = max(_versions(storage, folder), default=-1)
+        newest = files.listing().newest
         if newest < position.version:
             what = (
                 f"its log was set back from version {position.version} to {newest}"
                 if newest >= 0
                 else "its log was removed"
             )
-            begun = _begin(storage, folder)
+            begun = _begin(files)
             return _audit(replace(begun, merged=position.merged, is_building=is_building), [what])
     others = []
     if last is not None and position.commit not in {None, last.id}:
         others.append(f"version {position.version} was replaced")
     unseen = None
-    first = position.version + 1 if last is not None else _oldest_after(storage, folder, position.version)
+    first = position.version + 1 if last is not None else _oldest_after(files, position.version)
     if first > position.version + 1:
         unseen = _named(position.version + 1, first - 1)
         position = replace(position, version=first - 1, commit=None)
-    for commit in _from(storage, folder, first):
+    for commit in (_commit(files, found) for found in files.since(first)):
         if commit.is_of(table.uuid):
             counted = commit.counts() if table.ledger_name in commit.ledgers else Merged()
             position = replace(position, version=commit.version, commit=commit.id, merged=position.merged + counted)
@@ -180,66 +178,46 @@ def _audit(position: _Position, others: Sequence[str], unseen: str | None = None
     return Audit(position=position.to_text(), merged=position.merged, changed_by_others=others, unseen=unseen)
 
 
-def _begin(storage: Storage, folder: str) -> _Position:
-    newest = max(_versions(storage, folder), default=-1)
-    commit = _read(storage, folder, newest)
+def _begin(files: LogFiles) -> _Position:
+    newest = files.listing().newest
+    commit = _read(files, newest)
     return _Position(version=newest, commit=None if commit is None else commit.id, merged=Merged())
 
 
-def _elsewhere(storage: Storage, folder: str, table: TargetTable, position: _Position) -> _Position:
+def _elsewhere(files: LogFiles, table: TargetTable, position: _Position) -> _Position:
     """The position to continue from in another log: the version that let readers see the incarnation, or the newest if none tells."""
-    version = max(_versions(storage, folder), default=-1)
-    while position.is_building and (commit := _read(storage, folder, version)) is not None:
+    version = files.listing().newest
+    while position.is_building and (commit := _read(files, version)) is not None:
         if commit.swapped == table.incarnation:
             return _Position(version=version, commit=commit.id, merged=position.merged)
         version -= 1
-    return replace(_begin(storage, folder), merged=position.merged, is_building=not position.is_building)
+    return replace(_begin(files), merged=position.merged, is_building=not position.is_building)
 
 
-def _oldest_after(storage: Storage, folder: str, version: int) -> int:
+def _oldest_after(files: LogFiles, version: int) -> int:
     """The oldest version after another whose commit the log still has; the next future one if it has none."""
-    commits = [v for v in _versions(storage, folder, only_commits=True) if v > version]
-    return min(commits) if commits else max([version, *_versions(storage, folder)]) + 1
-
-
-def _from(storage: Storage, folder: str, version: int) -> Iterator[_Commit]:
-    """The commits from a version on."""
-    while (commit := _read(storage, folder, version)) is not None:
-        yield commit
-        version += 1
+    listing = files.listing()
+    return min((v for v in listing.commits if v > version), default=max(version, listing.newest) + 1)
 
 
 def _named(first: int, last: int) -> str:
     return f"version {first}" if first == last else f"versions {first} to {last}"
 
 
-def _versions(storage: Storage, folder: str, *, only_commits: bool = False) -> list[int]:
-    """Versions of commits and checkpoints."""
-    matches = (_COMMIT.fullmatch(name) for name in storage.names(folder))
-    return [int(match[1]) for match in matches if match and (match[2] == "json" or not only_commits)]
+def _read(files: LogFiles, version: int) -> _Commit | None:
+    found = files.find(version)
+    return None if found is None else _commit(files, found)
 
 
-def _read(storage: Storage, folder: str, version: int) -> _Commit | None:
-    if version < 0:
-        return None
+def _commit(files: LogFiles, found: Commit) -> _Commit:
     try:
-        data = storage.read(f"{folder}/{version:020}.json")
-    except FileNotFoundError:
-        return None
-    info: Mapping[str, Any] = {}
-    ledgers: list[str] = []
-    changes_data = False
-    metadata: Mapping[str, Any] | None = None
-    try:
-        for line in data.splitlines():
-            if line.startswith(b'{"commitInfo"'):
-                info = json.loads(line)["commitInfo"]
-            elif line.startswith(b'{"txn"'):
-                ledgers.append(json.loads(line)["txn"]["appId"])
-            elif line.startswith(b'{"metaData"'):
-                metadata = json.loads(line)["metaData"]
-            elif not changes_data and line.startswith(_FILES):
-                changes_data = next(iter(json.loads(line).values())).get("dataChange", True)
+        facts = found.facts()
+        return _Commit(
+            version=found.version,
+            info=found.info(),
+            ledgers=[action["txn"]["appId"] for action in facts if "txn" in action],
+            changes_data=found.changes_data(),
+            metadata=next((action["metaData"] for action in facts if "metaData" in action), None),
+        )
     except (ValueError, KeyError) as error:
-        raise DamagedLogError.of_commit(folder, version, error) from error
-    return _Commit(version=version, info=info, ledgers=ledgers, changes_data=changes_data, metadata=metadata)
+        raise DamagedLogError.of_commit(files.folder, found.version, error) from error

@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from replicator.model.crash import crash_point
 from replicator.plugins import get_logger
+from replicator_target_delta.log.files import LogFiles, commit_name
 from replicator_target_delta.log.table import TableLog
 from replicator_target_delta.scala import Scala
 from replicator_target_delta.storage import NO_LINKS, Storage
@@ -137,11 +138,11 @@ class LogStore:
         Delta's own store looks first and renames then, and the JVM starts a program for it: that takes a tenth of a second.
         """
         folder = Path(self._path) / "_delta_log"
-        temporary = folder / f".{_name(version)}.{uuid4()}.tmp"
+        temporary = folder / f".{commit_name(version)}.{uuid4()}.tmp"
         try:
             temporary.write_bytes("".join(f"{line}\n" for line in lines).encode())
             with _locked(self._log()):
-                os.link(temporary, folder / _name(version))
+                os.link(temporary, folder / commit_name(version))
         except FileExistsError:
             return False
         finally:
@@ -152,7 +153,7 @@ class LogStore:
         from py4j.protocol import Py4JJavaError
 
         log, jvm = self._log(), self._scala.jvm
-        path = jvm.org.apache.hadoop.fs.Path(log.logPath(), _name(version))
+        path = jvm.org.apache.hadoop.fs.Path(log.logPath(), commit_name(version))
         text = jvm.java.util.ArrayList()
         text.add("\n".join(lines))
         with _locked(log):
@@ -200,10 +201,6 @@ def _locked(log: Any) -> Iterator[None]:
         yield
     finally:
         lock.unlock()
-
-
-def _name(version: int) -> str:
-    return f"{version:020}.json"
 
 
 def create(store: LogStore, storage: Storage, path: str, actions: Sequence[Mapping[str, Any]], operation: str) -> bool:
@@ -254,14 +251,8 @@ def _commit(store: LogStore, storage: Storage, path: str, behind: int, actions: 
 
 def _identity(storage: Storage, path: str, version: int) -> str | None:
     """The identity of a version's commit, empty if it has none; None if there is no such version."""
-    try:
-        data = storage.read(f"{path}/_delta_log/{_name(version)}")
-    except FileNotFoundError:
-        return None
-    for line in data.splitlines():
-        if line.startswith(b'{"commitInfo"'):
-            return str(json.loads(line)["commitInfo"].get("txnId") or "")
-    return ""
+    found = LogFiles(storage, path).find(version)
+    return None if found is None else str(found.identity or "")
 
 
 def _commit_info(read_version: int, operation: str, **info: object) -> Mapping[str, Any]:

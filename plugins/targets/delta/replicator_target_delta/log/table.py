@@ -1,22 +1,17 @@
-"""Reads a Delta log without Spark: the table's owner and its ledgers.
+"""The newest version of a table without its data files: its owner and its ledgers, read without Spark.
 
-Implements the public protocol (JSON commits, Parquet checkpoints). Used where Spark is not at hand (`check`, `drop`) and
-where a look at two small files is enough. Writing is the LogStore's alone, in Spark's JVM.
+Used where Spark is not at hand (`check`, `drop`) and where a look at two small files is enough. Writing is the LogStore's alone,
+in Spark's JVM.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import reduce
 from typing import Any, Final
 
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
+from replicator_target_delta.log.files import OF_FILES, Action, LogFiles, commit_name
 from replicator_target_delta.storage import Storage
 
 UUID: Final = "replicator.uuid"
@@ -29,12 +24,6 @@ LIVE: Final = "live"
 DROPPED: Final = "dropped"
 
 _WANTED: Final = ("metaData", "protocol", "txn", "domainMetadata")
-_OF_FILES: Final = ("add", "remove", "cdc", "commitInfo", "checkpointMetadata", "sidecar")
-# Most lines name data files: they are not parsed.
-_SKIPPED: Final = tuple(f'{{"{kind}":'.encode() for kind in _OF_FILES)
-
-_COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.[0-9a-f-]{36}|\.\d{10}\.(?P<parts>\d{10}))?\.(parquet|json)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +58,7 @@ class DamagedLogError(Exception):
         """The error for a commit that cannot be read."""
         why = str(error) if isinstance(error, ValueError) else type(error).__name__
         return cls(
-            f"Version {version} of the Delta log cannot be read. Its file is {folder}/{version:020}.json: {why}.",
+            f"Version {version} of the Delta log cannot be read. Its file is {folder}/{commit_name(version)}: {why}.",
             version=version,
         )
 
@@ -87,11 +76,11 @@ def read_log(storage: Storage, path: str, *, below: int | None = None, is_thorou
         DamagedLogError: There is a log, and it cannot be understood.
         OSError: It cannot be reached.
     """
-    folder = f"{path}/_delta_log"
+    files = LogFiles(storage, path)
     try:
-        return _read_log(storage, folder, below, is_thorough=is_thorough)
+        return _read_log(files, below, is_thorough=is_thorough)
     except (ValueError, KeyError) as error:
-        raise DamagedLogError(f"The Delta log in {folder} cannot be read: {error}.") from error
+        raise DamagedLogError(f"The Delta log in {files.folder} cannot be read: {error}.") from error
 
 
 def readable_below(storage: Storage, path: str, error: DamagedLogError) -> tuple[TableLog | None, int]:
@@ -108,37 +97,25 @@ def readable_below(storage: Storage, path: str, error: DamagedLogError) -> tuple
         return readable_below(storage, path, lower)
 
 
-def checkpoints_of(names: Iterable[str]) -> Mapping[int, list[str]]:
-    """The complete checkpoints among the files of a log: by version, the names of each."""
-    parts_of: dict[tuple[int, int], list[str]] = {}
-    for name in names:
-        if match := _CHECKPOINT.fullmatch(name):
-            parts_of.setdefault((int(match[1]), int(match["parts"] or 1)), []).append(name)
-    # One in several parts that lacks some is the remains of an attempt to write it.
-    return {version: names for (version, parts), names in parts_of.items() if len(names) >= parts}
-
-
-def _read_log(storage: Storage, folder: str, below: int | None, *, is_thorough: bool) -> TableLog | None:
-    names = [name for name in storage.names(folder) if below is None or name < f"{below:020}"]
-    commits = {int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))}
-    checkpoints = checkpoints_of(names)
-    if not commits and not checkpoints:
-        return None
-    newest = max([*commits, *checkpoints])
+def _read_log(files: LogFiles, below: int | None, *, is_thorough: bool) -> TableLog | None:
+    listing = files.listing(below=below)
     found = _Found()
     # Newest first: the first of each kind that is met is the one that counts.
-    for version in range(newest, -1, -1):
-        if version in commits:
-            found.add(_commit_actions(storage, folder, version, is_thorough=is_thorough))
-        elif version not in checkpoints:
+    for version in range(listing.newest, -1, -1):
+        if version in listing.commits:
+            found.add(_facts(files, version, is_thorough=is_thorough))
+        elif version not in listing.checkpoints:
             raise ValueError(f"version {version} is missing")
-        if version in checkpoints:
-            found.add(_checkpoint_actions(storage, folder, checkpoints[version]))
+        if version in listing.checkpoints:
+            found.add(files.checkpoint(listing.checkpoints[version], without=OF_FILES))
             break
+    else:
+        if listing.newest < 0:
+            return None
     if found.metadata is None:
         raise ValueError("it has no metadata")
     return TableLog(
-        version=newest,
+        version=listing.newest,
         properties=dict(found.metadata["configuration"]),
         transactions=found.transactions,
         created=datetime.fromtimestamp((found.metadata.get("createdTime") or 0) / 1000, UTC),
@@ -166,47 +143,14 @@ class _Found:
                 self.transactions.setdefault(transaction["appId"], transaction["version"])
             if domain := action.get("domainMetadata"):
                 self.domains.setdefault(domain["domain"], None if domain["removed"] else domain["configuration"])
-            self.unknown.update(action.keys() - {*_WANTED, *_OF_FILES})
+            self.unknown.update(action.keys() - {*_WANTED, *OF_FILES})
 
 
-def _commit_actions(storage: Storage, folder: str, version: int, *, is_thorough: bool) -> list[dict[str, Any]]:
-    data = storage.read(f"{folder}/{version:020}.json")
+def _facts(files: LogFiles, version: int, *, is_thorough: bool) -> Sequence[Action]:
+    commit = files.read(version)
     try:
-        actions = _json_actions(data, is_thorough=is_thorough)
+        actions = commit.facts(is_thorough=is_thorough)
         _Found().add(actions)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedLogError.of_commit(folder, version, error) from error
-    return actions
-
-
-def _json_actions(data: bytes, *, is_thorough: bool = False) -> list[dict[str, Any]]:
-    lines = [line for line in data.splitlines() if line.strip()]
-    # Of a file that was written in half, the last line is the one that shows it.
-    last = len(lines) - 1
-    wanted = [line for n, line in enumerate(lines) if is_thorough or n == last or not line.startswith(_SKIPPED)]
-    actions = [json.loads(line) for line in wanted]
-    return [action for action in actions if action.keys().isdisjoint(_OF_FILES)]
-
-
-def _checkpoint_actions(storage: Storage, folder: str, names: list[str]) -> list[dict[str, Any]]:
-    actions: list[dict[str, Any]] = []
-    for name in names:
-        try:
-            actions += _actions_of_part(storage, f"{folder}/{name}")
-        except (ValueError, KeyError) as error:
-            raise ValueError(f"its checkpoint {name} is damaged: {error}") from error
-    return actions
-
-
-def _actions_of_part(storage: Storage, path: str) -> list[dict[str, Any]]:
-    if path.endswith(".json"):
-        return _json_actions(storage.read(path))
-    actions: list[dict[str, Any]] = []
-    with storage.open_input(path) as source:
-        file = pq.ParquetFile(source)
-        columns = [c for c in file.schema_arrow.names if c not in _OF_FILES]
-        for batch in file.iter_batches(columns=columns):
-            is_wanted = reduce(pc.or_, (pc.is_valid(column) for column in batch.columns))
-            rows = batch.filter(is_wanted).to_pylist(maps_as_pydicts="strict")
-            actions += [{kind: value for kind, value in row.items() if value is not None} for row in rows]
+        raise DamagedLogError.of_commit(files.folder, version, error) from error
     return actions

@@ -7,7 +7,6 @@ Source: Delta's PROTOCOL.md.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,9 +16,10 @@ from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator.plugins.target import TargetTable
 from replicator_target_delta.errors import not_readable
 from replicator_target_delta.lane.known import WIDENING
-from replicator_target_delta.lane.log import checkpoint_actions, newest_checkpoint
+from replicator_target_delta.lane.log import newest_checkpoint
 from replicator_target_delta.lane.vectors import Descriptor
 from replicator_target_delta.ledger import Entry
+from replicator_target_delta.log.files import Commit, LogFiles
 from replicator_target_delta.log.mapping import MAPPING_MODE, PHYSICAL, fields_of
 from replicator_target_delta.log.table import read_log
 from replicator_target_delta.storage import Storage
@@ -106,7 +106,7 @@ def number_at(storage: Storage, path: str, table: TargetTable, at: int) -> int:
     Raises:
         TableError: `state_not_readable`.
     """
-    log = read_log(storage, path)
+    log, files = read_log(storage, path), LogFiles(storage, path)
     own = None if log is None else Entry.of(log.transactions.get(table.ledger_name))
     if log is None or own is None:
         raise not_readable(table, "The target has no ledger of this table")
@@ -115,7 +115,7 @@ def number_at(storage: Storage, path: str, table: TargetTable, at: int) -> int:
     beyond = log.version + 1
     for number in range(log.version, -1, -1):
         try:
-            last = _recorded(storage.read(f"{path}/_delta_log/{number:020}.json"), table.ledger_name)
+            last = _recorded(files.read(number), table.ledger_name)
         except FileNotFoundError as error:
             raise not_readable(table, "Its version is no longer in the table's log") from error
         if last is not None:
@@ -131,14 +131,12 @@ def read_version(storage: Storage, path: str, number: int) -> Version:
     Raises:
         EngineNeededError: The log does not have it any more, or it has a form that is not read here.
     """
-    folder, version = f"{path}/_delta_log", Version()
-    until = [name for name in storage.names(folder) if name[:20].isdigit() and int(name[:20]) <= number]
-    start, files = newest_checkpoint(until)
+    files, version = LogFiles(storage, path), Version()
+    start = newest_checkpoint(files.listing(below=number + 1))
     try:
-        version.play(checkpoint_actions(storage, [f"{folder}/{name}" for name in files], _WANTED))
-        for later in range(start + 1, number + 1):
-            lines = storage.read(f"{folder}/{later:020}.json").splitlines()
-            version.play([json.loads(line) for line in lines if line.strip()])
+        version.play(files.checkpoint(start, wanted=_WANTED))
+        for later in range(start.version + 1, number + 1):
+            version.play(files.read(later).actions())
     except FileNotFoundError as error:
         raise EngineNeededError(f"the log does not have version {number} any more") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -146,12 +144,10 @@ def read_version(storage: Storage, path: str, number: int) -> Version:
     return version
 
 
-def _recorded(commit: bytes, ledger: str) -> int | None:
+def _recorded(commit: Commit, ledger: str) -> int | None:
     """The number in a commit's ledger entry; None if the ledger did not move."""
-    for line in commit.splitlines():
-        if b'"txn"' in line:
-            transaction = json.loads(line).get("txn")
-            if transaction is not None and transaction["appId"] == ledger:
-                entry = Entry.of(transaction["version"])
-                return None if entry is None else entry.last
+    for transaction in (action["txn"] for action in commit.facts() if "txn" in action):
+        if transaction["appId"] == ledger:
+            entry = Entry.of(transaction["version"])
+            return None if entry is None else entry.last
     return None
