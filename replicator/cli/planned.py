@@ -13,7 +13,7 @@ from replicator.cli.show import Listing, size, terminal
 from replicator.model.documents.ordering import natural
 from replicator.model.errors import Severity
 from replicator.model.figures import Basis, Figure
-from replicator.service.plan.forecast import DAY_S, Forecast, TableForecast
+from replicator.service.plan.forecast import DAY_S, TableForecast, Totals
 from replicator.service.plan.sampling import Sampled
 from replicator.service.plan.start import StartPlan, is_blocked
 from replicator.service.plan.start_document import StartPlanDocument
@@ -29,11 +29,10 @@ def start_plan(found: StartPlan, file: str) -> None:
     console = terminal()
     if found.forecast is not None and found.sampled is not None:
         console.print(_tables(found.forecast.tables))
-        samples = found.sampled.samples.values()
-        rows, memory = sum(one.rows.num_rows for one in samples), sum(one.rows.nbytes for one in samples)
-        read = f"{counted(rows, 'row')} of {counted(len(samples), 'table')}, {size(memory)}, in {found.sampled.seconds:.1f} s"
+        sample = found.sampled.read
+        read = f"{counted(sample.rows, 'row')} of {counted(sample.tables, 'table')}, {size(sample.bytes)}, in {sample.seconds:.1f} s"
         lines = [
-            *_totals(found.forecast, found.sampled),
+            *_totals(len(found.forecast.tables), found.forecast.totals, found.sampled),
             "How this is known:",
             *_hows(found.forecast.tables),
             f"Read from the source: {read}. Nothing else was executed there.",
@@ -51,21 +50,21 @@ def start_plan_json(document: StartPlanDocument) -> None:
 
 
 def _tables(tables: Sequence[TableForecast]) -> Listing:
-    has_bill = any(one.target.billed_per_day is not None for one in tables)
+    has_bill = any(one.billed_bytes_per_day is not None for one in tables)
     table = Listing("table", *_COLUMNS, *([_BILLED] if has_bill else []), box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify, column.no_wrap = "right", True
-    for one in sorted(tables, key=lambda one: natural(str(one.table))):
+    for one in sorted(tables, key=lambda one: natural(one.table)):
         cells = [_cell(figure(one), text) for figure, text in _COLUMNS.values()]
         if has_bill:
-            cells.append(_cell(one.target.billed_per_day, _size))
-        table.add_row(str(one.table), *cells)
+            cells.append(_cell(one.billed_bytes_per_day, _size))
+        table.add_row(one.table, *cells)
     return table
 
 
-def _totals(found: Forecast, sampled: Sampled) -> Sequence[str]:
-    tables, rows = counted(len(found.tables), "table"), _cell(found.rows, _number)
-    held = f"{_cell(found.bytes, _size)} in the source, {_cell(found.target_bytes, _size)} in the target"
+def _totals(count: int, found: Totals, sampled: Sampled) -> Sequence[str]:
+    tables, rows = counted(count, "table"), _cell(found.rows, _number)
+    held = f"{_cell(found.source_bytes, _size)} in the source, {_cell(found.target_bytes, _size)} in the target"
     changes, merges = _cell(found.changes_per_day, _number), _cell(found.merges_per_day, _number)
     log = f"The source's log: {_cell(found.log_bytes_per_day, _size)} a day ({found.log_bytes_per_day.how})."
     if found.log_pause_s is None:
@@ -75,15 +74,15 @@ def _totals(found: Forecast, sampled: Sampled) -> Sequence[str]:
     lines = [
         f"In all: {tables}, {rows} rows, {held}.",
         f"First snapshot: {_cell(found.snapshot_s, _time)} until it is in the journal. How long the target takes is unknown.",
-        f"Changes: {changes} a day, in {merges} batches, which write {_cell(found.written_per_day, _size)} a day.",
+        f"Changes: {changes} a day, in {merges} batches, which write {_cell(found.target_bytes_per_day, _size)} a day.",
         f"Journal: {_cell(found.journal_bytes, _size)} ({found.journal_bytes.how}).",
     ]
-    if found.billed_per_day is not None:
-        lines.append(f"Billed: up to {_cell(found.billed_per_day, _size)} a day{_price(found)}.")
+    if found.billed_bytes_per_day is not None:
+        lines.append(f"Billed: up to {_cell(found.billed_bytes_per_day, _size)} a day{_price(found)}.")
     return [*lines, log]
 
 
-def _price(found: Forecast) -> str:
+def _price(found: Totals) -> str:
     if found.usd_per_day is None or found.usd_per_day.value is None:
         return ""
     return f", USD {found.usd_per_day.value:,.2f} a day ({found.usd_per_day.how})"
@@ -96,11 +95,11 @@ def _hows(tables: Sequence[TableForecast]) -> Sequence[str]:
     for name, figure in columns.items():
         groups: dict[tuple[Basis, str], list[str]] = {}
         for one in tables:
-            groups.setdefault((figure(one).basis, figure(one).how), []).append(str(one.table))
+            groups.setdefault((figure(one).basis, figure(one).how), []).append(one.table)
         for (basis, how), names in groups.items():
             of = "" if len(groups) == 1 else f" [{_named(names)}]"
             lines.append(f"  {name}: {basis}: {how}{of}")
-    billed = {one.target.billed_per_day.how for one in tables if one.target.billed_per_day is not None}
+    billed = {one.billed_bytes_per_day.how for one in tables if one.billed_bytes_per_day is not None}
     return lines + [f"  {_BILLED}: {how}" for how in sorted(billed)]
 
 
@@ -140,10 +139,10 @@ def _verdict(found: StartPlan, file: str) -> str:
 
 _COLUMNS: Final[Mapping[str, tuple[Callable[[TableForecast], Figure], Callable[[float], str]]]] = {
     "rows": (lambda one: one.rows, _number),
-    "in source": (lambda one: one.bytes, _size),
+    "in source": (lambda one: one.source_bytes, _size),
     "snapshot": (lambda one: one.snapshot_s, _time),
     "changes/day": (lambda one: one.changes_per_day, _number),
     "merges/day": (lambda one: one.merges_per_day, _number),
-    "in target": (lambda one: one.target.bytes, _size),
+    "in target": (lambda one: one.target_bytes, _size),
 }
 _BILLED: Final = "billed/day"

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from pydantic import ConfigDict, Field, NonNegativeFloat
 
 
 class Basis(StrEnum):
@@ -26,17 +29,19 @@ _ORDER = tuple(Basis)
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number, its basis and its origin.
+    """A number with its basis."""
 
-    Attributes:
-        value: The number; None: unknown.
-        basis: The basis of the number.
-        how: Its origin, or why it is unknown; a part of a sentence.
-    """
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(title="FigureDocument")
 
-    value: float | None
-    basis: Basis
-    how: str
+    value: Annotated[NonNegativeFloat | None, Field(description="Null: unknown.")]
+    basis: Annotated[
+        Basis,
+        Field(
+            description="Basis of the figure: a setting (configured), measured now, counted by the server since its counters began, "
+            "estimated from statistics or from other figures, or not at all (unknown)."
+        ),
+    ]
+    how: Annotated[str, Field(description="Origin of the figure, or the reason why it is unknown.")]
 
     def times(self, factor: float) -> Figure:
         """Multiply; the basis stays the same, and unknown times a factor is unknown."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,9 @@ DOCUMENTS: Final[dict[str, tuple[type[StatusModel], int, str]]] = {
 """Names of documents → their model, version and title."""
 
 
+_DEFS: Final = "#/$defs/"
+
+
 def document_schema(name: str) -> dict[str, Any]:
     """Return the JSON Schema of a document of `DOCUMENTS`.
 
@@ -33,8 +37,10 @@ def document_schema(name: str) -> dict[str, Any]:
     statuses as an array, which `$defs` describes as `list`.
     """
     model, version, title = DOCUMENTS[name]
-    generated = _for_readers(model.model_json_schema(mode="serialization"))
-    definitions = generated.pop("$defs")
+    made = model.model_json_schema(mode="serialization")
+    titles = {name: one.get("title", name) for name, one in made["$defs"].items()}
+    generated = _for_readers(made, titles)
+    definitions = dict(sorted((titles[name], one) for name, one in generated.pop("$defs").items()))
     if name == "status":
         several = {"description": "Several replicators, by name.", "type": "array", "items": {"$ref": "#"}}
         definitions = {"list": several, **definitions}
@@ -52,16 +58,17 @@ def schema_text(name: str) -> str:
     return json.dumps(document_schema(name), indent=2, ensure_ascii=False) + "\n"
 
 
-def _for_readers(node: Any) -> Any:
-    """Leave out titles that pydantic makes of the names of classes and fields, line breaks, and rules that refuse later releases' keys."""
+def _for_readers(node: Any, titles: Mapping[str, str]) -> Any:
+    """Leave out titles, line breaks, and rules that refuse later releases' keys; a definition is called by its title, not by its class."""
     if isinstance(node, list):
-        return [_for_readers(one) for one in node]
+        return [_for_readers(one, titles) for one in node]
     if isinstance(node, str):
-        return " ".join(node.split())
+        name = node.removeprefix(_DEFS)
+        return f"{_DEFS}{titles[name]}" if name != node else " ".join(node.split())
     if not isinstance(node, dict):
         return node
     return {
-        key: _for_readers(value)
+        key: _for_readers(value, titles)
         for key, value in node.items()
         if not (key == "title" and isinstance(value, str)) and not (key == "additionalProperties" and value is False)
     }

@@ -19,10 +19,10 @@ from replicator.runtime import assembly
 from replicator.service.history.document import ShapeDocument
 from replicator.service.plan.ddl_document import (
     PLAN_VERSION,
+    AppliedPolicy,
     PlanDocument,
     PlannedErrorDocument,
     PlannedTableDocument,
-    PolicyDocument,
 )
 from replicator.service.plan.rehearsal import Rehearsed, Widens, rehearse, rehearse_new
 from replicator.state import table_life
@@ -31,15 +31,6 @@ from replicator.state.records import IgnoredColumn, TableRecord
 _DEFAULT: Final = "default"
 _ABOUT_TABLES: Final = frozenset(DDLOperation) - {DDLOperation.CREATE_DATABASE, DDLOperation.DROP_DATABASE}
 _BRINGS_A_NAME: Final = (DDLOperation.CREATE_TABLE, DDLOperation.RENAME_TABLE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppliedPolicy:
-    """A policy that decides, and the setting that it comes from."""
-
-    change: Change
-    policy: str
-    set_by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,9 +251,7 @@ def _table(name: str, table: PlannedTable) -> PlannedTableDocument:
         new_table=None if table.event.new_table is None else str(table.event.new_table),
         operation=table.event.operation,
         is_replicated=rehearsed is not None,
-        policies=tuple(
-            PolicyDocument(change=one.change, policy=one.policy, set_by=one.set_by) for one in table.policies
-        ),
+        policies=tuple(table.policies),
         decision=rehearsed.decision if rehearsed else None,
         effects=rehearsed.effects if rehearsed else (),
         error=None

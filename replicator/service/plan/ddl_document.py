@@ -15,7 +15,7 @@ from replicator.state.records import Decision
 PLAN_VERSION: Final = 1
 
 
-class PolicyDocument(StatusModel):
+class AppliedPolicy(StatusModel, title="PolicyDocument"):
     """A policy that decides about a table."""
 
     change: Change = Field(description="The kind of change: its key under `ddl`.")
@@ -40,7 +40,7 @@ class PlannedTableDocument(StatusModel):
     is_replicated: bool = Field(
         description="True if it concerns a replicated table; otherwise the target changes nothing."
     )
-    policies: tuple[PolicyDocument, ...] = Field(
+    policies: tuple[AppliedPolicy, ...] = Field(
         description="The kinds of change, each with the policy that decides about it."
     )
     decision: Decision | None = Field(description="As in the history; null for a table that is not replicated.")

@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from pydantic import Field, NonNegativeInt
+
 from replicator.config import JournalConfig, format_duration, format_size
+from replicator.model.documents.status import StatusModel
 from replicator.model.errors import Problem, Severity
 from replicator.model.figures import Basis, Figure, derived, product, total, unknown
-from replicator.model.schema import TableId, TableSchema
+from replicator.model.schema import TableSchema
 from replicator.plugins.planning import Price, SourceStatistics, SupportsTargetPlanning, TableCost, TableLoad
 from replicator.service.plan.sampling import Sampled, TableSample, is_young
 from replicator.service.status.snapshots import counted, duration
@@ -40,52 +43,56 @@ class Given:
     price: Price | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableForecast:
-    """Forecast of a table. Bytes are those of the source, of the journal's files, and of the target."""
+class TableForecast(StatusModel, title="TableForecastDocument"):
+    """Forecast of a table."""
 
-    table: TableId
-    sampled_rows: int
-    rows: Figure
-    bytes: Figure
-    snapshot_s: Figure
-    changes_per_day: Figure
-    merges_per_day: Figure
-    journal_snapshot_bytes: Figure
-    journal_bytes_per_day: Figure
-    target: TableCost
+    table: str = Field(description="schema.table, as in the status.")
+    sampled_rows: NonNegativeInt = Field(description="Rows of it that were read.")
+    rows: Figure = Field(description="Its rows.")
+    source_bytes: Figure = Field(description="Its size in the source, without indexes.")
+    snapshot_s: Figure = Field(description="Seconds that its first snapshot takes, until it is in the journal.")
+    changes_per_day: Figure = Field(description="Rows that are inserted, updated and deleted in a day.")
+    merges_per_day: Figure = Field(description="Batches in which these are applied.")
+    journal_snapshot_bytes: Figure = Field(description="Size of its snapshot in the journal.")
+    journal_bytes_per_day: Figure = Field(description="Size of a day's changes in the journal.")
+    target_bytes: Figure = Field(description="Its size in the target after the snapshot.")
+    target_bytes_per_day: Figure = Field(description="Bytes that its batches write in a day.")
+    billed_bytes_per_day: Figure | None = Field(
+        description="Bytes that the target bills for its batches; null if it bills nothing."
+    )
+
+
+class Totals(StatusModel, title="TotalsDocument"):
+    """Forecast of all tables."""
+
+    rows: Figure = Field(description="Rows.")
+    source_bytes: Figure = Field(description="Size in the source.")
+    snapshot_s: Figure = Field(
+        description="Seconds of the first snapshot, until it is in the journal. The target's time for it is not included."
+    )
+    changes_per_day: Figure = Field(description="Changes in a day.")
+    merges_per_day: Figure = Field(description="Batches in a day.")
+    journal_bytes: Figure = Field(
+        description="The most that the journal takes: the snapshot, and the changes of journal.keep."
+    )
+    target_bytes: Figure = Field(description="Size in the target after the snapshot.")
+    target_bytes_per_day: Figure = Field(description="Bytes that batches write in a day.")
+    billed_bytes_per_day: Figure | None = Field(
+        description="Bytes that the target bills for a day's batches; null if it bills nothing."
+    )
+    usd_per_day: Figure | None = Field(description="Their price in US dollars; null if there is none.")
+    log_bytes_per_day: Figure = Field(description="Growth of the source's log in a day.")
+    log_pause_s: Figure | None = Field(
+        description="Seconds that a worker may be stopped before the source gives up log that is needed; null: the source has no limit."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Forecast of all tables.
-
-    Attributes:
-        tables: Forecast of each table.
-        rows, bytes, snapshot_s, changes_per_day, merges_per_day: Totals; tables are read one after another.
-        journal_bytes: Most bytes that the journal's files take, once the snapshot is complete.
-        target_bytes, written_per_day: Totals of the target.
-        billed_per_day, usd_per_day: Amount that the target bills for batches; None: nothing.
-        price: Price used for `usd_per_day`.
-        log_bytes_per_day: Growth of the source's log.
-        log_pause_s: Time that a worker may be stopped until the source gives up log that is needed. None: the source has no limit.
-        problems: Settings and figures that do not go together.
-    """
+    """Forecast of all tables. `problems`: settings and figures that do not go together."""
 
     tables: Sequence[TableForecast]
-    rows: Figure
-    bytes: Figure
-    snapshot_s: Figure
-    changes_per_day: Figure
-    merges_per_day: Figure
-    journal_bytes: Figure
-    target_bytes: Figure
-    written_per_day: Figure
-    billed_per_day: Figure | None
-    usd_per_day: Figure | None
-    price: Price | None
-    log_bytes_per_day: Figure
-    log_pause_s: Figure | None
+    totals: Totals
     problems: Sequence[Problem]
 
 
@@ -93,32 +100,30 @@ def forecast(schemas: Sequence[TableSchema], sampled: Sampled, given: Given) -> 
     """Compute the forecast."""
     speed = _seconds_per_byte(sampled)
     tables = [_table(schema, sampled, given, speed) for schema in schemas]
-    billed = [one.target.billed_per_day for one in tables if one.target.billed_per_day is not None]
-    found = Forecast(
-        tables=tables,
+    billed = [one.billed_bytes_per_day for one in tables if one.billed_bytes_per_day is not None]
+    billed_per_day = total(billed, "the sum of the tables") if billed else None
+    price = given.price or (given.target.price() if given.target else None)
+    before, after = sampled.before, sampled.after
+    log_bytes_per_day = _per_day(sampled, before.log_bytes, after.log_bytes, before.log_since)
+    totals = Totals(
         rows=total((one.rows for one in tables), "the sum of the tables"),
-        bytes=total((one.bytes for one in tables), "the sum of the tables"),
+        source_bytes=total((one.source_bytes for one in tables), "the sum of the tables"),
         snapshot_s=total((one.snapshot_s for one in tables), "the sum of the tables, which are read one after another"),
         changes_per_day=total((one.changes_per_day for one in tables), "the sum of the tables"),
         merges_per_day=total((one.merges_per_day for one in tables), "the sum of the tables"),
         journal_bytes=_journal_bytes(tables, given.journal),
-        target_bytes=total((one.target.bytes for one in tables), "the sum of the tables"),
-        written_per_day=total((one.target.written_per_day for one in tables), "the sum of the tables"),
-        billed_per_day=total(billed, "the sum of the tables") if billed else None,
-        usd_per_day=None,
-        price=None,
-        log_bytes_per_day=_per_day(
-            sampled, sampled.before.log_bytes, sampled.after.log_bytes, sampled.before.log_since
-        ),
-        log_pause_s=None,
-        problems=(),
+        target_bytes=total((one.target_bytes for one in tables), "the sum of the tables"),
+        target_bytes_per_day=total((one.target_bytes_per_day for one in tables), "the sum of the tables"),
+        billed_bytes_per_day=billed_per_day,
+        usd_per_day=None if price is None or billed_per_day is None else _usd(billed_per_day, price),
+        log_bytes_per_day=log_bytes_per_day,
+        log_pause_s=_log_pause(after, log_bytes_per_day),
     )
-    found = replace(found, log_pause_s=_log_pause(sampled.after, found.log_bytes_per_day))
-    if (price := given.price or (given.target.price() if given.target else None)) and found.billed_per_day is not None:
-        found = replace(
-            found, price=price, usd_per_day=replace(found.billed_per_day.times(price.usd_per_tib / _TIB), how=price.how)
-        )
-    return replace(found, problems=_problems(found, sampled.after, given))
+    return Forecast(tables=tables, totals=totals, problems=_problems(totals, after, given))
+
+
+def _usd(billed: Figure, price: Price) -> Figure:
+    return replace(billed.times(price.usd_per_tib / _TIB), how=price.how)
 
 
 def merges_per_day(changes_per_day: Figure, rest_s: float) -> Figure:
@@ -165,17 +170,20 @@ def _table(schema: TableSchema, sampled: Sampled, given: Given, speed: Figure) -
         changes_per_day=changes,
         merges_per_day=merges,
     )
+    cost = _cost(given.target, load)
     return TableForecast(
-        table=schema.table,
+        table=str(schema.table),
         sampled_rows=0 if found is None else found.rows.num_rows,
         rows=rows,
-        bytes=size,
+        source_bytes=size,
         snapshot_s=_snapshot_s(rows, size, found, speed, why),
         changes_per_day=changes,
         merges_per_day=merges,
         journal_snapshot_bytes=_times(rows, row_bytes, "rows times the size of a row of the sample"),
         journal_bytes_per_day=_times(changes, row_bytes, "changes times the size of a row of the sample"),
-        target=_cost(given.target, load),
+        target_bytes=cost.bytes,
+        target_bytes_per_day=cost.written_per_day,
+        billed_bytes_per_day=cost.billed_per_day,
     )
 
 
@@ -270,7 +278,7 @@ def _journal_bytes(tables: Sequence[TableForecast], journal: JournalConfig) -> F
     )
 
 
-def _problems(found: Forecast, source: SourceStatistics, given: Given) -> Sequence[Problem]:
+def _problems(found: Totals, source: SourceStatistics, given: Given) -> Sequence[Problem]:
     problems: list[Problem] = []
     pause, snapshot = found.log_pause_s, found.snapshot_s.value or 0.0
     if pause is not None and pause.value is not None and pause.value < max(DAY_S, snapshot):
@@ -308,6 +316,6 @@ def _problems(found: Forecast, source: SourceStatistics, given: Given) -> Sequen
                 severity=Severity.WARNING,
             )
         )
-    if given.target is not None and found.billed_per_day is not None:
-        problems += given.target.planned_problems(found.billed_per_day, found.merges_per_day)
+    if given.target is not None and found.billed_bytes_per_day is not None:
+        problems += given.target.planned_problems(found.billed_bytes_per_day, found.merges_per_day)
     return problems

@@ -9,9 +9,11 @@ from datetime import datetime
 from typing import Final
 
 import pyarrow as pa
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from replicator.capture.window import snapshot_changes
 from replicator.journal.table_file import encoded_bytes
+from replicator.model.documents.status import StatusModel
 from replicator.model.errors import TableError, TransientError
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.planning import SourceStatistics, SupportsPlanning
@@ -51,6 +53,15 @@ class TableSample:
     is_whole: bool
 
 
+class SampleRead(StatusModel, title="SampleDocument"):
+    """Rows that were read of the tables."""
+
+    tables: NonNegativeInt = Field(description="Tables of which rows were read.")
+    rows: NonNegativeInt = Field(description="Rows that were read.")
+    bytes: NonNegativeInt = Field(description="Their size in memory.")
+    seconds: NonNegativeFloat = Field(description="Time that reading took, in seconds.")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
     """Statistics and samples that were read.
@@ -68,6 +79,17 @@ class Sampled:
     samples: Mapping[TableId, TableSample] = field(default_factory=dict)
     failed: Mapping[TableId, str] = field(default_factory=dict)
     seconds: float = 0.0
+
+    @property
+    def read(self) -> SampleRead:
+        """Return how much was read."""
+        rows = [one.rows for one in self.samples.values()]
+        return SampleRead(
+            tables=len(rows),
+            rows=sum(one.num_rows for one in rows),
+            bytes=sum(one.nbytes for one in rows),
+            seconds=self.seconds,
+        )
 
 
 def sample(

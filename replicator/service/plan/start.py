@@ -21,10 +21,7 @@ from replicator.service.plan.sampling import Sampled, SampleLimits, sample
 from replicator.service.plan.start_document import (
     START_PLAN_VERSION,
     FindingDocument,
-    SampleDocument,
     StartPlanDocument,
-    TableForecastDocument,
-    TotalsDocument,
 )
 
 
@@ -111,16 +108,9 @@ def document(found: StartPlan) -> StartPlanDocument:
         target=found.loaded.target_type,
         is_blocked=is_blocked(found),
         findings=tuple(FindingDocument.of(problem) for problem in found.problems),
-        sample=None
-        if sampled is None
-        else SampleDocument(
-            tables=len(sampled.samples),
-            rows=sum(one.rows.num_rows for one in sampled.samples.values()),
-            bytes=sum(one.rows.nbytes for one in sampled.samples.values()),
-            seconds=sampled.seconds,
-        ),
-        tables=tuple(TableForecastDocument.of(one) for one in computed.tables) if computed else (),
-        totals=TotalsDocument.of(computed) if computed else None,
+        sample=None if sampled is None else sampled.read,
+        tables=tuple(computed.tables) if computed else (),
+        totals=computed.totals if computed else None,
     )
 
 

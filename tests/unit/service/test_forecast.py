@@ -110,10 +110,10 @@ def test_a_table_without_a_sample_is_as_fast_by_its_size_as_the_others() -> None
     known = statistics({T: (1000, 1e6, 0), U: (50, 3e6, 0)})
     sampled = Sampled(before=known, after=known, samples={T.table: sampled_rows(500)})
     found = {one.table: one for one in forecast([T, U], sampled, given()).tables}
-    assert found[T.table].snapshot_s.value == pytest.approx(2.0)
-    assert found[U.table].snapshot_s.value == pytest.approx(6.0)
-    assert found[U.table].sampled_rows == 0
-    assert found[U.table].journal_snapshot_bytes == unknown("the table was not sampled")
+    assert found[str(T.table)].snapshot_s.value == pytest.approx(2.0)
+    assert found[str(U.table)].snapshot_s.value == pytest.approx(6.0)
+    assert found[str(U.table)].sampled_rows == 0
+    assert found[str(U.table)].journal_snapshot_bytes == unknown("the table was not sampled")
 
 
 def test_a_table_that_could_not_be_read_is_unknown_with_the_reason_and_so_is_the_sum() -> None:
@@ -121,7 +121,7 @@ def test_a_table_that_could_not_be_read_is_unknown_with_the_reason_and_so_is_the
     sampled = Sampled(before=known, after=known, samples={T.table: sampled_rows(500)}, failed={U.table: "[access] no"})
     found = forecast([T, U], sampled, given())
     assert found.tables[1].snapshot_s == unknown("[access] no")
-    assert found.snapshot_s == unknown("[access] no")
+    assert found.totals.snapshot_s == unknown("[access] no")
 
 
 def test_an_old_counter_tells_the_average_and_a_young_one_needs_two_readings() -> None:
@@ -160,7 +160,7 @@ def test_the_journal_takes_the_snapshot_and_the_changes_of_the_time_that_it_keep
     after = statistics({T: (1000, 1e6, 500)})
     sampled = Sampled(before=known, after=after, samples={T.table: sampled_rows(100)})
     found = forecast([T], sampled, given(journal=JournalConfig(keep=timedelta(days=2))))
-    assert found.journal_bytes.value == pytest.approx(1000 * 10 + 2 * 500 * 10)
+    assert found.totals.journal_bytes.value == pytest.approx(1000 * 10 + 2 * 500 * 10)
 
 
 def test_changes_that_are_unknown_leave_the_snapshot_as_what_the_journal_takes_at_least() -> None:
@@ -168,8 +168,8 @@ def test_changes_that_are_unknown_leave_the_snapshot_as_what_the_journal_takes_a
     nothing = replace(known.tables[T.table], changes=unknown("no counter"))
     known = replace(known, tables={T.table: nothing})
     found = forecast([T], Sampled(before=known, after=known, samples={T.table: sampled_rows(100)}), given())
-    assert found.journal_bytes.value == pytest.approx(10_000)
-    assert "at least" in found.journal_bytes.how
+    assert found.totals.journal_bytes.value == pytest.approx(10_000)
+    assert "at least" in found.totals.journal_bytes.how
 
 
 def codes(found: Forecast) -> list[str]:
@@ -192,7 +192,7 @@ def test_a_log_that_is_kept_for_too_short_a_time_is_found() -> None:
     after = statistics({T: (10, 1, 0)}, log_kept_for=timedelta(hours=2))
     found = forecast([T], Sampled(before=after, after=after), given())
     assert codes(found) == ["plan_log_short"]
-    assert present(found.log_pause_s).value == 7200
+    assert present(found.totals.log_pause_s).value == 7200
     longer = statistics({T: (10, 1, 0)}, log_kept_for=timedelta(days=2))
     assert codes(forecast([T], Sampled(before=longer, after=longer), given())) == []
 
@@ -201,11 +201,11 @@ def test_a_log_that_is_kept_by_size_lasts_as_long_as_it_grows() -> None:
     day = timedelta(days=1)
     after = statistics({T: (10, 1, 0)}, log_bytes=counted(4.0 * GIB), log_since=NOW - 4 * day, log_kept_bytes=GIB // 2)
     found = forecast([T], Sampled(before=after, after=after), given())
-    assert found.log_bytes_per_day.value == pytest.approx(GIB)
-    assert present(found.log_pause_s).value == pytest.approx(DAY_S / 2)
+    assert found.totals.log_bytes_per_day.value == pytest.approx(GIB)
+    assert present(found.totals.log_pause_s).value == pytest.approx(DAY_S / 2)
     assert codes(found) == ["plan_log_short"]
     unbounded = replace(after, log_kept_bytes=None)
-    assert forecast([T], Sampled(before=unbounded, after=unbounded), given()).log_pause_s is None
+    assert forecast([T], Sampled(before=unbounded, after=unbounded), given()).totals.log_pause_s is None
 
 
 def test_a_figure_is_as_uncertain_as_what_it_was_made_of() -> None:
