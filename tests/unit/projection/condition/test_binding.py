@@ -114,6 +114,9 @@ def test_whole_numbers_are_compared_exactly() -> None:
     assert answers("big < 9223372036854775807.5", big=values) == [True, True, True, True, True, None]
     assert answers("big >= -0.5", big=values) == [False, False, True, True, True, None]
     assert answers("big = 1e300 OR big > -1e300", big=values) == [True, True, True, True, True, None]
+    assert answers("big < 9223372036854775808", big=values) == [True, True, True, True, True, None]
+    assert answers("big > -9223372036854775809", big=values) == [True, True, True, True, True, None]
+    assert answers("2 BETWEEN small AND big", small=[1, 3, 2], big=[3, 4, None]) == [True, False, None]
     assert answers("big > 1e300", big=values) == [False, False, False, False, False, None]
     assert answers("big <> 1e300", big=values) == [True, True, True, True, True, None]
     assert answers("big IN (-1, 0.5, 1e300, NULL)", big=values) == [None, True, None, None, None, None]
@@ -191,3 +194,8 @@ def test_rows_of_another_shape_are_refused() -> None:
         with pytest.raises(ValueError, match="no field small of type int16"):
             bound.evaluate(rows)
     assert bound.evaluate(pa.record_batch({"small": pa.array([], pa.int16())})).to_pylist() == []
+
+
+def test_of_a_row_that_is_null_nothing_is_known() -> None:
+    rows = pa.array([{"small": None}, None, {"small": 1}], pa.struct([("small", pa.int16())]))
+    assert parse("small IS NULL").bind(SCHEMA).evaluate(rows).to_pylist() == [True, None, False]
