@@ -76,7 +76,7 @@ MODULES: Final[Mapping[str, Sequence[str]]] = {
         "replicator/service/access/tokens.py",
         "replicator/state/tokens.py",
     ),
-    "projection": ("replicator/capture/definitions/projection.py",),
+    "projection": ("replicator/projection/rows.py",),
 }
 """Where mutants are picked. A file that moves moves here, too; `--like` finds those of the record by name and text."""
 

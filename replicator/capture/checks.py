@@ -20,6 +20,8 @@ from replicator.model.naming import check_names
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.source import DeltaSource, SourceCatalogue
+from replicator.projection.checking import project_tables
+from replicator.projection.rules import ColumnRules
 
 _NOT_THERE: Final = frozenset({"table_not_found", "table_missing"})
 _log = get_logger(__name__)
@@ -30,12 +32,14 @@ class Checks:
     """The checks of one capture, over the logs that it opens. `at_open`, `of_snapshots` and `of_all` run in the control thread.
 
     Attributes:
-        assess: What host and target find against tables of these shapes.
+        columns: Settings of the columns of tables.
+        assess: What host and target find against tables of these shapes, in the target.
         checked: Tables that were checked in this process.
         findings: What the last check found against the server and would refuse a start.
     """
 
     source: SourceCatalogue
+    columns: Callable[[TableId], ColumnRules]
     assess: Assess
     clock: Callable[[], float]
     every_s: float
@@ -111,7 +115,8 @@ class Checks:
         self._running = None
 
     def _assessed(self, shapes: Sequence[TableSchema]) -> Sequence[Problem]:
-        by_table = {schema.table: schema for schema in shapes}
+        projected = project_tables(shapes, self.columns)
+        by_table = {schema.table: schema for schema in projected.shapes}
         answers, refused = ask(
             lambda tables: self.assess([by_table[t] for t in tables]), list(by_table), "assessing it"
         )
@@ -119,7 +124,7 @@ class Checks:
         unfit = [
             Problem(code=e.code, message=e.message, table=str(table), action=e.action) for table, e in refused.items()
         ]
-        return [*problems, *unfit]
+        return [*projected.problems, *problems, *unfit]
 
     def _judge_server(self, problems: Sequence[Problem]) -> None:
         self.findings = tuple(p for p in problems if p.severity is Severity.BLOCKING)

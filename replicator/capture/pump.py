@@ -113,7 +113,7 @@ class Capture:
         make_window: Callable[[Sequence[str]], Window] = Window,
     ) -> None:
         names = SourceNames()
-        named = NamedSource(source, names)
+        named = NamedSource(source, names, settings.columns)
         self._wanted: tuple[TableId, ...] | None = tuple(dict.fromkeys(tables))
         self._parts = Parts(
             source=named,
@@ -130,7 +130,9 @@ class Capture:
             select=select,
             make_window=make_window,
             failures=Failures(store=store, lease=lease, now=now),
-            checks=Checks(source=named, assess=assess, clock=clock, every_s=settings.check_every_s),
+            checks=Checks(
+                source=named, columns=settings.columns, assess=assess, clock=clock, every_s=settings.check_every_s
+            ),
             cures=Cures(source=named, clock=clock, every_s=settings.cure_every_s),
             target_checks=TargetChecks(
                 assess=assess, clock=clock, every_s=settings.check_target_every_s, again_s=settings.check_every_s
@@ -188,7 +190,10 @@ class Capture:
         ]
         is_new_position = record.preparation is not Preparation.READY or bool(restarts)
         tables = TrackedTables(
-            self._parts.writer, self._parts.store.tables(self._parts.lease.replicator), self._parts.now
+            self._parts.writer,
+            self._parts.store.tables(self._parts.lease.replicator),
+            self._parts.now,
+            self._parts.settings.columns,
         )
         selected = self._select(tables, is_new_position=is_new_position)
         bring_in_line(tables, selected, is_new_position=is_new_position and last is not None, restarts=restarts)
@@ -391,6 +396,7 @@ class _Session:
 
     def begin(self, answer: Answer) -> None:
         """Continue the snapshots that ran, begin those that are pending, and compare the rest with the catalogue."""
+        self._tracker.follow_settings()
         for tracked in [f for f in self._tables.all() if table_life.is_reading(f.record)]:
             with of_table(tracked.table, "continuing its snapshot"):
                 self._snapshots.begin(tracked)

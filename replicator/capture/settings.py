@@ -13,6 +13,7 @@ import pyarrow as pa
 from replicator.config import ReplicatorConfig
 from replicator.config.model import DDLConfig
 from replicator.model.schema import TableId
+from replicator.projection.rules import ColumnRules, rules_for
 
 Widens = Callable[[pa.DataType, pa.DataType], bool]
 """True if the target gives a column of the first type the second one in place (`DeltaTarget.widens`)."""
@@ -88,6 +89,7 @@ class CaptureSettings:
     ddl: Callable[[TableId], DDLConfig]
     selects: Callable[[TableId], bool]
     rename_starts_new_table: Callable[[TableId], bool]
+    columns: Callable[[TableId], ColumnRules]
     spool: Path
     widens: Widens
 
@@ -125,6 +127,7 @@ class CaptureSettings:
             ddl=config.ddl_for,
             selects=cache(lambda table: bool(config.tables.select([table]).tables)),
             rename_starts_new_table=lambda table: config.tables.options_for(table).rename_starts_new_table,
+            columns=cache(lambda table: rules_for(table, config.tables.settings)),
             spool=spool,
             widens=never_widens,
         )

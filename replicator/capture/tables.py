@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.capture.definitions.catalogue import same_shape
-from replicator.capture.definitions.projection import project
+from replicator.capture.definitions.policies import project_whole
 from replicator.journal.writer import JournalWriter
 from replicator.model.alteration import Change
 from replicator.model.errors import ReplicatorError
@@ -31,8 +31,9 @@ from replicator.model.isolation import INTERNAL
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.source import Cursor, TableDescription
+from replicator.projection.rows import project
+from replicator.projection.rules import NO_RULES, ColumnRules
 from replicator.state import table_life
-from replicator.state.ignored import as_in_target
 from replicator.state.records import Decision, ErrorRecord, HistoryEntry, SnapshotProgress, Stage, TableRecord
 
 _log = get_logger(__name__)
@@ -63,7 +64,7 @@ class TrackedTable:
     @property
     def target_schema(self) -> TableSchema:
         """Its shape as the target has it."""
-        return as_in_target(self.schema, self.record.ignored)
+        return self.record.projection.in_target(self.schema)
 
     def matches(self, schema: TableSchema) -> bool:
         """Return whether rows of this shape can be written as they are."""
@@ -81,9 +82,16 @@ class TrackedTables:
     Every change of a record is made durable by the commit that holds the entries which it stands for (`take_changed`).
     """
 
-    def __init__(self, writer: JournalWriter, records: Iterable[TableRecord], now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        writer: JournalWriter,
+        records: Iterable[TableRecord],
+        now: Callable[[], datetime],
+        rules: Callable[[TableId], ColumnRules] = lambda _: NO_RULES,
+    ) -> None:
         self._writer = writer
         self._now = now
+        self._rules = rules
         self._tracked = {r.table: TrackedTable(r) for r in records}
         self._changed: set[TableId] = set()
         self._told_at: dict[TableId, float] = {}
@@ -135,6 +143,8 @@ class TrackedTables:
     def event(self, tracked: TrackedTable, event: JournalEvent, number: int | None = None) -> int:
         """Write an event of the table; return its number."""
         number = self._writer.take(1) if number is None else number
+        if isinstance(event, DDLEvent) and self._hides(tracked):
+            event = replace(event, statement=None, shown=None)
         self._writer.event(number, tracked.table, tracked.record.incarnation, event)
         return number
 
@@ -145,19 +155,29 @@ class TrackedTables:
 
         `is_plain`: they come from one plain pass of the incarnation's first snapshot. `is_net`: as `TableChanges.is_net`.
         """
+        if rows.num_rows:
+            self.write(tracked, self.projected(tracked, rows), base, is_plain=is_plain, is_net=is_net)
+
+    def projected(self, tracked: TrackedTable, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return changes as they may be written, on whatever disk: in the layout of the target's shape."""
+        rows = renumbered(rows, tracked.schema, 0)
+        projection = tracked.record.projection
+        return project(rows, tracked.schema, projection, self._rules(tracked.table)) if projection else rows
+
+    def write(
+        self, tracked: TrackedTable, rows: pa.RecordBatch, base: int, *, is_plain: bool = False, is_net: bool = False
+    ) -> None:
+        """Write changes that are projected already; arguments as those of `rows`."""
         if not rows.num_rows:
             return
         if is_net and not tracked.record.is_net:
             self.put(replace(tracked.record, is_net=True))
-        numbered = renumbered(rows, tracked.schema, base)
+        numbered = renumbered(rows, tracked.target_schema, base)
         if not is_plain:
             first, known = numbered.column(SEQUENCE_NUM)[0].as_py(), tracked.record.first_change
             # Lower than known: the keys that a pull sends back to the list are noted before the pull's rows are written.
             if known is None or first < known:
                 self.put(replace(tracked.record, first_change=first))
-        ignored = tracked.record.ignored
-        if ignored:
-            numbered = project(numbered, tracked.schema, ignored)
         self._writer.append(tracked.target_schema, tracked.record.incarnation, numbered)
 
     def take_rows(self, tracked: TrackedTable, rows: pa.RecordBatch, *, is_plain: bool = False) -> None:
@@ -165,19 +185,48 @@ class TrackedTables:
         if rows.num_rows:
             self.rows(tracked, rows, self._writer.take(rows.num_rows), is_plain=is_plain)
 
+    def take_projected(self, tracked: TrackedTable, rows: pa.RecordBatch, *, is_plain: bool = False) -> None:
+        """The same for rows that are projected already."""
+        if rows.num_rows:
+            self.write(tracked, rows, self._writer.take(rows.num_rows), is_plain=is_plain)
+
+    def _hides(self, tracked: TrackedTable) -> bool:
+        """Return whether texts of statements may hold values that must not be written."""
+        return bool(tracked.record.projection.protected) or self._rules(tracked.table).protects
+
     # --- changes of state ---------------------------------------------------------------------------------------------
 
-    def begin_incarnation(self, tracked: TrackedTable, found: TableDescription, *, incarnation: int, mode: str) -> None:
-        """Begin an incarnation, in an empty target table: CREATE_TABLE, then the snapshot unless the mode is `never`."""
+    def begin_incarnation(
+        self,
+        tracked: TrackedTable,
+        found: TableDescription,
+        *,
+        incarnation: int,
+        mode: str,
+    ) -> None:
+        """Begin an incarnation, in an empty target table: CREATE_TABLE, then the snapshot unless the mode is `never`.
+
+        Raises:
+            SchemaConflictError: Its columns cannot be projected as the settings say.
+        """
         is_streaming = mode == "never"
         record, schema, identity = tracked.record, found.schema, found.identity
+        projected = project_whole(record.schema, schema, record.projected, self._rules(tracked.table))
         if is_streaming:
-            self.put(table_life.begun_without_snapshot(record, schema, identity, incarnation=incarnation))
+            self.put(
+                table_life.begun_without_snapshot(
+                    record, schema, identity, incarnation=incarnation, projected=projected
+                )
+            )
         else:
             progress = self._fresh_progress(found, SnapshotKind.FIRST)
-            self.put(table_life.begun(record, schema, identity, incarnation=incarnation, snapshot=progress))
+            self.put(
+                table_life.begun(
+                    record, schema, identity, incarnation=incarnation, snapshot=progress, projected=projected
+                )
+            )
         created = DDLEvent(operation=DDLOperation.CREATE_TABLE, table=tracked.table, schema=found.schema)
-        number = self.event(tracked, created)
+        number = self.event(tracked, replace(created, schema=tracked.target_schema))
         self.note(tracked, created, Decision.APPLY, changes=(Change.CREATE_TABLE,), number=number)
         if not is_streaming:
             self._tell("snapshot_started", tracked, in_place=False)
@@ -249,7 +298,7 @@ class TrackedTables:
                 changes=tuple(change.value for change in changes),
                 decision=decision,
                 reason=reason,
-                statement=None if event is None else event.statement,
+                statement=None if event is None or self._hides(tracked) else event.statement,
                 before=None if event is None else event.before,
                 after=None if event is None else event.schema,
                 new_table=None if event is None else event.new_table,

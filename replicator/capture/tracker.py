@@ -290,6 +290,14 @@ class CatalogTracker:
         self._apply(self.renaming.taken(selection))
         return self.renaming.wanted(selection)
 
+    def follow_settings(self) -> None:
+        """Follow settings of columns that are others than those that captured tables go by."""
+        for tracked in self.tables.all(*table_life.CAPTURED):
+            with of_table(tracked.table, "following the settings of its columns"):
+                outcome = altering.other_settings(tracked.record, self.settings)
+                if outcome != TableOutcome():
+                    self._apply([(tracked.table, outcome)])
+
     def accept(self, tracked: TrackedTable) -> bool:
         """Somebody accepts the change at which the table stopped; return whether a snapshot is to begin for that."""
         self.tables.put(table_life.change_accepted(tracked.record))

@@ -10,6 +10,7 @@ import click
 
 from replicator.model.errors import ConfigError, Problem, Severity
 from replicator.model.terminal import continued, in_one_line
+from replicator.projection.checking import ArrivingColumn, arriving
 from replicator.service.configuring.fixing import fixable
 from replicator.service.status.snapshots import counted
 
@@ -54,6 +55,8 @@ def assessment(found: Assessment, file: str) -> None:
     for table in found.tables:
         key = ", ".join(table.key) if table.key else "none (a multiset of rows)"
         click.echo(f"{in_one_line(str(table.table))}: {counted(len(table.columns), 'column')}, key {in_one_line(key)}")
+        if projection := found.projections.get(table.table):
+            _arriving(arriving(table, projection))
     for summary in found.left_out:
         click.echo(f"{in_one_line(str(summary.table))}: left out, {continued(str(summary.left_out))}")
     if not found.is_blocked:
@@ -64,6 +67,18 @@ def assessment(found: Assessment, file: str) -> None:
         click.echo(
             f"No {kind}problems found: {counted(len(found.tables), 'table')}{rows}{also}.{_by_sql(found.problems, file)}"
         )
+
+
+def _arriving(columns: Sequence[ArrivingColumn]) -> None:
+    """Print what arrives of each column, where settings of columns say that something else does."""
+    for column in columns:
+        name = in_one_line(column.column)
+        if column.name is None:
+            click.echo(f"  {name}: left out")
+            continue
+        to = "" if column.name == column.column else f" → {in_one_line(column.name)}"
+        how = "" if column.mask is None else f", masked by {column.mask}"
+        click.echo(f"  {name}{to}: {column.type}{how}")
 
 
 def refusal(found: Sequence[Problem], file: str) -> ConfigError:

@@ -12,9 +12,11 @@ from replicator.config.base import ConfigModel
 from replicator.config.document import Document, read_document
 from replicator.config.lineage import LineageConfig
 from replicator.config.load import LoadedConfig, load
+from replicator.config.masks import Mask, MaskFunction
 from replicator.config.messages import nearest, unknown_plugin
 from replicator.config.model import (
     ApplyConfig,
+    ColumnsConfig,
     DDLConfig,
     DDLPolicy,
     JournalConfig,
@@ -27,7 +29,7 @@ from replicator.config.model import (
     VerifyConfig,
     options_for,
 )
-from replicator.config.patterns import Selection, TablePattern, select
+from replicator.config.patterns import ColumnPattern, Selection, TablePattern, select
 from replicator.config.quantities import Duration, Size, format_duration, format_size, parse_duration, parse_size
 from replicator.config.reference import reference_markdown
 from replicator.config.references import Resolver, environment
@@ -40,6 +42,8 @@ __all__ = [
     "ApplyConfig",
     "AppriseConfig",
     "ChannelConfig",
+    "ColumnPattern",
+    "ColumnsConfig",
     "CommandConfig",
     "ConfigModel",
     "DDLConfig",
@@ -49,6 +53,8 @@ __all__ = [
     "JournalConfig",
     "LineageConfig",
     "LoadedConfig",
+    "Mask",
+    "MaskFunction",
     "QuietHours",
     "ReplicatorConfig",
     "Resolver",

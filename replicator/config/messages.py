@@ -11,8 +11,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from replicator.config.document import PLACEHOLDER, Document, Path, dotted, kind_of
+from replicator.config.masks import MASK_HELP
 from replicator.config.model import ReplicatorConfig
-from replicator.config.patterns import PATTERN_HELP
+from replicator.config.patterns import COLUMN_HELP, PATTERN_HELP
 from replicator.config.secrets import LITERAL_SECRET, Resolved
 from replicator.config.shape import Shape, fields_of, shape_at
 from replicator.model.errors import Problem
@@ -146,6 +147,9 @@ def _problem(block: Block, detail: ErrorDetails, path: Path) -> Problem:  # noqa
             shown = repr(str(path[-1])[:_SHOWN_LENGTH]) if is_key else _shown(block, path, shape)
             message = f"{shown or 'This'} is not a table pattern."
             return _make(block, path, "invalid_value", message, PATTERN_HELP)
+        case ("column_pattern" | "mask") as type_:
+            remedy = MASK_HELP if type_ == "mask" else COLUMN_HELP
+            return _make(block, path, "invalid_value", _own_words(block, detail, path), remedy)
         case type_ if type_ == LITERAL_SECRET:
             return literal_secret(block, path)
         case type_ if type_ in _CHOICE_ERRORS and shape is not None and shape.choices:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from replicator.config.alerts import AlertsConfig
 from replicator.config.base import ConfigModel
 from replicator.config.lineage import LineageConfig
-from replicator.config.patterns import Selection, TablePattern, select
+from replicator.config.masks import Mask, MaskFunction
+from replicator.config.patterns import ColumnPattern, Selection, TablePattern, select
 from replicator.config.quantities import Duration, Size, format_duration
 from replicator.model.schema import TableId
 
@@ -46,6 +47,26 @@ class TableDDLConfig(ConfigModel):
     unknown: UnknownPolicy | None = Field(None, description="As ddl.unknown, for these tables.")
 
 
+class ColumnsConfig(ConfigModel):
+    """The columns that leave the source: all but those under `exclude`, or only those under `include`."""
+
+    include: tuple[ColumnPattern, ...] | None = Field(
+        None,
+        min_length=1,
+        description="Names or patterns of the columns to replicate; no others are.",
+        examples=[["id", "status"]],
+    )
+    exclude: tuple[ColumnPattern, ...] | None = Field(
+        None, min_length=1, description="Names or patterns of the columns to leave out.", examples=[["ssn", "*_note"]]
+    )
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        if (self.include is None) == (self.exclude is None):
+            raise ValueError("must have either include or exclude")
+        return self
+
+
 class TableOptions(ConfigModel):
     """Settings of the tables that match a pattern."""
 
@@ -65,6 +86,29 @@ class TableOptions(ConfigModel):
         description="Effect of renaming one of these tables in the source. false: the target table keeps its name and continues. "
         "true: the table under its new name is replicated as a new one, and the target table of the old name stays as it is.",
     )
+    columns: ColumnsConfig | None = Field(
+        None,
+        description="The columns that leave the source. Settings of several patterns add up: a column must be included by each, and "
+        "excluded by none. Default: all.",
+    )
+    new_columns: Literal["include", "exclude"] | None = Field(
+        None,
+        description="Columns that are added in the source later: replicate them (include), or only those that columns.include names "
+        "without a star (exclude). exclude in the settings of one pattern beats include in those of another. Default: include; with "
+        "columns.include: exclude.",
+    )
+    mask: Mapping[ColumnPattern, Mask] = Field(
+        {},
+        description="What becomes of the values of columns, by name or pattern: sha256, hmac(${env:KEY}), redact, last(n), "
+        "date(year), date(month), date(day), bucket(n), null; clear takes the mask of a pattern away from one column. See "
+        "docs/projection.md. A name beats a pattern, then the later one wins; masks of several patterns of tables add up.",
+        examples=[{"email": "sha256"}],
+    )
+    rename: Mapping[str, str] = Field(
+        {},
+        description="Names that columns have in the target, by their names in the source.",
+        examples=[{"cust_no": "customer_number"}],
+    )
     freshness: Duration | None = Field(
         None,
         ge=timedelta(seconds=1),
@@ -77,6 +121,23 @@ class TableOptions(ConfigModel):
         description="Policies for changes of the definition of these tables in the source. Default: as under ddl.",
         examples=[{"drop_column": "apply"}],
     )
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        for pattern, mask in self.mask.items():
+            if mask.function is MaskFunction.CLEAR and not pattern.is_name:
+                raise ValueError(f"mask: clear needs the name of one column; {pattern} is a pattern")
+        _refuse_blank([*self.rename, *self.rename.values()])
+        return self
+
+
+def _refuse_blank(names: Iterable[str]) -> None:
+    if not all(name.strip() for name in names):
+        raise ValueError("rename: a column needs a name")
+
+
+COMBINED: Final = frozenset({"columns", "new_columns", "mask"})
+"""Settings of tables of which those of all matching patterns hold; of others the later ones replace the earlier ones."""
 
 
 class TablesConfig(ConfigModel):
@@ -415,11 +476,14 @@ class ReplicatorConfig(ConfigModel):
 
 
 def options_for(table: TableId, settings: Mapping[TablePattern, TableOptions]) -> TableOptions:
-    """Return the settings of a table: those of every matching pattern; later ones win, setting by setting."""
+    """Return the settings of a table: those of every matching pattern; later ones win, setting by setting.
+
+    Without those of its columns, which `replicator.projection` combines.
+    """
     values: dict[str, Any] = {}
     policies: dict[str, Any] = {}
     for pattern, block in settings.items():
         if pattern.matches(table):
-            values |= {name: getattr(block, name) for name in block.model_fields_set}
+            values |= {name: getattr(block, name) for name in block.model_fields_set - COMBINED}
             policies |= {name: getattr(block.ddl, name) for name in block.ddl.model_fields_set}
     return TableOptions(**values | {"ddl": TableDDLConfig(**policies)})

@@ -13,12 +13,15 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from replicator.model.errors import Problem, Severity
+from replicator.model.naming import folded
 from replicator.model.schema import TableId
 
 PATTERN_HELP: Final = (
     "Write schema.table, such as public.customers, public.* or *.customers; a backslash takes a * or . literally."
 )
+COLUMN_HELP: Final = "Write a name, or a pattern such as *_email; a backslash takes a * literally."
 _SHAPE: Final = r"^([^.\\]|\\.)+\.([^.\\]|\\.)+$"
+_COLUMN_SHAPE: Final = r"^([^\\]|\\.)+$"
 _LONGEST: Final = 1024
 
 
@@ -48,20 +51,8 @@ class TablePattern:
     @cached_property
     def _parts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Per part of the name, the literal texts between its stars."""
-        parts: list[list[str]] = [[""]]
-        escaped = False
-        for char in self.text:
-            if not escaped and char == "\\":
-                escaped = True
-                continue
-            if not escaped and char == ".":
-                parts.append([""])
-            elif not escaped and char == "*":
-                parts[-1].append("")
-            else:
-                parts[-1][-1] += char
-            escaped = False
-        return tuple(parts[0]), tuple(parts[1])
+        namespace, name = _parts_of(self.text, dots=True)
+        return namespace, name
 
     def __str__(self) -> str:
         """Return the pattern as written."""
@@ -88,6 +79,69 @@ class TablePattern:
             return cls(str(value))
         except ValueError as error:
             raise PydanticCustomError("table_pattern", "{reason}", {"reason": str(error)}) from None
+
+
+@dataclass(frozen=True)
+class ColumnPattern:
+    r"""A column's name, or a pattern of names such as `*_email`.
+
+    Compared without case. `*` stands for any characters; `\` takes the next character literally.
+
+    Raises:
+        ValueError: `text` is empty, or ends in a backslash.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        """Refuse a text that is not a pattern."""
+        if len(self.text) > _LONGEST or not re.fullmatch(_COLUMN_SHAPE, self.text, re.DOTALL):
+            raise ValueError("is not the name of a column or a pattern of names")
+
+    def matches(self, column: str) -> bool:
+        """Return whether the pattern matches this name."""
+        return _like(self._literals, folded(column))
+
+    @property
+    def is_name(self) -> bool:
+        """Return whether it has no star: it is the name of one column."""
+        return len(self._literals) == 1
+
+    @property
+    def name(self) -> str:
+        """Return the pattern without its backslashes: the name that it is, if it has no star."""
+        return "*".join(_parts_of(self.text, dots=False)[0])
+
+    @cached_property
+    def _literals(self) -> tuple[str, ...]:
+        """The folded texts between its stars."""
+        return tuple(folded(part) for part in _parts_of(self.text, dots=False)[0])
+
+    def __str__(self) -> str:
+        """Return the pattern as written."""
+        return self.text
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls._from_setting,
+            serialization=core_schema.plain_serializer_function_ser_schema(str, return_schema=core_schema.str_schema()),
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: CoreSchema, _handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"type": "string", "pattern": _COLUMN_SHAPE}
+
+    @classmethod
+    def _from_setting(cls, value: Any) -> ColumnPattern:
+        if isinstance(value, ColumnPattern):
+            return value
+        if not isinstance(value, str):
+            raise PydanticCustomError("string_type", "must be text")
+        try:
+            return cls(str(value))
+        except ValueError as error:
+            raise PydanticCustomError("column_pattern", "{reason}", {"reason": str(error)}) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +183,24 @@ def select(
         action = "Change tables.include, or grant the user access to the tables."
         problems.append(Problem(code="no_tables", message=message, location="tables", action=action))
     return Selection(tables=chosen, problems=tuple(problems))
+
+
+def _parts_of(text: str, *, dots: bool) -> Sequence[tuple[str, ...]]:
+    """Return for each part between dots the literal texts between its stars; without `dots` there is one part."""
+    parts: list[list[str]] = [[""]]
+    escaped = False
+    for char in text:
+        if not escaped and char == "\\":
+            escaped = True
+            continue
+        if not escaped and dots and char == ".":
+            parts.append([""])
+        elif not escaped and char == "*":
+            parts[-1].append("")
+        else:
+            parts[-1][-1] += char
+        escaped = False
+    return [tuple(part) for part in parts]
 
 
 def _any_matches(patterns: Iterable[TablePattern], table: TableId) -> bool:

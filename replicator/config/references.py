@@ -61,22 +61,21 @@ class Resolver:
                 return value
 
     def _text(self, text: str, path: Path) -> str:
-        uses = False
+        values: list[str] = []
 
         def replace(match: re.Match[str]) -> str:
-            nonlocal uses
             if match[0] == "$${":
                 return "${"
-            uses = True
             try:
-                return self._value(match, path)
+                values.append(self._value(match, path))
             except _ReferenceProblemError as error:
                 self.unresolved.add(path)
                 self._problem(error.code, error.message, path, error.action)
-                return ""
+                values.append("")
+            return values[-1]
 
         result = _REFERENCE.sub(replace, text)
-        return Resolved(result, text) if uses else result
+        return Resolved(result, text, values) if values else result
 
     def _value(self, match: re.Match[str], path: Path) -> str:
         parts = _WELL_FORMED.fullmatch(match["inside"]) if match["end"] else None

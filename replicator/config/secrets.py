@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, Final, NoReturn, Self, final
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -26,15 +27,16 @@ def is_literal(written: str) -> bool:
 
 
 class Resolved(str):
-    """A text in which references have been replaced; `written` is the text of the file."""
+    """A text in which references have been replaced; `written` is the text of the file, `values` is what each reference stands for."""
 
-    __slots__ = ("written",)
+    __slots__ = ("values", "written")
     written: str
+    values: tuple[str, ...]
 
-    def __new__(cls, value: str, written: str) -> Self:
+    def __new__(cls, value: str, written: str, values: Iterable[str] = ()) -> Self:
         """Create a text that remembers how it was written."""
         self = super().__new__(cls, value)
-        self.written = written
+        self.written, self.values = written, tuple(values)
         return self
 
 

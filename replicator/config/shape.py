@@ -14,7 +14,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from replicator.config.patterns import TablePattern
+from replicator.config.masks import Mask
+from replicator.config.patterns import ColumnPattern, TablePattern
 from replicator.config.quantities import Quantity
 from replicator.config.secrets import Secret
 
@@ -27,9 +28,14 @@ _WORDS: Final[Mapping[Any, str]] = {
     int: "whole number",
     float: "number",
     TablePattern: "table pattern",
+    ColumnPattern: "column name or pattern",
+    Mask: "mask",
     Secret: "secret",
 }
-_PLURALS: Final[Mapping[str, str]] = {"table pattern": "table patterns"}
+_PLURALS: Final[Mapping[str, str]] = {
+    "table pattern": "table patterns",
+    "column name or pattern": "column names or patterns",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ HOST: Final = (
     "web",
     "processes",
     "tables",
+    "columns",
     "sources",
     "targets",
     "alarms",

@@ -1,4 +1,4 @@
-"""Columns, rows, values and names as they leave the source.
+"""What leaves the source: columns, masks and names of a table.
 
-One definition serves log rows, chunks, verification and everything that shows data.
+Settings and a table's schema come in. Out go the target's schema, and rows as they may be written, shown and compared.
 """

@@ -14,6 +14,7 @@ from replicator.model.events import DDLOperation, SnapshotKind, check_start
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
 from replicator.model.processes.reports import ApplyReport, CaptureReport, RefusedReport, Report, RetryReport
+from replicator.projection.columns import IgnoredColumn, ProjectedColumn, Projection
 from replicator.state.stored import StoredEvent, StoredIdentity, StoredOffset, StoredSchema, StoredTableId
 
 R = TypeVar("R", bound=Report)
@@ -227,23 +228,6 @@ class SnapshotProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IgnoredColumn:
-    """A column of the target for which a policy ignores a change.
-
-    Attributes:
-        column: Its name in the source.
-        name: Its name in the target; None: the target does not have it.
-        type: Its type there, as `model.schema.type_to_text` writes it.
-        source_type: The source's spelling of that type.
-    """
-
-    column: str
-    name: str | None = None
-    type: str | None = None
-    source_type: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TableRecord:
     """Capture's knowledge of a table; written by capture only, in the transaction that seals segments.
 
@@ -256,7 +240,8 @@ class TableRecord:
             snapshot begins.
         is_accepted: The operator has accepted the change at which it stopped: no policy stops at changes that its next snapshot finds.
         is_net: Its source delivers net changes (`TableChanges.is_net`): a row that is deleted may be missing in the target.
-        ignored: Columns that differ between target and source, in this incarnation; `schema` is as the source has it.
+        ignored: Columns that differ between target and source by policies, in this incarnation; `schema` is as the source has it.
+        projected: Columns that settings leave out, mask or rename.
         stopped_at: DROP, TRUNCATE or RENAME of the table at which a policy stopped it; None: it stopped at anything else, or not at all.
         source_table: Its name in the source, where it was renamed there; None: `table`.
         reread: Rows that are read again while the table streams; None: none are.
@@ -277,6 +262,7 @@ class TableRecord:
     is_accepted: bool = False
     is_net: bool = False
     ignored: tuple[IgnoredColumn, ...] = ()
+    projected: tuple[ProjectedColumn, ...] = ()
     stopped_at: Change | None = None
     source_table: StoredTableId | None = None
     snapshot: SnapshotProgress | None = None
@@ -284,6 +270,11 @@ class TableRecord:
     first_change: int | None = None
     error: ErrorRecord | None = None
     resumed_at: tuple[datetime, ...] = ()
+
+    @property
+    def projection(self) -> Projection:
+        """Return what lies between the table in the source and in the target."""
+        return Projection(ignored=self.ignored, columns=self.projected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

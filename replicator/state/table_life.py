@@ -41,12 +41,12 @@ from replicator.model.alteration import Change
 from replicator.model.events import SnapshotKind
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
+from replicator.projection.columns import NO_PROJECTION, ProjectedColumn, Projection
 from replicator.state.records import (
     AlarmRecord,
     AppliedRecord,
     ApplyState,
     ErrorRecord,
-    IgnoredColumn,
     SnapshotProgress,
     Stage,
     TableRecord,
@@ -215,7 +215,9 @@ def added(table: TableId) -> TableRecord:
 def returned(record: TableRecord) -> TableRecord:
     """The configuration selects a table again that it had left out: its old state is obsolete."""
     _assert_in(record, (Stage.REMOVED,))
-    return TableRecord(table=record.table, incarnation=record.incarnation + 1, stage=Stage.PENDING)
+    return TableRecord(
+        table=record.table, incarnation=record.incarnation + 1, stage=Stage.PENDING, projected=record.projected
+    )
 
 
 def removed(record: TableRecord) -> TableRecord:
@@ -263,6 +265,7 @@ def begun(
     *,
     incarnation: int,
     snapshot: SnapshotProgress,
+    projected: tuple[ProjectedColumn, ...] = (),
 ) -> TableRecord:
     """The snapshot of an incarnation begins, into an empty table."""
     _assert_in(record, REPLICATED)
@@ -272,6 +275,7 @@ def begun(
         stage=Stage.SNAPSHOT,
         schema=schema,
         identity=identity,
+        projected=projected,
         source_table=record.source_table,
         snapshot=snapshot,
         resumed_at=record.resumed_at,
@@ -279,7 +283,12 @@ def begun(
 
 
 def begun_without_snapshot(
-    record: TableRecord, schema: TableSchema, identity: TableIdentity, *, incarnation: int
+    record: TableRecord,
+    schema: TableSchema,
+    identity: TableIdentity,
+    *,
+    incarnation: int,
+    projected: tuple[ProjectedColumn, ...] = (),
 ) -> TableRecord:
     """An incarnation begins of which only changes are wanted."""
     _assert_in(record, REPLICATED)
@@ -289,6 +298,7 @@ def begun_without_snapshot(
         stage=Stage.STREAMING,
         schema=schema,
         identity=identity,
+        projected=projected,
         source_table=record.source_table,
         resumed_at=record.resumed_at,
     )
@@ -324,10 +334,10 @@ def begun_comparing(
     )
 
 
-def altered(record: TableRecord, schema: TableSchema, ignored: tuple[IgnoredColumn, ...] = ()) -> TableRecord:
-    """The table has another schema from here on; an event in the journal says so. `ignored`: columns that differ in the target."""
+def altered(record: TableRecord, schema: TableSchema, projection: Projection = NO_PROJECTION) -> TableRecord:
+    """The table has another schema from here on; an event in the journal says so. `projection`: what lies between it and the target's."""
     assert has_begun(record), f"{record.table} has no shape yet"
-    return replace(record, schema=schema, ignored=ignored, is_altered=True)
+    return replace(record, schema=schema, ignored=projection.ignored, projected=projection.columns, is_altered=True)
 
 
 def constrained(record: TableRecord, schema: TableSchema, found: TableIdentity) -> TableRecord:

@@ -29,7 +29,6 @@ from replicator.plugins.source import DeltaSource
 from replicator.plugins.target import DeltaTarget, TableOptions
 from replicator.plugins.verification import Among, Ids, SupportsTargetVerification
 from replicator.state import table_life
-from replicator.state.ignored import as_in_target, pairs
 from replicator.state.records import AppliedRecord, TableRecord, TargetCopy
 from replicator.state.store import StateStore
 from replicator.verify.barriers import Barriers, NotVerifiedError
@@ -196,7 +195,7 @@ class Judge:
         return Compared(
             record=record,
             schema=replace(record.schema, table=record.source_table or record.table),
-            in_target=as_in_target(record.schema, record.ignored),
+            in_target=record.projection.in_target(record.schema),
             columns=columns,
             not_compared=(*left_out, *(column.name for column in record.schema.kept)),
         )
@@ -209,8 +208,8 @@ class Judge:
         """Split the columns that the target has from the source: a mapping of those compared, by the source's names, and the others."""
         changed = self.target.not_compared(schema) if isinstance(self.target, SupportsTargetVerification) else ()
         columns, left_out = dict[str, str](), list[str]()
-        for column, held in pairs(schema, record.ignored):
-            if column.name in changed or column.type != held.type:
+        for column, held in record.projection.pairs(schema):
+            if column.name in changed or column.name in record.projection.masked or column.type != held.type:
                 left_out.append(held.name)
             else:
                 columns[column.name] = held.name

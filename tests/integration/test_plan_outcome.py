@@ -227,7 +227,9 @@ def compared(case: Case, record: TableRecord, captured: Captured) -> str | None:
     if last is None or last.tracked is None:
         return None
     shapes = [[(column.name, column.type) for column in shape.held] for shape in (last.tracked, present(record.schema))]
-    ignored = [[(entry.column, entry.name) for entry in entries] for entries in (last.ignored, record.ignored)]
+    ignored = [
+        [(entry.column, entry.name) for entry in entries] for entries in (last.projection.ignored, record.ignored)
+    ]
     return (
         None
         if shapes[0] == shapes[1] and ignored[0] == ignored[1]

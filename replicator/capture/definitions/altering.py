@@ -41,6 +41,7 @@ from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.identity import TableIdentity, Truncated
 from replicator.model.schema import TableSchema
 from replicator.plugins.source import TableDescription
+from replicator.projection.rules import PROJECTION_ERRORS
 from replicator.state import table_life
 from replicator.state.records import Decision, Stage, TableRecord
 
@@ -118,7 +119,8 @@ def _other_columns(record: TableRecord, event: DDLEvent, number: int, settings: 
         settings.ddl(record.table),
         before=event.before,
         fill=event.fill,
-        ignored=record.ignored,
+        projection=record.projection,
+        rules=settings.columns(record.table),
         can_widen=settings.widens,
     )
     if altered.has_other_key_type and record.stage is Stage.SNAPSHOT and altered.schema.key:
@@ -187,14 +189,34 @@ def altered_in_catalogue(record: TableRecord, found: TableDescription, settings:
 def before_snapshot(record: TableRecord, found: TableDescription, settings: CaptureSettings) -> TableOutcome:
     """Judge the shape in which a snapshot that begins finds its table: it follows in place, is recreated (`recreates`), or stops."""
     if same_shape(_schema_of(record), found.schema):
-        return TableOutcome()
+        return replace(other_settings(record, settings), needs_snapshot=False)
     is_other = is_other_object(record, found.identity)
     altered = _compared(record, found, settings, is_accepted=record.is_accepted, is_other=is_other)
-    if is_asked_for_as_it_is(record, found) or (is_other and altered.error is not None):
+    is_unprotected = altered.error is not None and altered.error.code in PROJECTION_ERRORS
+    if not is_unprotected and (is_asked_for_as_it_is(record, found) or (is_other and altered.error is not None)):
         # Somebody asked for the table as it is now; or it is another table than the one whose policies these are.
         altered = replace(altered, decision=Decision.REBUILD, error=None)
     altered = _with_snapshot(altered, "Found when a new snapshot of the table began.")
     return replace(_carried_over(record, altered, _told(record, found), None), needs_snapshot=False)
+
+
+def other_settings(record: TableRecord, settings: CaptureSettings) -> TableOutcome:
+    """Judge a table whose columns have other settings than those that it goes by."""
+    schema = _schema_of(record)
+    altered = decide(
+        schema,
+        schema,
+        settings.ddl(record.table),
+        before=schema,
+        fill=no_fill(),
+        projection=record.projection,
+        rules=settings.columns(record.table),
+        can_widen=settings.widens,
+    )
+    if altered.error is None and altered.projection == record.projection and altered.decision is Decision.RECORD:
+        return TableOutcome()
+    told = DDLEvent(operation=DDLOperation.ALTER_TABLE, table=record.table, before=schema, schema=schema)
+    return _carried_over(record, altered, told, None)
 
 
 def is_asked_for_as_it_is(record: TableRecord, found: TableDescription) -> bool:
@@ -249,7 +271,8 @@ def other_constraints(
         settings.ddl(record.table),
         before=other.before,
         fill=no_fill(),
-        ignored=record.ignored,
+        projection=record.projection,
+        rules=settings.columns(record.table),
         can_widen=settings.widens,
         is_accepted=is_accepted,
         other_defaults=other.defaults,
@@ -317,7 +340,8 @@ def _compared(
         settings.ddl(record.table),
         before=None,
         fill=found.fill,
-        ignored=record.ignored,
+        projection=record.projection,
+        rules=settings.columns(record.table),
         can_widen=settings.widens,
         is_accepted=is_accepted,
     )
@@ -349,7 +373,7 @@ def _carried_over(record: TableRecord, altered: Altered, told: DDLEvent, number:
     return TableOutcome(
         notes=(note,),
         entries=(JournalEntry(altered.event(told), number),),
-        record=table_life.altered(record, altered.tracked, altered.ignored),
+        record=table_life.altered(record, altered.tracked, altered.projection),
         needs_snapshot=altered.decision is Decision.SNAPSHOT,
     )
 

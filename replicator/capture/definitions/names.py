@@ -6,7 +6,7 @@ the source, and what comes from it, passes through `NamedSource`: beyond it noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -33,6 +33,7 @@ from replicator.plugins.source import (
     Visibility,
     WholeRead,
 )
+from replicator.projection.rules import NO_RULES, ColumnRules
 from replicator.state import table_life
 from replicator.state.records import TableRecord
 
@@ -93,10 +94,16 @@ def with_table(schema: TableSchema, table: TableId) -> TableSchema:
 class NamedSource(DeltaSource[Any]):
     """A source as capture sees it: every table has the name under which it is tracked. Threads: as `DeltaSource`."""
 
-    def __init__(self, source: DeltaSource[Any], names: SourceNames) -> None:
+    def __init__(
+        self,
+        source: DeltaSource[Any],
+        names: SourceNames,
+        rules: Callable[[TableId], ColumnRules] = lambda _: NO_RULES,
+    ) -> None:
         super().__init__(source.config, source.context)
         self._source = source
         self._names = names
+        self._rules = rules
 
     # --- the catalogue ------------------------------------------------------------------------------------------------
 
@@ -114,7 +121,9 @@ class NamedSource(DeltaSource[Any]):
         with _tracked_errors(self._names):
             found = self._source.describe(list(named.values()))
         return {
-            table: _description(found[source], table) if table != source else found[source]
+            table: _without_defaults(
+                _description(found[source], table) if table != source else found[source], self._rules(table)
+            )
             for table, source in named.items()
             if source in found
         }
@@ -286,6 +295,17 @@ def _tracked_errors(names: SourceNames) -> Iterator[None]:
         if not names.is_plain:
             _rename(error, names)
         raise
+
+
+def _without_defaults(found: TableDescription, rules: ColumnRules) -> TableDescription:
+    """Return a description without the defaults of columns whose values must stay in the source: they would be stored."""
+    if not rules.protects:
+        return found
+    hidden = {str(column.id) for column in found.schema.columns if rules.hides(column.name)}
+    constraints = {
+        id_: replace(one, default=None) if id_ in hidden else one for id_, one in found.identity.constraints.items()
+    }
+    return replace(found, identity=replace(found.identity, constraints=constraints))
 
 
 def _description(found: TableDescription, table: TableId) -> TableDescription:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from replicator.capture.definitions.catalogue import same_columns, stopped_by_policy
-from replicator.capture.definitions.projection import ignored_after, type_kind
+from replicator.capture.definitions.ignoring import ignored_after, type_kind
 from replicator.capture.settings import Widens, never_widens
 from replicator.config.model import DDLConfig
 from replicator.model.alteration import Alteration, Change, alteration, widens
@@ -20,11 +20,14 @@ from replicator.model.errors import SchemaConflictError
 from replicator.model.events import RESERVED_COLUMNS, DDLEvent, DDLOperation
 from replicator.model.naming import check_columns, folded, refuse_columns
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.state.ignored import Ignored, as_in_target
-from replicator.state.records import Decision, IgnoredColumn
+from replicator.projection.columns import NO_PROJECTION, Ignored, ProjectedColumn, Projection
+from replicator.projection.rows import filled
+from replicator.projection.rules import NO_RULES, ColumnRules
+from replicator.state.records import Decision
 
 _RECORDED: Final = (Change.CHANGE_NULLABILITY, Change.CHANGE_DEFAULT)
 """Kinds of change of which nothing is seen in a target."""
+_OTHER_SETTINGS: Final = "The settings of its columns are others."
 _DEFAULT: Final = re.compile(r"\bdefault\b", re.IGNORECASE)
 
 
@@ -47,7 +50,7 @@ class Altered:
         before: The table as the target has it, every column with a number.
         schema: The table as the target is to have it, with the same numbers. If it is rebuilt or stops: as the source has it.
         tracked: The same, as the source has it.
-        ignored: What lies between the two.
+        projection: What lies between the two.
         fill: What rows that are there already get in new columns, by name (`DDLEvent.fill`).
         decision: What happens. SNAPSHOT: the target follows, and only a new snapshot tells what these rows have.
         changes: The kinds of change that it consists of.
@@ -59,7 +62,7 @@ class Altered:
     before: TableSchema
     schema: TableSchema
     tracked: TableSchema
-    ignored: tuple[IgnoredColumn, ...]
+    projection: Projection
     fill: pa.RecordBatch | None
     decision: Decision
     changes: tuple[Change, ...]
@@ -115,7 +118,8 @@ def decide(
     *,
     before: TableSchema | None,
     fill: pa.RecordBatch | None,
-    ignored: Ignored = (),
+    projection: Projection = NO_PROJECTION,
+    rules: ColumnRules = NO_RULES,
     can_widen: Widens = never_widens,
     is_accepted: bool = False,
     other_defaults: Sequence[str] = (),
@@ -130,15 +134,15 @@ def decide(
         policies: Of the table.
         before: What `found` is to be compared with, if the source says so (`DDLEvent.before`).
         fill: As `DDLEvent.fill`.
-        ignored: What the target has in another way than `known`.
+        projection: What the target has in another way than `known`.
+        rules: Settings of the table's columns, perhaps others than those of `projection`.
         can_widen: What the target can do.
         is_accepted: What policies would stop, an operator has accepted.
         other_defaults: What the source did to defaults, in words.
     """
     # A source may have derived it from the shape for which the log was opened.
     found = replace(found, kept=())
-    if is_accepted:
-        policies = policies.model_copy(update={kind.value: "apply" for kind in Change if _is_stopped(kind, policies)})
+    policies = _accepting(policies) if is_accepted else policies
     is_in_step = before is None or same_columns(bare(known), bare(before))
     if not is_in_step:
         # The source went by another shape: its numbers, and what it says of values, are not about this one.
@@ -151,34 +155,47 @@ def decide(
         # What the catalogue shows: a column may have got another type with other values. And compared by names, one that
         # seems new may have been renamed.
         fill = None
-    kinds = _kinds(before or old, new, change, other_defaults)
-    behind = ignored_after(ignored, change, policies, found)
-    held, wanted = as_in_target(old, ignored), as_in_target(new, behind)
+    try:
+        after = _projection_after(
+            projection, change, old, new, policies, rules, by_name=_is_by_name(known, found, before)
+        )
+    except SchemaConflictError as refused:
+        return _refused(known, found, refused)
+    # Policies are about columns that leave the source.
+    hidden = {c.id for c in old.columns if c.name in projection.left_out} | {
+        c.id for c in new.columns if c.name in after.left_out
+    }
+    seen = alteration(_without(old, hidden), _without(new, hidden)) if hidden else change
+    kinds = _kinds(_without(before or old, hidden), _without(new, hidden), seen, other_defaults)
+    held, wanted = projection.in_target(old), after.in_target(new)
     in_target = alteration(held, wanted)
     kept = old.kept
     if policies.drop_column in ("keep", "ignore"):
-        kept = (*kept, *(replace(column, nullable=True) for column in in_target.dropped))
+        dropped = {column.id for column in change.dropped}
+        kept = (*kept, *(replace(column, nullable=True) for column in in_target.dropped if column.id in dropped))
+    other_settings = _other_settings(projection, after, old, new)
     rebuilds = Change.CHANGE_KEY in kinds or not all(
         widens(a.type, b.type) and can_widen(a.type, b.type) and not _is_inexact_key(b, found)
         for a, b in in_target.retyped
     )
     error = _stop(known, kinds, policies)
-    if rebuilds and not is_accepted and error is None:
+    if rebuilds and not is_accepted and error is None and not other_settings:
         error = _unforeseen_rebuild(known, change, kinds, kept, policies)
     decided = Altered(
         before=held,
         schema=found,
         tracked=found,
-        ignored=(),
+        projection=NO_PROJECTION,
         fill=None,
         decision=Decision.STOP if error else Decision.REBUILD,
         changes=tuple(kinds),
+        reason=_OTHER_SETTINGS if other_settings else None,
         error=error,
     )
     if error or rebuilds:
         return decided
     tracked = replace(new, kept=_named(kept, wanted.columns))
-    schema = as_in_target(tracked, behind)
+    schema = after.in_target(tracked)
     try:
         refuse_columns(found, check_columns(found))
     except SchemaConflictError as refused:
@@ -187,16 +204,128 @@ def decide(
         # A name that the target keeps is that of another column now.
         if is_accepted:
             return decided
-        return replace(decided, decision=Decision.STOP, error=_name_taken(found, kinds, behind))
-    names = {column.name for column in in_target.added}
+        return replace(decided, decision=Decision.STOP, error=_name_taken(found, kinds, after.ignored))
+    fill = None if any(one.has_other_values for one in other_settings) else fill
+    decision = _decision(kinds, policies, needs_snapshot=fill is None)
     return replace(
         decided,
         schema=schema,
         tracked=tracked,
-        ignored=behind,
-        fill=None if fill is None else fill.select([name for name in fill.schema.names if name in names]),
-        decision=_decision(kinds, policies, needs_snapshot=fill is None),
+        projection=after,
+        fill=None if fill is None else _fill_of(in_target.added, filled(fill, new, after, rules)),
+        decision=Decision.APPLY if other_settings and decision is Decision.RECORD else decision,
         has_other_key_type=any(column.name in found.key for _, column in change.retyped),
+    )
+
+
+class _OtherSetting(NamedTuple):
+    """A column whose settings are others than before. `has_other_values`: they change what rows have that are there already."""
+
+    column: str
+    has_other_values: bool
+
+
+def _other_settings(
+    before: Projection, after: Projection, old: TableSchema, new: TableSchema
+) -> Sequence[_OtherSetting]:
+    """Return the columns that the table keeps, and whose settings are others than before."""
+    names = {column.id: column.name for column in old.columns}
+    found: list[_OtherSetting] = []
+    for column in new.columns:
+        if column.id not in names:
+            continue
+        was = before.of(names[column.id]) or ProjectedColumn(column=column.name)
+        now = after.of(column.name) or ProjectedColumn(column=column.name)
+        if replace(was, column=now.column, is_new=now.is_new) == now:
+            continue
+        has_other_values = not now.is_left_out and (was.is_left_out or (was.mask, was.key) != (now.mask, now.key))
+        found.append(_OtherSetting(column.name, has_other_values))
+    return found
+
+
+def _projection_after(
+    before: Projection,
+    change: Alteration,
+    old: TableSchema,
+    new: TableSchema,
+    policies: DDLConfig,
+    rules: ColumnRules,
+    *,
+    by_name: bool,
+) -> Projection:
+    """Return what lies between source and target after an alteration.
+
+    Raises:
+        SchemaConflictError: A column would lose its protection by a rename, or cannot be projected.
+    """
+    _refuse_unprotected(old, change, rules, by_name=by_name)
+    return Projection(
+        ignored=ignored_after(before.ignored, change, policies, new),
+        columns=rules.project(new, before=before.columns, known=old),
+    )
+
+
+def _refuse_unprotected(known: TableSchema, change: Alteration, rules: ColumnRules, *, by_name: bool) -> None:
+    """Stop a table of which a column would be treated otherwise than before, because it has another name."""
+    if not rules:
+        return
+    for old, new in change.renamed:
+        rules.refuse_rename(known.table, old.name, new.name)
+    if by_name:
+        added = [column.name for column in change.added]
+        for column in change.dropped:
+            rules.refuse_replacement(known.table, column.name, added)
+
+
+def _refused(known: TableSchema, found: TableSchema, error: SchemaConflictError) -> Altered:
+    return Altered(
+        before=known,
+        schema=found,
+        tracked=found,
+        projection=NO_PROJECTION,
+        fill=None,
+        decision=Decision.STOP,
+        changes=(),
+        error=error,
+    )
+
+
+def project_whole(
+    known: TableSchema | None, found: TableSchema, before: Sequence[ProjectedColumn], rules: ColumnRules
+) -> tuple[ProjectedColumn, ...]:
+    """Return what settings make of the columns of a table that is read as a whole.
+
+    Args:
+        known: The table as it was tracked; None: it is new.
+        found: As the source has it now.
+        before: What settings made of its columns.
+        rules: The settings.
+
+    Raises:
+        SchemaConflictError: It cannot be projected so, or a column would lose its protection by a rename.
+    """
+    if known is not None:
+        old, new = _numbered(bare(known) if not _all_have_ids(known.columns) else known, found, None)
+        _refuse_unprotected(old, alteration(old, new), rules, by_name=_is_by_name(known, found, None))
+    columns = rules.project(found, before=before, known=known)
+    refuse_columns(found, check_columns(Projection(columns=columns).in_target(found)))
+    return columns
+
+
+def _is_by_name(known: TableSchema, found: TableSchema, before: TableSchema | None) -> bool:
+    """Return whether columns are compared by their names alone, so that a rename looks like one that is dropped and one that is added."""
+    has_numbers = _all_have_ids(known.columns) or (before is not None and _all_have_ids(before.columns))
+    return not (has_numbers and _all_have_ids(found.columns))
+
+
+def _fill_of(added: Sequence[Column], fill: pa.RecordBatch) -> pa.RecordBatch:
+    names = {column.name for column in added}
+    return fill.select([name for name in fill.schema.names if name in names])
+
+
+def _without(schema: TableSchema, ids: Collection[int | None]) -> TableSchema:
+    return replace(
+        schema, columns=tuple(column for column in schema.columns if column.id is None or column.id not in ids)
     )
 
 
@@ -246,6 +375,11 @@ def _stop(known: TableSchema, kinds: Mapping[Change, Sequence[str]], policies: D
         return None
     reasons = [f"The source {', '.join(kinds[kind])}. The policy ddl.{kind.value} is `stop`." for kind in stopped]
     return stopped_by_policy(known.table, " ".join(reasons))
+
+
+def _accepting(policies: DDLConfig) -> DDLConfig:
+    """Return the policies with those followed that would stop."""
+    return policies.model_copy(update={kind.value: "apply" for kind in Change if _is_stopped(kind, policies)})
 
 
 def _is_stopped(kind: Change, policies: DDLConfig) -> bool:

@@ -22,13 +22,19 @@ from replicator.plugins.source import Chunk, SourceChunks, Visibility
 
 @dataclass(eq=False, slots=True)
 class ChunkJob:
-    """One piece of a snapshot being read, chunk after chunk. `is_cancelled`: what still comes of it is of no use.
+    """One piece of a snapshot being read, chunk after chunk.
 
-    `reader`: its number in the window.
+    Attributes:
+        reading: Which one.
+        reader: Its number in the window.
+        layout: The layout of a whole table's rows on disk; `project` gives it to what was read: no other values are written there.
+        is_cancelled: What still comes of it is of no use.
     """
 
     reading: Reading
     reader: int
+    layout: pa.Schema
+    project: Callable[[pa.RecordBatch], pa.RecordBatch]
     is_cancelled: bool = False
 
 
@@ -196,7 +202,7 @@ class ChunkReader:
 
     def _spool_whole(self, job: ChunkJob) -> bool:
         schema = job.reading.schema
-        rows = Spool(self._settings.spool, pa.schema(list(schema.row_type)))
+        rows = Spool(self._settings.spool, job.layout)
         try:
             with self._source.read_whole(schema) as read:
                 self._put(WholeVisible(job=job, visibility=read.visibility))
@@ -204,7 +210,7 @@ class ChunkReader:
                     if self._is_useless(job):
                         rows.close()
                         return True
-                    rows.append(batch)
+                    rows.append(job.project(batch))
                 identity = read.identity()
         except BaseException:
             # Whatever ended the read, its files are deleted.

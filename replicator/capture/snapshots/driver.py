@@ -51,7 +51,7 @@ from replicator.capture.snapshots.running import (
     advance,
 )
 from replicator.capture.snapshots.spool import Spool
-from replicator.capture.tables import TrackedTable, TrackedTables, renumbered
+from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.capture.window import Bools, Move, Read, RowVerdict, Window, snapshot_changes
 from replicator.model.errors import SchemaConflictError, TableError, TransientError
 from replicator.model.events import TRANSACTION_ID, change_schema
@@ -126,7 +126,7 @@ class SnapshotRunner:
         """Keep log rows that must not be written now, if the read may need them."""
         log = self._running[tracked.table].log
         if log is not None:
-            log.append(renumbered(rows, tracked.schema, 0))
+            log.append(self.tables.projected(tracked, rows))
 
     def take_mark(self, due: AtMark) -> WholeDue | None:
         """The log delivered the mark of a read, and no transaction is open: write a chunk, or ask for a commit for a whole read."""
@@ -207,12 +207,19 @@ class SnapshotRunner:
         return advanced
 
     def _start(self, running: Running, reading: Reading) -> None:
-        schema, log = running.tracked.schema, None
+        tracked, log = running.tracked, None
+        schema, layout = tracked.schema, change_schema(tracked.target_schema)
         if not schema.key:
             self.window.unwatch(running.table)
             self.window.watch(schema)
-            log = Spool(self.settings.spool, change_schema(schema))
-        self._job = ChunkJob(reading, self.window.begin_reading())
+            log = Spool(self.settings.spool, layout)
+        projected = self.tables.projected
+        self._job = ChunkJob(
+            reading,
+            self.window.begin_reading(),
+            layout,
+            lambda rows: projected(tracked, snapshot_changes(schema, rows)),
+        )
         self._advance(running, Scheduled(job=self._job, log=log))
         self.reader.start(self._job)
 
@@ -310,13 +317,13 @@ class SnapshotRunner:
         assert running.log is not None
         tracked, count = running.tracked, 0
         for batch in result.rows.batches():
-            self.tables.take_rows(tracked, snapshot_changes(tracked.schema, batch), is_plain=True)
+            self.tables.take_projected(tracked, batch, is_plain=True)
             count += batch.num_rows
         for batch in running.log.batches():
             unseen = batch.filter(pa.array(_unseen_rows(running.whole, batch)))
             ordinals = pa.array(np.arange(unseen.num_rows, dtype=np.int64))
             fresh = pa.RecordBatch.from_arrays([ordinals, *unseen.columns[1:]], schema=unseen.schema)
-            self.tables.take_rows(tracked, fresh)
+            self.tables.take_projected(tracked, fresh)
         progress = self.tables.progress(tracked)
         ranges = tuple(replace(part, is_done=True) for part in progress.ranges)
         self.tables.put_progress(tracked, replace(progress, ranges=ranges, rows=count))

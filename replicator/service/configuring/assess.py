@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from replicator.capture.asking import ask, describe
 from replicator.config import LoadedConfig
 from replicator.journal.location import check_location
 from replicator.model.errors import Problem, ReplicatorError, Severity, TransientError
-from replicator.model.naming import check_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.registry import Registry
 from replicator.plugins.source import SourceCatalogue, SourceContext, TableSummary
+from replicator.projection.checking import NOTHING_PROJECTED, ProjectedTables, project_tables, unmatched_columns
+from replicator.projection.columns import Projection
+from replicator.projection.rules import rules_for
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
 from replicator.service.configuring.paths import LOCATIONS, path_findings
@@ -25,7 +27,8 @@ class Assessment:
     """Result of `validate`.
 
     `problems` has each finding once. `identity` is compared with the stored configuration's; None if the source could not be asked.
-    `selected` are the tables that the configuration names, `tables` the schemas of those that exist. `estimated_rows` is their sum by the
+    `selected` are the tables that the configuration names, `tables` the schemas of those that exist. `projections` say
+    what settings make of their columns. `estimated_rows` is their sum by the
     source's statistics; None if a table has none.
     """
 
@@ -34,6 +37,7 @@ class Assessment:
     problems: Sequence[Problem]
     identity: dict[str, Any] | None
     selected: Sequence[TableId] = ()
+    projections: Mapping[TableId, Projection] = field(default_factory=dict)
     estimated_rows: int | None = None
 
     def __post_init__(self) -> None:
@@ -80,7 +84,7 @@ def assess(
     if target.spark_needs is not None:
         problems += _spark_problems(loaded, home, target.identity(), may_retry=may_retry)
     try:
-        problems += _asked_of_tables(target.check, asked.schemas)
+        problems += _asked_of_tables(target.check, asked.projected.shapes)
         target_identity = dict(target.identity())
     except ReplicatorError as error:
         problems.append(_finding(error, "target", may_retry=may_retry))
@@ -89,6 +93,7 @@ def assess(
         target.close()
     return Assessment(
         tables=asked.schemas,
+        projections=asked.projected.projections,
         left_out=asked.left_out,
         problems=problems,
         identity={"source": asked.identity, "target": target_identity} if asked.identity and target_identity else None,
@@ -118,6 +123,7 @@ class _Asked:
     selected: Sequence[TableId] = ()
     left_out: Sequence[TableSummary] = ()
     schemas: Sequence[TableSchema] = ()
+    projected: ProjectedTables = NOTHING_PROJECTED
     estimated_rows: int | None = None
     identity: dict[str, str] | None = None
 
@@ -143,8 +149,9 @@ def _ask_source(source: SourceCatalogue, loaded: LoadedConfig, *, may_retry: boo
     refused = {**unchecked, **described.refused}
     problems += [Problem.of(error) for error in refused.values()]
     schemas = [d.schema for d in described.found.values()]
-    for schema in schemas:
-        problems += check_columns(schema)
+    settings = loaded.config.tables.settings
+    projected = project_tables(schemas, lambda table: rules_for(table, settings))
+    problems += [*projected.problems, *unmatched_columns(schemas, settings)]
     problems += [_missing(t) for t in selection.tables if t not in described.found and not _has_finding(problems, t)]
     counts = [d.estimated_rows for d in described.found.values() if d.estimated_rows is not None]
     return _Asked(
@@ -152,6 +159,7 @@ def _ask_source(source: SourceCatalogue, loaded: LoadedConfig, *, may_retry: boo
         selected=selection.tables,
         left_out=selection.left_out,
         schemas=schemas,
+        projected=projected,
         estimated_rows=sum(counts) if len(counts) == len(described.found) else None,
         identity=identity,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Any, Final, Literal
 
@@ -11,7 +12,10 @@ from pydantic import Field, NonNegativeInt
 
 from replicator.model.documents.status import Code, StatusModel
 from replicator.model.errors import ConfigError, Problem, ReplicatorError, RequestError, Severity, TransientError
+from replicator.model.schema import TableSchema
 from replicator.observability import redact
+from replicator.projection.checking import arriving
+from replicator.projection.columns import NO_PROJECTION, Projection
 from replicator.service.configuring.assess import Assessment
 from replicator.service.reloading import Reloaded
 
@@ -71,12 +75,30 @@ def _listed(problems: Sequence[Problem], *, has_lines: bool) -> dict[str, Any]:
     return {"findings": shown, "findings_left_out": len(ordered) - len(shown)}
 
 
+class ArrivingColumnDocument(StatusModel):
+    """A column of the source, and what arrives of it in the target."""
+
+    column: str = Field(description="Its name in the source.")
+    name: str | None = Field(description="Its name in the target; null if it is left out.")
+    type: str = Field(description="Its type there.")
+    mask: str | None = Field(description="Function of its values, without keys; null if they arrive as they are.")
+
+
 class ValidatedTable(StatusModel):
     """A table that the configuration names."""
 
     table: str = Field(description="schema.table.")
     columns: NonNegativeInt = Field(description="Number of its columns.")
     key: tuple[str, ...] = Field(description="The columns of its key; empty for a table without one.")
+    arriving: tuple[ArrivingColumnDocument, ...] = Field(description="Its columns, and what arrives of each.")
+
+    @classmethod
+    def of(cls, schema: TableSchema, projection: Projection) -> ValidatedTable:
+        """Return the document of a table."""
+        found = [ArrivingColumnDocument(**asdict(one)) for one in arriving(schema, projection)]
+        return cls(
+            table=str(schema.table), columns=len(schema.columns), key=tuple(schema.key or ()), arriving=tuple(found)
+        )
 
 
 class LeftOutTable(StatusModel):
@@ -107,8 +129,7 @@ class ValidationDocument(Findings):
             is_blocked=found.is_blocked,
             **_listed(found.problems, has_lines=has_lines),
             tables=tuple(
-                ValidatedTable(table=str(one.table), columns=len(one.columns), key=tuple(one.key or ()))
-                for one in found.tables
+                ValidatedTable.of(one, found.projections.get(one.table, NO_PROJECTION)) for one in found.tables
             ),
             left_out=tuple(LeftOutTable(table=str(one.table), reason=one.left_out or "") for one in found.left_out),
             estimated_rows=found.estimated_rows,

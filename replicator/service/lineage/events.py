@@ -21,9 +21,8 @@ from openlineage.client.serde import Serde
 from replicator.config import TableOptions
 from replicator.model.schema import TableId, TableSchema, type_to_text
 from replicator.plugins.lineage import DatasetName, SupportsLineage
+from replicator.projection.columns import Projection
 from replicator.service.lineage.advance import Due
-from replicator.state.ignored import pairs
-from replicator.state.records import IgnoredColumn
 
 PRODUCER: Final = f"https://pypi.org/project/replicator/{version('replicator')}"
 _TARGET_COLUMNS: Final = (
@@ -35,12 +34,12 @@ _TARGET_COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table of source and target. `source_table`: its name in the source. `ignored`: columns that the target has in another way."""
+    """A table of source and target. `source_table`: its name in the source. `projection`: what lies between the two."""
 
     table: TableId
     source_table: TableId
     schema: TableSchema | None
-    ignored: tuple[IgnoredColumn, ...]
+    projection: Projection
     options: TableOptions
 
 
@@ -128,7 +127,7 @@ def held_columns(table: Table, target: SupportsLineage) -> list[tuple[str | None
     assert table.schema is not None, "asked of tables that have a shape"
     found: list[tuple[str | None, str, str]] = [
         (column.name, target.column_name(held.name), type_to_text(held.type))
-        for column, held in pairs(table.schema, table.ignored)
+        for column, held in table.projection.pairs(table.schema)
     ]
     found += [(None, target.column_name(column.name), type_to_text(column.type)) for column in table.schema.kept]
     return found

@@ -19,6 +19,7 @@ from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.lineage import SupportsLineage
 from replicator.plugins.registry import Registry
+from replicator.projection.columns import NO_PROJECTION
 from replicator.runtime import assembly
 from replicator.service.configuring.stored_settings import stored_document
 from replicator.service.lineage.advance import Due, LineageCursor, SeenTable, advance
@@ -174,7 +175,7 @@ def _put(
             table=table,
             source_table=(record.source_table if record is not None else None) or table,
             schema=None if record is None else record.schema,
-            ignored=() if record is None else record.ignored,
+            projection=NO_PROJECTION if record is None else record.projection,
             options=loaded.config.tables.options_for(table),
         )
         job = (loaded.config.lineage.namespace, loaded.config.name)

@@ -10,11 +10,13 @@ from replicator.capture.asking import describe
 from replicator.capture.definitions.catalogue import same_columns
 from replicator.config import LoadedConfig, ReplicatorConfig
 from replicator.model.alteration import Change
-from replicator.model.errors import ConfigError, TableError, with_names
+from replicator.model.errors import ConfigError, SchemaConflictError, TableError, with_names
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.registry import Registry
 from replicator.plugins.source import SupportsRehearsal, TableDescription
+from replicator.projection.columns import NO_PROJECTION, Projection
+from replicator.projection.rules import ColumnRules, rules_for
 from replicator.runtime import assembly
 from replicator.service.history.document import ShapeDocument
 from replicator.service.plan.ddl_document import (
@@ -26,7 +28,7 @@ from replicator.service.plan.ddl_document import (
 )
 from replicator.service.plan.rehearsal import Rehearsed, Widens, rehearse, rehearse_new
 from replicator.state import table_life
-from replicator.state.records import IgnoredColumn, TableRecord
+from replicator.state.records import TableRecord
 
 _DEFAULT: Final = "default"
 _ABOUT_TABLES: Final = frozenset(DDLOperation) - {DDLOperation.CREATE_DATABASE, DDLOperation.DROP_DATABASE}
@@ -88,10 +90,15 @@ def plan_statement(
     shapes: dict[TableId, _Shape] = {}
     tables = []
     for event in asked.events:
-        shape = shapes.get(event.table) or _known(event, asked.found.get(event.table), records.get(event.table))
+        shape = shapes.get(event.table) or _known(
+            event,
+            asked.found.get(event.table),
+            records.get(event.table),
+            rules_for(event.table, loaded.config.tables.settings),
+        )
         planned = _planned(loaded.config, asked, event, shape, records.get(event.table))
         if planned.rehearsed is not None and planned.rehearsed.tracked is not None:
-            shapes[event.table] = _Shape(schema=planned.rehearsed.tracked, ignored=planned.rehearsed.ignored)
+            shapes[event.table] = _Shape(schema=planned.rehearsed.tracked, projection=planned.rehearsed.projection)
         tables.append(planned)
     return StatementPlan(name=loaded.config.name, statement=statement, tables=tables)
 
@@ -127,10 +134,10 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
-    """A table as capture tracks it. `ignored`: columns that the target has in another way."""
+    """A table as capture tracks it. `projection`: what lies between it and the target's."""
 
     schema: TableSchema
-    ignored: tuple[IgnoredColumn, ...] = ()
+    projection: Projection = NO_PROJECTION
 
 
 def _ask(loaded: LoadedConfig, registry: Registry, statement: str, uuid: str) -> _Asked:
@@ -179,12 +186,16 @@ def _rehearsed(source: SupportsRehearsal, statement: str) -> Sequence[DDLEvent]:
     return events
 
 
-def _known(event: DDLEvent, found: TableDescription | None, record: TableRecord | None) -> _Shape:
+def _known(event: DDLEvent, found: TableDescription | None, record: TableRecord | None, rules: ColumnRules) -> _Shape:
     """Return the table's shape now: capture's if the source agrees with it, since only capture knows the columns that the target keeps."""
     shape = found.schema if found is not None else event.before
     if record is not None and record.schema is not None and (shape is None or same_columns(record.schema, shape)):
-        return _Shape(schema=record.schema, ignored=record.ignored)
-    return _Shape(schema=shape or TableSchema(table=event.table, columns=()))
+        return _Shape(schema=record.schema, projection=record.projection)
+    schema = shape or TableSchema(table=event.table, columns=())
+    try:
+        return _Shape(schema=schema, projection=Projection(columns=rules.project(schema)))
+    except SchemaConflictError as error:
+        raise ConfigError(error.message, code=error.code, table=error.table, action=error.action) from error
 
 
 def _planned(
@@ -199,7 +210,8 @@ def _planned(
             shape.schema,
             event,
             config.ddl_for(name),
-            ignored=shape.ignored,
+            projection=shape.projection,
+            rules=rules_for(name, config.tables.settings),
             widens=asked.widens,
             selects=selects,
             follows_name=config.tables.options_for(name).rename_starts_new_table,

@@ -22,7 +22,9 @@ from replicator.model.alteration import Change, steps
 from replicator.model.errors import TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema, type_to_text
-from replicator.state.records import Decision, IgnoredColumn
+from replicator.projection.columns import NO_PROJECTION, Projection
+from replicator.projection.rules import NO_RULES, ColumnRules
+from replicator.state.records import Decision
 
 Widens = Callable[[pa.DataType, pa.DataType], bool]
 
@@ -49,7 +51,7 @@ class Rehearsed:
         before: The table's shape now, as the target has it, with the same numbers for columns that are the same.
         after: The table's shape afterwards, as the target has it.
         tracked: The same as the source has it.
-        ignored: Columns that the target has in another way from then on.
+        projection: What lies between source and target from then on.
         error: Error with which the table would fail.
         is_read_again: All its rows are read from the source again.
         is_rewritten: The target writes all its rows again.
@@ -61,7 +63,7 @@ class Rehearsed:
     before: TableSchema | None = None
     after: TableSchema | None = None
     tracked: TableSchema | None = None
-    ignored: tuple[IgnoredColumn, ...] = ()
+    projection: Projection = NO_PROJECTION
     error: TableError | None = None
     is_read_again: bool = False
     is_rewritten: bool = False
@@ -72,7 +74,8 @@ def rehearse(
     event: DDLEvent,
     policies: DDLConfig,
     *,
-    ignored: tuple[IgnoredColumn, ...] = (),
+    projection: Projection = NO_PROJECTION,
+    rules: ColumnRules = NO_RULES,
     widens: Widens,
     selects: Callable[[TableId], bool],
     follows_name: bool = False,
@@ -84,7 +87,8 @@ def rehearse(
         known: Its shape.
         event: Event that the log would have. An ALTER_TABLE has the shape afterwards.
         policies: Policies of the table.
-        ignored: Columns that the target has in another way than `known`.
+        projection: What the target has in another way than `known`.
+        rules: Settings of the table's columns.
         widens: As `DeltaTarget.widens`.
         selects: Returns whether the configuration names a table.
         follows_name: The table's setting rename_starts_new_table.
@@ -92,7 +96,7 @@ def rehearse(
     """
     match event.operation:
         case DDLOperation.ALTER_TABLE:
-            altered = _altered(known, event, policies, ignored, widens)
+            altered = _altered(known, event, policies, projection, rules, widens)
             is_told = altered.is_read_again or altered.decision is Decision.STOP
             more = () if is_told or not may_be_rewritten else (_MAY_BE_READ_AGAIN,)
             return replace(altered, effects=(*altered.effects, *more))
@@ -129,10 +133,15 @@ def rehearse_new(policies: DDLConfig) -> Rehearsed:
 
 
 def _altered(
-    known: TableSchema, event: DDLEvent, policies: DDLConfig, ignored: tuple[IgnoredColumn, ...], widens: Widens
+    known: TableSchema,
+    event: DDLEvent,
+    policies: DDLConfig,
+    projection: Projection,
+    rules: ColumnRules,
+    widens: Widens,
 ) -> Rehearsed:
     assert event.schema is not None, "as was checked"
-    decided = _decided(known, event, policies, ignored, widens)
+    decided = _decided(known, event, policies, projection, rules, widens)
     again = decided.decision in (Decision.SNAPSHOT, Decision.REBUILD)
     altered = decided.altered
     is_kept = decided.decision not in (Decision.STOP, Decision.REBUILD)
@@ -156,7 +165,7 @@ def _altered(
         before=altered.before if altered else event.before or known,
         after=altered.schema if altered else found,
         tracked=altered.tracked if altered else found,
-        ignored=altered.ignored if altered else ignored if is_kept else (),
+        projection=altered.projection if altered else projection if is_kept else NO_PROJECTION,
         error=decided.error,
         is_read_again=again,
         is_rewritten=again
@@ -175,7 +184,12 @@ class _Decided:
 
 
 def _decided(
-    known: TableSchema, event: DDLEvent, policies: DDLConfig, ignored: tuple[IgnoredColumn, ...], widens: Widens
+    known: TableSchema,
+    event: DDLEvent,
+    policies: DDLConfig,
+    projection: Projection,
+    rules: ColumnRules,
+    widens: Widens,
 ) -> _Decided:
     """Decide as capture's tracker does."""
     assert event.schema is not None, "as was checked"
@@ -187,7 +201,14 @@ def _decided(
         stop = stopped_at_default(known.table, policies)
         return _Decided(decision=Decision.STOP if stop else decision, changes=(Change.CHANGE_DEFAULT,), error=stop)
     altered = decide(
-        known, event.schema, policies, before=event.before, fill=event.fill, ignored=ignored, can_widen=widens
+        known,
+        event.schema,
+        policies,
+        before=event.before,
+        fill=event.fill,
+        projection=projection,
+        rules=rules,
+        can_widen=widens,
     )
     return _Decided(
         decision=altered.decision,

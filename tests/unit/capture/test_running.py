@@ -54,7 +54,13 @@ def chunk() -> ChunkAtMark:
     visibility = SeesAll()
     rows = pa.RecordBatch.from_pydict({"id": [1]})
     read = Chunk(rows=rows, cursor=("1",), visibility=visibility, identity=None)
-    result = ChunkRead(job=ChunkJob(reading, 1), reading=reading, chunk=read, mark=Future(), is_last=False)
+    result = ChunkRead(
+        job=ChunkJob(reading, 1, pa.schema([]), lambda rows: rows),
+        reading=reading,
+        chunk=read,
+        mark=Future(),
+        is_last=False,
+    )
     return ChunkAtMark(result, Read(schema=SCHEMA, visibility=visibility))
 
 

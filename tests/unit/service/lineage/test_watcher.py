@@ -18,9 +18,10 @@ import pytest
 from replicator.model.counts import CounterName
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.registry import Registry
+from replicator.projection.columns import IgnoredColumn
 from replicator.service.lineage.watcher import LineageWatcher
 from replicator.state import holder_id
-from replicator.state.records import ErrorRecord, IgnoredColumn, Lease, Stage, TableRecord
+from replicator.state.records import ErrorRecord, Lease, Stage, TableRecord
 from replicator.state.store import StateStore
 from replicator_testbed.network.receiver import Receiver, receiving
 from replicator_testbed.present import present
