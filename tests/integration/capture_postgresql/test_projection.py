@@ -1,0 +1,140 @@
+"""Columns that are left out and masked: nothing of them is written, whatever happens to the table."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from replicator.config import TablesConfig
+from replicator.model.events import DDLEvent
+from replicator.projection.rules import rules_for
+from replicator.state.records import RequestKind, Stage
+from replicator_testbed.canaries import Canaries
+from replicator_testbed.journals.captured import Captured
+from replicator_testbed.postgresql.captures import Make, table
+from replicator_testbed.postgresql.servers import ScratchDatabase
+
+CANARIES: Final = Canaries("SSN", "MAIL", "DEFAULT", "PAGE")
+SETTINGS: Final[Mapping[str, Any]] = {
+    "columns": {"exclude": ["*ssn*"]},
+    "mask": {"*mail*": "sha256", "page": "redact"},
+    "rename": {"nick": "nickname"},
+}
+SSN: Final = CANARIES.core("SSN")
+MAIL: Final = CANARIES.core("MAIL")
+PAGE: Final = CANARIES.core("PAGE")
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def with_settings(captured: Captured, settings: Mapping[str, Any]) -> None:
+    found = TablesConfig(settings={"*.*": settings}).settings
+    captured.settings = replace(captured.settings, columns=lambda table: rules_for(table, found))
+
+
+@pytest.fixture
+def captured(database: ScratchDatabase, make: Make) -> Captured:
+    """A table with a key and one without, of which values must not leave the source."""
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, ssn text, mail text NOT NULL, nick text)",
+        f"INSERT INTO t SELECT i, '{SSN}' || i, '{MAIL}' || i, 'n' || i FROM generate_series(1, 25) i",
+        "CREATE TABLE visits (page text, ssn text, seconds int)",
+        "ALTER TABLE visits REPLICA IDENTITY FULL",
+        f"INSERT INTO visits SELECT '{PAGE}' || i % 3, '{SSN}', i % 2 FROM generate_series(1, 20) i",
+    )
+    found = make(database, "t", "visits")
+    with_settings(found, SETTINGS)
+    return found
+
+
+def people(mails: Mapping[int, str]) -> Counter[tuple[Any, ...]]:
+    return Counter({(number, sha(mail), f"n{number}"): 1 for number, mail in mails.items()})
+
+
+def leaks(captured: Captured) -> set[tuple[str, str]]:
+    return CANARIES.found_in(captured.folder)
+
+
+def test_nothing_of_left_out_and_masked_columns_is_written(captured: Captured, database: ScratchDatabase) -> None:
+    t, visits = table("t"), table("visits")
+    mails = {number: f"{MAIL}{number}" for number in range(1, 26)}
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        database.execute(
+            f"UPDATE t SET mail = '{MAIL}new', ssn = '{SSN}x' WHERE id = 1",
+            "DELETE FROM t WHERE id = 2",
+            f"UPDATE visits SET seconds = 9 WHERE page = '{PAGE}1' AND seconds = 1",
+            f"ALTER TABLE t ADD ssn2 text DEFAULT '{CANARIES.core('DEFAULT')}'",
+            f"UPDATE t SET ssn2 = '{SSN}' WHERE id = 3",
+        )
+        captured.catch_up(running)
+        mails[1] = f"{MAIL}new"
+        del mails[2]
+        assert captured.rows(t) == people(mails)
+        pages = [(i % 3, i % 2) for i in range(1, 21)]
+        assert captured.rows(visits) == Counter(("***", 9 if (page, s) == (1, 1) else s) for page, s in pages)
+        # A mask's pattern covers a column before its first value, and the value that older rows get.
+        default = CANARIES.core("DEFAULT")
+        database.execute(
+            f"ALTER TABLE t ADD work_mail text DEFAULT '{default}'", f"UPDATE t SET work_mail = '{MAIL}w' WHERE id = 3"
+        )
+        captured.catch_up(running)
+        (event,) = [
+            e for e in captured.events(t) if isinstance(e, DDLEvent) and e.fill is not None and e.fill.num_columns
+        ]
+        assert event.fill is not None
+        assert event.fill.to_pylist() == [{"work_mail": sha(default)}]
+        assert (3, sha(f"{MAIL}3"), "n3", sha(f"{MAIL}w")) in captured.rows(t)
+    assert leaks(captured) == set()
+
+
+def test_other_settings_are_followed_where_the_log_is_opened_again(
+    captured: Captured, database: ScratchDatabase
+) -> None:
+    t = table("t")
+    mails = {number: f"{MAIL}{number}" for number in range(1, 26)}
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        captured.catch_up(running)
+    with_settings(captured, {**SETTINGS, "mask": {"mail": "last(2)"}})
+    with captured.running() as running:
+        running.wait_until(
+            lambda: captured.record(t).projection.of("mail").mask == "last(2)", "the settings are followed"
+        )
+        captured.wait_for_streaming(running)
+        captured.catch_up(running)
+        assert captured.record(t).incarnation == 1
+        assert captured.rows(t) == Counter(
+            {(n, "*" * (len(mail) - 2) + mail[-2:], f"n{n}"): 1 for n, mail in mails.items()}
+        )
+
+
+def test_a_table_whose_column_would_lose_its_mask_stays_stopped(captured: Captured, database: ScratchDatabase) -> None:
+    t = table("t")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        database.execute("ALTER TABLE t RENAME mail TO contact", f"UPDATE t SET contact = '{MAIL}' WHERE id = 1")
+        for kind in (None, RequestKind.ACCEPT, RequestKind.SNAPSHOT, RequestKind.RECREATE):
+            if kind is not None:
+                request = captured.request(kind, tables=[str(t)])
+                running.wait_until(lambda request=request: captured.is_done(request), f"{kind} is answered")
+            running.wait_until(lambda: captured.stage(t) is Stage.FAILED, f"it stops after {kind}")
+            error = captured.record(t).error
+            assert error is not None
+            assert error.code == "projection_lost"
+        assert captured.rows(t) == people({number: f"{MAIL}{number}" for number in range(1, 26)})
+    with_settings(captured, {**SETTINGS, "mask": {**SETTINGS["mask"], "contact": "null"}})
+    request = captured.request(RequestKind.SNAPSHOT, tables=[str(t)])
+    with captured.running() as running:
+        running.wait_until(lambda: captured.is_done(request), "a snapshot has begun")
+        captured.wait_for_streaming(running)
+        captured.catch_up(running)
+        assert set(captured.rows(t)) == {(number, None, f"n{number}") for number in range(1, 26)}
+    assert leaks(captured) == set()
