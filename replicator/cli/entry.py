@@ -14,7 +14,7 @@ from replicator.cli.output import clean_output
 _LOOKING: Final = "replicator.cli.looking"
 _ACTING: Final = "replicator.cli.main"
 _CHECKING: Final = "replicator.cli.validate"
-_SLOW: Final = ("plan", "reload", "run", "start", "validate")
+_SLOW: Final = ("plan", "preview", "reload", "run", "start", "validate")
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "alert": (_ACTING, "Test the channels that get alerts, and watch replicators without running them."),
@@ -37,6 +37,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         _ACTING,
         "Show what replicating FILE will take: rows, time, disk, cost, missing grants. Executes nothing but reads.",
     ),
+    "preview": (_CHECKING, "Show rows of TABLE as they would arrive in the target. Changes nothing."),
     "plugins": (_ACTING, "List the installed plugins and their versions. Shows why a plugin cannot load."),
     "reload": (
         _ACTING,

@@ -75,6 +75,29 @@ def masks_of(table: TableId, projection: Projection, rules: ColumnRules) -> Mapp
     return masks
 
 
+def projected_rows(
+    rows: pa.RecordBatch, schema: TableSchema, projection: Projection, rules: ColumnRules = NO_RULES
+) -> pa.RecordBatch:
+    """Return rows of a source's table as rows of the target's, under its names.
+
+    Args:
+        rows: Columns are the fields of `schema.row_type`.
+        schema: The table in the source.
+        projection: What lies between the two.
+        rules: Have the keys of its masks.
+
+    Raises:
+        SchemaConflictError: As `project`.
+    """
+    masks = masks_of(schema.table, projection, rules)
+    both = projection.pairs(schema)
+    arrays = [
+        _projected(rows.column(schema.fields[old.name]), old, new, masks.get(old.name), schema.table)
+        for old, new in both
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=[new.name for _, new in both])
+
+
 def filled(
     fill: pa.RecordBatch, schema: TableSchema, projection: Projection, rules: ColumnRules = NO_RULES
 ) -> pa.RecordBatch:

@@ -318,6 +318,8 @@ def before_it_runs(walk: Walk) -> None:
     call("plugins", "--json")
     call("validate", file)
     call("validate", file, "--sql")
+    call("preview", file, "public.people")
+    call("preview", file, "public.people", "--json")
     call("plan", file, "--count-seconds", "0.1")
     call("plan", file, "--json", "--count-seconds", "0.1")
     call("plan", file, "--ddl", "ALTER TABLE public.people ADD COLUMN more text", "--json")
@@ -399,6 +401,7 @@ def failing_servers(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
         for command in ("validate", "plan", "start"):
             call(command, str(other))
             assert command in call.failed
+        call("preview", str(other), "public.people")
         call("plan", str(other), "--json")
         call("run", str(other), "--until-caught-up")
         assert "run" in call.failed
@@ -410,6 +413,7 @@ def failing_servers(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
         names = ("status", "history", "pause", "resume", "verify", "snapshot", "logs", "alert test")
         asked |= dict.fromkeys(names, (rig.name,))
         asked |= dict.fromkeys(("reload", "start", "run", "validate", "plan"), (walk.file,))
+        asked["preview"] = (walk.file, "public.people")
         asked |= dict.fromkeys(("token create", "token revoke"), ("another",))
         asked |= {"delete": (rig.name, "--yes"), "ddl accept": (rig.name, "public.people")}
         for command, arguments in asked.items():

@@ -16,8 +16,8 @@ from replicator_testbed.canaries import Canaries
 from replicator_testbed.databases import Database
 from replicator_testbed.rig import Rig
 
-CANARIES: Final = Canaries("SSN", "MAIL", "NOTE", "DEFAULT", "PAGE")
-KEY: Final = "a key, with (brackets) and more than 16 bytes"
+CANARIES: Final = Canaries("SSN", "MAIL", "NOTE", "DEFAULT", "PAGE", "KEY")
+KEY: Final = f"a key, with (brackets), {CANARIES.core('KEY')}"
 SETTINGS: Final[Mapping[str, Any]] = {
     "*.people": {
         "columns": {"exclude": ["SSN", "*_secret"]},
@@ -117,6 +117,8 @@ def leaks(rig: Rig) -> set[tuple[str, str]]:
         rig.command("history", rig.name, "--json").stdout,
         rig.command("verify", rig.name, "--show-values", check=None).stdout,
         rig.command("validate", str(rig.file), check=None).stdout,
+        rig.command("preview", str(rig.file), rig.full_name("people"), "--json").stdout,
+        rig.command("preview", str(rig.file), rig.full_name("visits")).stdout,
         rig.output(),
     ]
     found = {("what commands say", name) for text in said for name in CANARIES.found(text)}

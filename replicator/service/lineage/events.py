@@ -108,11 +108,12 @@ def _of_target(name: DatasetName, read: DatasetName, table: Table, target: Suppo
         producer=PRODUCER,
     )
     lineage = column_lineage_dataset
-    identity = lineage.Transformation(type="DIRECT", subtype="IDENTITY", masking=False)
     facets["columnLineage"] = lineage.ColumnLineageDatasetFacet(
         fields={
             there: lineage.Fields(
-                inputFields=[lineage.InputField(read.namespace, read.name, here, transformations=[identity])]
+                inputFields=[
+                    lineage.InputField(read.namespace, read.name, here, transformations=[_transformation(table, here)])
+                ]
             )
             for here, there, _ in held
             if here is not None
@@ -120,6 +121,15 @@ def _of_target(name: DatasetName, read: DatasetName, table: Table, target: Suppo
         producer=PRODUCER,
     )
     return facets
+
+
+def _transformation(table: Table, column: str) -> Any:
+    """Return what becomes of a column's values on their way."""
+    entry = table.projection.of(column)
+    make = column_lineage_dataset.Transformation
+    if entry is None or entry.mask is None:
+        return make(type="DIRECT", subtype="IDENTITY", masking=False)
+    return make(type="DIRECT", subtype="TRANSFORMATION", description=entry.mask, masking=True)
 
 
 def held_columns(table: Table, target: SupportsLineage) -> list[tuple[str | None, str, str]]:
