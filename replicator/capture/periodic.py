@@ -206,7 +206,10 @@ class PeriodicWork:
         announcements.poll()
 
     def _sweep(self) -> None:
-        for record in self.parts.retention.sweep().given_up:
+        swept = self.parts.retention.sweep()
+        for table in swept.cleared:
+            self.tables.forget_plain(table)
+        for record in swept.given_up:
             tracked = self.tables.get(record.table)
             if tracked is None:
                 continue

@@ -225,6 +225,7 @@ class TrackedTables:
                     record, schema, identity, incarnation=incarnation, snapshot=progress, projected=projected
                 )
             )
+        self.put(table_life.protected(record, tracked.record, self.next_number))
         created = DDLEvent(operation=DDLOperation.CREATE_TABLE, table=tracked.table, schema=found.schema)
         number = self.event(tracked, replace(created, schema=tracked.target_schema))
         self.note(tracked, created, Decision.APPLY, changes=(Change.CREATE_TABLE,), number=number)
@@ -355,6 +356,12 @@ class TrackedTables:
         self.put(replace(table_life.advanced(tracked.record, progress), first_change=first_change))
         if time.monotonic() - self._told_at.get(tracked.table, -math.inf) >= _TELL_EVERY_S:
             self._tell("snapshot_progress", tracked)
+
+    def forget_plain(self, table: TableId) -> None:
+        """The journal has no values of the table any more that its settings protect."""
+        tracked = self.get(table)
+        if tracked is not None and tracked.record.plain_before is not None:
+            self.put(table_life.without_plain(tracked.record))
 
     def read_again(self, tracked: TrackedTable, keys: Sequence[Cursor]) -> None:
         """These rows of a table that streams are to be read again."""

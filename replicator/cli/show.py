@@ -17,6 +17,7 @@ from rich.text import Text
 
 from replicator.model.deletion import Deletion
 from replicator.model.documents.status import (
+    ProjectionState,
     ReplicatorState,
     ReplicatorStatus,
     TableState,
@@ -388,6 +389,10 @@ def _of_table(row: TableStatus) -> list[Text]:
         found.append(Text(text, style="yellow"))
     if row.source_table:
         found.append(Text(f"{row.table}: its name in the source is {row.source_table}"))
+    if row.projection is ProjectionState.PENDING:
+        found.append(
+            Text(f"{row.table}: values from before the settings of its columns are still in the target or the journal")
+        )
     if row.kept_columns:
         found.append(Text(f"{row.table}: keeps columns that the source dropped: {', '.join(row.kept_columns)}"))
     if row.engine and row.engine.reason:

@@ -13,7 +13,7 @@ from replicator.journal.files import delete_file
 from replicator.model.crash import crash_point
 from replicator.model.schema import TableId
 from replicator.state import table_life
-from replicator.state.records import AppliedRecord, EventEntry, Segment, SegmentFile, TableRecord
+from replicator.state.records import AppliedRecord, EventEntry, Segment, SegmentFile, Stage, TableRecord
 from replicator.state.store import StateStore
 
 FULL_SHARE: Final = 0.9
@@ -23,6 +23,9 @@ NOTHING: Final = -1
 """Position of a consumer that has read nothing of a table's incarnation."""
 EVERYTHING: Final = sys.maxsize
 """Position of a consumer that needs no more of it."""
+
+NO_PLAIN: Final[Mapping[TableId, int]] = {}
+"""Nothing in the journal has values that settings protect."""
 
 _SEGMENTS_PER_READ: Final = 500
 
@@ -104,19 +107,34 @@ class RetentionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """Result of a sweep. `given_up` are the records as stored: capture continues with these."""
+    """Result of a sweep.
+
+    Attributes:
+        segments: Segments that were dropped.
+        bytes: Their size.
+        given_up: Records as stored: capture continues with these.
+        cleared: Tables of which the journal has no values any more that their settings protect.
+    """
 
     segments: int = 0
     bytes: int = 0
     given_up: Sequence[TableRecord] = ()
+    cleared: Sequence[TableId] = ()
 
 
 def plan_retention(
-    segments: Sequence[Segment], needs: Needs, *, now: datetime, keep_s: float, total: int, bytes_max: int
+    segments: Sequence[Segment],
+    needs: Needs,
+    *,
+    now: datetime,
+    keep_s: float,
+    total: int,
+    bytes_max: int,
+    plain: Mapping[TableId, int] = NO_PLAIN,
 ) -> RetentionPlan:
     """Choose the segments to drop; pure.
 
-    1. Segments that no consumer needs and that are older than `keep_s`.
+    1. Segments that no consumer needs and that are older than `keep_s`, or have values that settings protect by now.
     2. While the journal is full: the oldest that no consumer needs.
     3. While it is still full: the oldest that are needed for failed tables only. From then on those tables need nothing.
 
@@ -127,12 +145,14 @@ def plan_retention(
         keep_s: Seconds for which applied segments are kept.
         total: Bytes of the whole journal.
         bytes_max: Limit of `total`.
+        plain: By table, the number before which such values may be (`TableRecord.plain_before`).
     """
     full = bytes_max * FULL_SHARE
     needed = {segment.id: needs.needed_by(segment) for segment in segments}
     chosen: dict[int, Segment] = {}
     for segment in segments:
-        if not needed[segment.id] and segment.sealed_at <= now - timedelta(seconds=keep_s):
+        is_due = segment.sealed_at <= now - timedelta(seconds=keep_s) or _has_plain(segment, plain)
+        if not needed[segment.id] and is_due:
             chosen[segment.id] = segment
             total -= _bytes(segment)
     given_up: frozenset[Need] = frozenset()
@@ -180,10 +200,21 @@ class Retention:
         tables = {record.table: record for record in self._store.tables(self._name)}
         needs = needs_of(tables, [apply_consumer(tables, self._store.applied(self._name))])
         now, total = self._store.now(), self._store.journal.total_bytes(self._name)
-        segments = self._all() if total >= self._bytes_max * FULL_SHARE else self._some(now)
-        plan = plan_retention(segments, needs, now=now, keep_s=self._keep_s, total=total, bytes_max=self._bytes_max)
+        plain = {table: record.plain_before for table, record in tables.items() if record.plain_before is not None}
+        indexed = self._all() if plain or total >= self._bytes_max * FULL_SHARE else ()
+        segments = indexed[:-1] or self._some(now)
+        plan = plan_retention(
+            segments, needs, now=now, keep_s=self._keep_s, total=total, bytes_max=self._bytes_max, plain=plain
+        )
+        left = [segment for segment in indexed if segment not in plan.segments]
+        # Until its snapshot is complete, the target has such values, too.
+        cleared = tuple(
+            table
+            for table, number in plain.items()
+            if tables[table].stage is Stage.STREAMING and not any(_has_plain(one, {table: number}) for one in left)
+        )
         if not plan.segments:
-            return Swept()
+            return Swept(cleared=cleared)
         given_up = tuple(self._give_up(tables[table], now) for table in sorted(plan.given_up))
         ids = [segment.id for segment in plan.segments]
         self._store.drop_segments(self._name, self._epoch, ids, tables=given_up)
@@ -191,14 +222,19 @@ class Retention:
         for segment in plan.segments:
             for file in segment.files:
                 delete_file(file.uri)
-        return Swept(segments=len(ids), bytes=sum(_bytes(segment) for segment in plan.segments), given_up=given_up)
+        return Swept(
+            segments=len(ids),
+            bytes=sum(_bytes(segment) for segment in plan.segments),
+            given_up=given_up,
+            cleared=cleared,
+        )
 
     def _all(self) -> Sequence[Segment]:
-        """Return the whole index except the newest segment."""
+        """Return the whole index."""
         found: list[Segment] = []
         while some := self._store.journal.segments(self._name, found[-1].id if found else 0, _SEGMENTS_PER_READ):
             found += some
-        return found[:-1]
+        return found
 
     def _some(self, now: datetime) -> Sequence[Segment]:
         """Return the next segments that are old enough to delete, except the index's newest; the oldest again once there are no more."""
@@ -214,6 +250,11 @@ class Retention:
             action=f"Run `replicator snapshot {self._name} {shlex.quote(str(record.table))}`.",
             at=now,
         )
+
+
+def _has_plain(segment: Segment, plain: Mapping[TableId, int]) -> bool:
+    """Return whether a segment may have values that settings protect by now."""
+    return any(file.last < plain.get(file.table, NOTHING) for file in segment.files)
 
 
 def _bytes(segment: Segment) -> int:

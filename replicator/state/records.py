@@ -242,6 +242,8 @@ class TableRecord:
         is_net: Its source delivers net changes (`TableChanges.is_net`): a row that is deleted may be missing in the target.
         ignored: Columns that differ between target and source by policies, in this incarnation; `schema` is as the source has it.
         projected: Columns that settings leave out, mask or rename.
+        plain_before: Sequence number before which the journal may have values that these settings leave out or mask by now; None: it has
+            none.
         stopped_at: DROP, TRUNCATE or RENAME of the table at which a policy stopped it; None: it stopped at anything else, or not at all.
         source_table: Its name in the source, where it was renamed there; None: `table`.
         reread: Rows that are read again while the table streams; None: none are.
@@ -263,6 +265,7 @@ class TableRecord:
     is_net: bool = False
     ignored: tuple[IgnoredColumn, ...] = ()
     projected: tuple[ProjectedColumn, ...] = ()
+    plain_before: int | None = None
     stopped_at: Change | None = None
     source_table: StoredTableId | None = None
     snapshot: SnapshotProgress | None = None

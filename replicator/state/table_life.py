@@ -216,7 +216,11 @@ def returned(record: TableRecord) -> TableRecord:
     """The configuration selects a table again that it had left out: its old state is obsolete."""
     _assert_in(record, (Stage.REMOVED,))
     return TableRecord(
-        table=record.table, incarnation=record.incarnation + 1, stage=Stage.PENDING, projected=record.projected
+        table=record.table,
+        incarnation=record.incarnation + 1,
+        stage=Stage.PENDING,
+        projected=record.projected,
+        plain_before=record.plain_before,
     )
 
 
@@ -276,6 +280,7 @@ def begun(
         schema=schema,
         identity=identity,
         projected=projected,
+        plain_before=record.plain_before,
         source_table=record.source_table,
         snapshot=snapshot,
         resumed_at=record.resumed_at,
@@ -299,6 +304,7 @@ def begun_without_snapshot(
         schema=schema,
         identity=identity,
         projected=projected,
+        plain_before=record.plain_before,
         source_table=record.source_table,
         resumed_at=record.resumed_at,
     )
@@ -338,6 +344,27 @@ def altered(record: TableRecord, schema: TableSchema, projection: Projection = N
     """The table has another schema from here on; an event in the journal says so. `projection`: what lies between it and the target's."""
     assert has_begun(record), f"{record.table} has no shape yet"
     return replace(record, schema=schema, ignored=projection.ignored, projected=projection.columns, is_altered=True)
+
+
+def protected(before: TableRecord, after: TableRecord, number: int) -> TableRecord:
+    """Return the record after settings of columns were followed: what was sealed before may have values that they protect from here on.
+
+    Args:
+        before: The record before.
+        after: The record after.
+        number: The next sequence number.
+    """
+    known = {column.name for column in before.schema.columns} if before.schema is not None else set()
+    was, now = before.projection, after.projection
+    is_more = any(
+        entry.is_protected and was.of(entry.column) != entry for entry in now.columns if entry.column in known
+    )
+    return replace(after, plain_before=number) if is_more else after
+
+
+def without_plain(record: TableRecord) -> TableRecord:
+    """The journal has no values any more that settings protect."""
+    return replace(record, plain_before=None)
 
 
 def constrained(record: TableRecord, schema: TableSchema, found: TableIdentity) -> TableRecord:

@@ -46,7 +46,7 @@ def table_status(table: str, *, alarmed: bool = False, waits: bool = False, **ch
         table=table, source_table=None, state=TableState.STREAMING, incarnation=1, snapshot=None, next_snapshot=None,
         changes_applied=0, snapshot_rows_applied=0, last_applied=-1, freshness_s=None, freshness_objective_s=None,
         is_objective_met=None, last_batch=None, engine=None,
-        waiting=waiting if waits else None, upkeep=None, error=None, kept_columns=(), alarms=(alarm,) if alarmed else (),
+        waiting=waiting if waits else None, upkeep=None, error=None, projection=None, kept_columns=(), alarms=(alarm,) if alarmed else (),
         resumes_by_itself=False,
         merged=MergedStatus(matched=0, inserted=0, deleted=0, not_found=0), verify=NEVER_VERIFIED,
     )  # fmt: skip

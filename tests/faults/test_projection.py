@@ -12,6 +12,7 @@ from typing import Any, Final
 import duckdb
 import pytest
 
+from replicator.model.documents.status import ProjectionState
 from replicator_testbed.canaries import Canaries
 from replicator_testbed.databases import Database
 from replicator_testbed.rig import Rig
@@ -178,6 +179,11 @@ def test_other_settings_reach_rows_that_are_there_already(rig: Rig, origin: Data
     rig.command("reload", str(rig.file))
     rig.catch_up()
     assert people_of(rig) == wanted(source)
+
+    process = rig.start()
+    rig.wait_for_status(lambda status: all(t.projection is not ProjectionState.PENDING for t in status.tables), process)
+    assert rig.stop(process) == 0
+    assert leaks(rig) == set()
 
     # A column that was left out comes back with its values.
     rig.write_yaml(

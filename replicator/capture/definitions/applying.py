@@ -109,7 +109,7 @@ class Definitions:
         for entry in outcome.entries:
             self.tables.event(tracked, entry.event, entry.number)
         if outcome.record is not None:
-            self.tables.put(outcome.record)
+            self.tables.put(table_life.protected(tracked.record, outcome.record, self.tables.next_number))
         if any(entry.event.operation is DDLOperation.ALTER_TABLE for entry in outcome.entries):
             _log.info("table_altered", table=str(tracked.table), incarnation=tracked.record.incarnation)
 

@@ -208,6 +208,13 @@ class VerifyStatus(StatusModel):
     )
 
 
+class ProjectionState(StrEnum):
+    """State of the settings of a table's columns."""
+
+    ACTIVE = "active"
+    PENDING = "pending"
+
+
 class TableStatus(StatusModel):
     """A table."""
 
@@ -265,6 +272,10 @@ class TableStatus(StatusModel):
     )
     merged: MergedStatus = Field(
         description="Counts of rows that batches found in the target since the incarnation began."
+    )
+    projection: ProjectionState | None = Field(
+        description="Settings that leave columns out, mask or rename them: `pending` until a snapshot has brought them to rows that were "
+        "there already, and the journal has no values from before; then `active`. Null if there are none."
     )
     kept_columns: tuple[str, ...] = Field(
         description="Columns that the source dropped and the target keeps, under their names in the target."

@@ -18,6 +18,7 @@ from replicator.model.documents.status import (
     JournalStatus,
     MergedStatus,
     OpenTransactionStatus,
+    ProjectionState,
     ReplicatorState,
     ReplicatorStatus,
     RetryStatus,
@@ -240,6 +241,7 @@ def _table(
         error=_error(error, replicator, name) if has_failed else None,
         resumes_by_itself=table_life.resumes_itself(table, now),
         merged=MergedStatus(**asdict(applied.merged if applied else Merged())),
+        projection=_projection_state(table),
         kept_columns=outline.kept_columns,
         alarms=tuple(
             AlarmStatus(
@@ -253,6 +255,13 @@ def _table(
         ),
         verify=verified_status.of_table(table, verified, now),
     )
+
+
+def _projection_state(table: TableRecord) -> ProjectionState | None:
+    """Return whether values that settings protect may still be where they were."""
+    if not table.projected and table.plain_before is None:
+        return None
+    return ProjectionState.ACTIVE if table.plain_before is None else ProjectionState.PENDING
 
 
 def _next_step(

@@ -16,6 +16,7 @@ from replicator.model.documents.status import (
     ErrorStatus,
     FindingStatus,
     MergedStatus,
+    ProjectionState,
     ReplicatorStatus,
     TableState,
     TableStatus,
@@ -48,6 +49,7 @@ def document(tmp_path: Path) -> Iterator[ReplicatorStatus]:
     error = ErrorStatus(code="schema_conflict", message=f"[errno 28] {ODD}", action="Do [this].", at=NOW)
     table = TableStatus(
         source_table="public.[bold]new",
+        projection=ProjectionState.PENDING,
         table=ODD, state=TableState.FAILED, incarnation=1, snapshot=None, next_snapshot=None, changes_applied=1,
         snapshot_rows_applied=0, last_applied=-1, freshness_s=None, last_batch=None, engine=None,
         waiting=None, upkeep=None, error=error, kept_columns=("[bold]old",), alarms=(),
@@ -75,7 +77,7 @@ def test_texts_of_others_are_no_markup(
     show.status(document.model_copy(update={"tables": (slow,)}))
     assert f"{ODD}: its last batch was slow (L0): {ODD}\n" in capsys.readouterr().out
     assert f"{ODD}: its name in the source is public.[bold]new" in printed
-    assert printed.count(ODD) == 8
+    assert printed.count(ODD) == 9
 
 
 def test_errors_and_what_to_do_are_whole_lines_in_a_narrow_terminal(

@@ -28,7 +28,7 @@ TABLE = TableStatus(
     source_table=None,
     table="public.orders", state=TableState.SNAPSHOT, incarnation=1, snapshot=None, next_snapshot=None, changes_applied=1,
     snapshot_rows_applied=0, last_applied=1, freshness_s=None, last_batch=None, engine=None,
-        waiting=None, upkeep=None, error=None, kept_columns=(), alarms=(),
+        waiting=None, upkeep=None, error=None, projection=None, kept_columns=(), alarms=(),
     freshness_objective_s=None, is_objective_met=None,
     resumes_by_itself=False,
     merged=MergedStatus(matched=0, inserted=0, deleted=0, not_found=0), verify=NEVER_VERIFIED,

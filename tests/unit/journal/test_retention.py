@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import given
@@ -17,6 +19,7 @@ from replicator.journal import JournalReader, Retention
 from replicator.journal.retention import (
     EVERYTHING,
     FULL_SHARE,
+    NOTHING,
     Consumer,
     Swept,
     apply_consumer,
@@ -300,6 +303,39 @@ def test_each_consumer_keeps_what_it_has_not_read(journal_time: datetime, total:
     )
     assert [segment.id for segment in plan.segments] == dropped
     assert plan.given_up == frozenset()
+
+
+@pytest.mark.parametrize(("before", "dropped"), [(0, []), (2, [1]), (3, [1]), (4, [1, 2])])
+def test_what_settings_protect_by_now_does_not_wait_for_its_age(
+    journal_time: datetime, before: int, dropped: list[int]
+) -> None:
+    segments = [
+        Segment(
+            id=id_, first=2 * id_ - 2, last=2 * id_ - 1, epoch=1, offset=None, source_time=None, ring=(), events=(),
+            files=[make_file(TABLES[0], 2 * id_ - 2, 1)], sealed_at=journal_time,
+        )
+        for id_ in (1, 2, 3)
+    ]  # fmt: skip
+    read = Consumer(name="apply", position=lambda *_: EVERYTHING)
+    more = {"now": journal_time, "keep_s": DAY_S, "total": 0, "bytes_max": HUGE}
+    plan = plan_retention(segments, needs_of({}, [read]), plain={TABLES[0]: before}, **more)  # type: ignore[arg-type]
+    assert [segment.id for segment in plan.segments] == dropped
+    unread = Consumer(name="apply", position=lambda *_: NOTHING)
+    assert not plan_retention(segments, needs_of({}, [unread]), plain={TABLES[0]: before}, **more).segments  # type: ignore[arg-type]
+
+
+def test_a_sweep_tells_which_tables_have_no_plain_values_any_more(
+    journal: Journal, tables: tuple[TableId, TableId]
+) -> None:
+    a, _ = tables
+    record = present(journal.store.table("shop", a))
+    journal.store.put_tables("shop", journal.epoch, [replace(record, plain_before=20)])
+    apply(journal, a, 9)
+    assert sweep(journal, keep_s=DAY_S) == Swept(segments=1, bytes=ANY)
+    apply(journal, a, 19)
+    assert sweep(journal, keep_s=DAY_S) == Swept(), "another table needs it"
+    apply(journal, tables[1], 29)
+    assert sweep(journal, keep_s=DAY_S) == Swept(segments=1, bytes=ANY, cleared=(a,))
 
 
 def make_file(table: TableId, first: int, incarnation: int) -> SegmentFile:
