@@ -12,6 +12,7 @@ from pathlib import Path
 from replicator.config.secrets import LITERAL_SECRET
 from replicator.journal import files as journal_files
 from replicator.model import errors as model
+from replicator.model.rules import Rule, columns
 from replicator.plugins.errors import errors_page, sections
 from replicator.state.database import errors as state_errors
 from replicator_source_mysql.connecting import errors as mysql_errors
@@ -111,6 +112,11 @@ def codes_of(
                 pass
 
 
+def bearers(rule: Rule) -> Iterator[str]:
+    yield from (kind.__name__ for kind in rule.raises)
+    yield from [FINDING] if rule.found else []
+
+
 def codes_of_tables() -> Iterator[tuple[str, str]]:
     """Codes that stand in tables, which the syntax tree does not tell."""
     yield from ((code, "SourceUnavailableError") for code, _ in postgresql_errors._TRANSIENT.values())
@@ -120,6 +126,8 @@ def codes_of_tables() -> Iterator[tuple[str, str]]:
     yield "journal_unavailable", "JournalUnavailableError"
     yield from ((code, "StateUnavailableError") for code, _ in state_errors._SQLITE_TRANSIENT.values())
     yield LITERAL_SECRET, FINDING
+    # Raised and found by its rules.
+    yield from ((rule.code, bearer) for rule in columns.SECTION.rules.values() for bearer in bearers(rule))
     # Not `code=`: the default of its parameter.
     yield "invalid_configuration", "ConfigError"
 

@@ -58,7 +58,7 @@ def mac(text: str) -> str:
         (pa.float64(), 1500.0, "15e3"),
         (pa.binary(), b"\x00\xff", "00ff"),
         (pa.date32(), date(1970, 1, 11), "10"),
-        (pa.timestamp("us"), datetime(1970, 1, 1, 0, 0, 1), "1000000"),  # noqa: DTZ001
+        (pa.timestamp("us"), datetime(1970, 1, 1, 0, 0, 1), "1000000"),
         (pa.timestamp("us", tz="UTC"), datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC), "-1000000"),
     ],
 )
