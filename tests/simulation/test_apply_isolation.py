@@ -54,7 +54,7 @@ def check_it_continues(shop: Shop, target: MemoryTarget) -> None:
     assert (shop.names(A), shop.applied(A).has_failed) == ({1: "again"}, False)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("error", "code"), ERRORS)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_what_goes_wrong_with_one_table_fails_it_and_the_others_continue(

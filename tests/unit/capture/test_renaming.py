@@ -140,7 +140,7 @@ def test_a_table_that_is_renamed_out_of_the_patterns_fails_and_returns_with_its_
     assert snapshots(renaming, A) == [SnapshotKind.FIRST, SnapshotKind.IN_PLACE]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("old", [OUTSIDE, B], ids=["out of the patterns", "inside them"])
 @pytest.mark.parametrize("statements", [1, 2, 3])
 @pytest.mark.parametrize("can_locate", [True, False], ids=["oids", "names"])

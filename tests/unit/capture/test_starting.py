@@ -156,7 +156,7 @@ def test_tables_that_are_refused_are_told_before_another_answer_raises(bench: Be
         source=source,
         submit=submit,
         configured=[T, U],
-        checks=Checks(source=source, assess=nothing_found, clock=monotonic, every_s=60),
+        checks=Checks(source=source, columns=lambda _: NO_RULES, assess=nothing_found, clock=monotonic, every_s=60),
         marks=marks,
         window=Window([]),
         tables=tables,
