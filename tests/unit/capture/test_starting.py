@@ -38,6 +38,7 @@ from replicator.journal import JournalWriter
 from replicator.model.errors import KeyMissingError, SourceUnavailableError
 from replicator.model.schema import TableId
 from replicator.plugins.source import Visibility
+from replicator.projection.rules import NO_RULES
 from replicator_testing.defaults import writer_limits
 
 if TYPE_CHECKING:
