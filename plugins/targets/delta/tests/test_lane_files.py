@@ -19,8 +19,10 @@ from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator_target_delta.lane.known import TargetColumn
 from replicator_target_delta.lane.log import LiveFile, LogState
 from replicator_target_delta.lane.parquet import write_rows
+from replicator_target_delta.lane.rewrite import due
 from replicator_target_delta.lane.stats import Statistics, columns_with_statistics, loosened
 from replicator_target_delta.lane.values import as_stored
+from replicator_target_delta.lane.vectors import Descriptor
 from replicator_target_delta.storage import Storage
 
 DAY = 24 * 60 * 60 * 1_000_000
@@ -206,3 +208,17 @@ def test_a_file_of_the_log_takes_a_kibibyte_or_two() -> None:
         tracemalloc.stop()
     assert len(state.files) == 500
     assert taken < 500 * 2048
+
+
+def test_the_files_with_the_largest_share_of_deleted_rows_are_rewritten_first() -> None:
+    deleted = {"a": 1, "b": 9, "c": 0, "d": 5}
+    files = [
+        LiveFile(
+            path=path, size=30 << 20, rows=10, tags=None, _packed=b"",
+            vector=Descriptor(storage="u", location="", offset=1, size=1, cardinality=count) if count else None,
+        )
+        for path, count in deleted.items()
+    ]  # fmt: skip
+    chosen = due(files, small_file_size=1, deleted_share_max=0.1)
+    assert [file.path for file in chosen] == ["b", "d"], "64 MiB at once"
+    assert due(files, small_file_size=1, deleted_share_max=0.375) == ()
