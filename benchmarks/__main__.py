@@ -15,7 +15,7 @@ from benchmarks.scale import Scale
 
 NAMES: Final = (
     "snapshot", "changes", "apply", "start", "freshness", "many_tables", "thousand_tables", "memory", "mysql_decode",
-    "mysql_snapshot", "verify", "readers", "sqlserver_changes",
+    "mysql_snapshot", "verify", "readers", "sqlserver_changes", "projection",
     "sqlserver_chunks",
 )  # fmt: skip
 LONG_NAMES: Final = ("hour", "hour_tables")

@@ -18,6 +18,8 @@ from replicator.model.processes.reports import CaptureReport, CaptureStage, Repo
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import DeltaSource, SourceContext
+from replicator.projection.checking import Settings
+from replicator.projection.rules import rules_for
 from replicator.state.store import StateStore
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.source import MysqlSource
@@ -27,6 +29,7 @@ from replicator_testbed.mysql.servers import MysqlDatabase
 from replicator_testbed.postgresql.servers import ScratchDatabase
 from replicator_testing.defaults import capture_settings
 
+NO_SETTINGS: Final[Settings] = {}
 ITEMS: Final = TableId("public", TABLE)
 _NAME: Final = "bench"
 _UUID: Final = "00000000-0000-0000-0000-00000000beac"
@@ -109,9 +112,12 @@ def copied_slot(database: ScratchDatabase, original: str, name: str) -> Iterator
 
 
 @contextmanager
-def capturing_changes(database: ScratchDatabase, slot: str, changes: int) -> Iterator[Work]:
-    """The capture of the first changes that a slot holds into sealed segments."""
-    with open_source(database, slot) as source, _changes(source, ITEMS, changes) as work:
+def capturing_changes(
+    database: ScratchDatabase, slot: str, changes: int, *, settings: Settings = NO_SETTINGS
+) -> Iterator[Work]:
+    """The capture of the first changes that a slot holds into sealed segments; `settings` are those of columns."""
+    columns = {"columns": lambda table: rules_for(table, settings)}
+    with open_source(database, slot) as source, _changes(source, ITEMS, changes, **columns) as work:
         yield work
 
 
@@ -140,9 +146,9 @@ def snapshot_of_mysql_table(database: MysqlDatabase, table: str, *, chunk_rows: 
 
 
 @contextmanager
-def _changes(source: DeltaSource[Any], table: TableId, changes: int) -> Iterator[Work]:
+def _changes(source: DeltaSource[Any], table: TableId, changes: int, **others: Any) -> Iterator[Work]:
     # One number goes to the CREATE_TABLE at the beginning.
-    with _capture(source, table, mode="never") as (capture, store):
+    with _capture(source, table, mode="never", **others) as (capture, store):
 
         def work(clock: Clock) -> int:
             capture.run(_Control(store, clock, changes))
