@@ -35,8 +35,6 @@ EXCEPTIONS = {
     "replicator_source_mysql/log/reader.py:BinlogReader": (17, "puts the parts of the log together"),
     "replicator_source_postgresql/catalogue/tables.py:CatalogTable": (26, "a value"),
     "replicator_source_postgresql/log/feed.py:Feed": (13, "one replication connection"),
-    "replicator_source_postgresql/log/reader.py:PgLogReader": (18, "puts the parts of the log together; to be split"),
-    "replicator_source_postgresql/source.py:PostgresqlSource": (17, "a connection for each role; to be split"),
     "replicator_source_sqlserver/catalogue/server.py:ServerFacts": (24, "a value"),
     "replicator_source_sqlserver/cdc/job.py:CaptureHealth": (13, "one watch, with its clocks"),
     "replicator_source_sqlserver/cdc/log.py:ChangeReader": (16, "puts the parts of the log together; to be split"),

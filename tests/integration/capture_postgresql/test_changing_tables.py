@@ -322,7 +322,7 @@ def test_a_slot_recreated_in_the_instant_before_it_is_read_is_noticed(database: 
 
         def recreated(identities: Any) -> None:
             accept(identities)
-            session = source._control  # type: ignore[attr-defined]
+            session = source._sessions.control  # type: ignore[attr-defined]
             use = session.use
 
             @contextmanager

@@ -119,7 +119,7 @@ def test_a_table_that_goes_while_the_publication_is_prepared_stops_no_other(
     captured.tables[:] = [table("stays")] if is_listed else [table("stays"), *gone]
 
     def alter(source: DeltaSource[Any]) -> None:
-        session = source._control  # type: ignore[attr-defined]
+        session = source._sessions.control  # type: ignore[attr-defined]
         execute = {"preparing the publication": statement}
         use = session.use
 

@@ -44,8 +44,8 @@ from replicator_source_postgresql.catalogue import statistics as planning
 from replicator_source_postgresql.catalogue.raw_texts import is_raw
 from replicator_source_postgresql.catalogue.tables import CatalogTable
 from replicator_source_postgresql.config import PostgresqlConfig
-from replicator_source_postgresql.connecting.connection import ANOTHER_SERVER, SameServer, Session
 from replicator_source_postgresql.connecting.errors import CONNECTION_POOLER
+from replicator_source_postgresql.connecting.sessions import Sessions
 from replicator_source_postgresql.log.feed import Feed
 from replicator_source_postgresql.log.lookups import LogCatalogue
 from replicator_source_postgresql.log.reader import LsnMarks, PgLogReader, mark_prefix
@@ -86,35 +86,25 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
         self._filters: dict[str, str] = {}
         self._has_read_log = False
         """True once the log was read: the server grants replication connections, and asking each minute would use one of the few."""
-        bounds = {
-            "lock_timeout": _milliseconds(config.lock_timeout),
-            "statement_timeout": _milliseconds(config.statement_timeout),
-        }
-        self._same = SameServer()
-        self._control = self._session(bounds)
-        self._watch = self._session(bounds)
-        self._log_catalogue = self._session(bounds)
-        # The standby's answer is not waited for: the message is in the log, and decoded, as soon as it is flushed here.
-        self._marking = self._session({**bounds, "synchronous_commit": "local"})
-        # Making a slot waits for transactions to end, for as long as that takes.
-        self._replication = self._session({"lock_timeout": "0", "statement_timeout": "0"}, replication="database")
-        self._probe = self._session(bounds)
-        reading = self._session({**bounds, **CHUNK_SETTINGS})
-        verifying = self._session({**bounds, **STATE_SETTINGS})
-        self._sessions = (
-            self._control, self._watch, self._log_catalogue, self._marking, self._replication, self._probe, reading, verifying
-        )  # fmt: skip
+        self._sessions = Sessions(
+            self._parameters(),
+            server=config.server,
+            lock_timeout=config.lock_timeout,
+            statement_timeout=config.statement_timeout,
+            chunk_settings=CHUNK_SETTINGS,
+            state_settings=STATE_SETTINGS,
+        )
         self._reader = TableReader(
-            session=reading,
-            watch_session=self._watch,
+            session=self._sessions.reading,
+            watch_session=self._sessions.watch,
             publication=self._publication_name,
             unrepresentable=config.unrepresentable,
             bounds=ChunkBounds(config.chunk_bytes_max),
             watch_every_s=config.yield_after.total_seconds(),
         )
         self._states = StateReader(
-            session=verifying,
-            watch_session=self._watch,
+            session=self._sessions.verifying,
+            watch_session=self._sessions.watch,
             publication=self._publication_name,
             unrepresentable=config.unrepresentable,
             watch_every_s=config.yield_after.total_seconds(),
@@ -122,7 +112,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
 
     @override
     def identity(self) -> Mapping[str, str]:
-        with self._control.use("reading the system identifier") as connection:
+        with self._sessions.control.use("reading the system identifier") as connection:
             row = connection.execute("SELECT system_identifier::text FROM pg_control_system()").fetchone()
         assert row is not None
         return {
@@ -134,7 +124,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
 
     @override
     def list_tables(self) -> Sequence[TableSummary]:
-        with self._control.use("reading the catalogue") as connection:
+        with self._sessions.control.use("reading the catalogue") as connection:
             return discovery.list_tables(connection)
 
     @override
@@ -147,14 +137,14 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
         objects = {table: self._objects[table] for table in tables if table in self._objects}
         if not objects:
             return {}
-        with self._control.use("reading the names of tables") as connection:
+        with self._sessions.control.use("reading the names of tables") as connection:
             return discovery.read_names(connection, objects)
 
     @override
     def check(self, tables: Sequence[TableId]) -> Sequence[Problem]:
         if self._has_read_log:
-            self._verify_host()
-        with self._control.use("reading the server's settings") as connection:
+            self._sessions.verify_host()
+        with self._sessions.control.use("reading the server's settings") as connection:
             facts = assessment.read_server(connection)
             if facts.version < assessment.OLDEST_VERSION:
                 return [assessment.too_old(facts)]
@@ -193,16 +183,16 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
         crash_point("source.publication_made")
         lsn = self._prepare_slot(is_first=is_first)
         crash_point("source.slot_made")
-        with self._replication.use("identifying the server") as replication:
+        with self._sessions.replication.use("identifying the server") as replication:
             system = continuity.identify_system(replication)
-        self._replication.release()
+        self._sessions.replication.release()
         return Position(lsn=lsn, timeline=system.timeline, system=system.identifier).offset
 
     @override
     def status(self, since: Visibility | None = None) -> LogStatus:
-        preparing = self._replication.backend_pid
+        preparing = self._sessions.replication.backend_pid
         waiting_for: Sequence[str] = ()
-        with self._watch.use("reading the state of the log") as connection:
+        with self._sessions.watch.use("reading the state of the log") as connection:
             kept = slot.read_kept_log(connection, self._slot_name)
             if isinstance(since, PgVisibility):
                 waiting_for = slot.unfinished(connection, since.next_id or since.xmax)
@@ -220,7 +210,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
     def remove(self) -> Deletion:
         """See `SourceLog.remove`. The slot is dropped first: the publication's comment names the owner of both."""
         of_slot, of_publication = f"replication slot {self._slot_name}", f"publication {self._publication_name}"
-        with self._control.use("reading the catalogue") as connection:
+        with self._sessions.control.use("reading the catalogue") as connection:
             found = discovery.read_publication(connection, self._publication_name)
             state = slot.read_slot(connection, self._slot_name)
         if (
@@ -238,7 +228,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
         if self.config.publication is not None:
             kept.append(f"{of_publication}, which source.publication names")
         elif found is not None:
-            with self._control.use("dropping the publication") as connection:
+            with self._sessions.control.use("dropping the publication") as connection:
                 publication.drop_publication(connection, self._publication_name)
             removed.append(of_publication)
         return Deletion(removed=tuple(removed), kept=tuple(kept))
@@ -265,15 +255,15 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
     @override
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
         position = Position.of(after)
-        with self._replication.use("identifying the server") as replication:
+        with self._sessions.replication.use("identifying the server") as replication:
             system = continuity.identify_system(replication)
             history = (
                 continuity.read_timeline_history(replication, system.timeline)
                 if system.timeline != position.timeline
                 else {}
             )
-        self._replication.release()
-        with self._control.use("reading the replication slot") as connection:
+        self._sessions.replication.release()
+        with self._sessions.control.use("reading the replication slot") as connection:
             state = slot.read_slot(connection, self._slot_name)
             if state is not None and state.active_pid is not None:
                 fencing.end_fenced_reader(connection, state.active_pid, self.context)
@@ -294,7 +284,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
         with ExitStack() as unless_returned:
             feed = Feed.open(
                 {**self._parameters(), "application_name": fencing.reader_name(self.context)},
-                self._same,
+                self._sessions.same,
                 slot=self._slot_name,
                 publication=self._publication_name,
                 start_lsn=position.lsn,
@@ -305,7 +295,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
                 feed,
                 schemas=schemas,
                 start_lsn=position.lsn,
-                lookups=LogCatalogue(self._log_catalogue, self._publication_name),
+                lookups=LogCatalogue(self._sessions.log_catalogue, self._publication_name),
                 xid_near=int(row[0]),
                 marks=mark_prefix(self.context.uuid),
                 lsn_marks=self._lsn_marks,
@@ -318,7 +308,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
                 idle_move_s=_IDLE_MOVE_S,
             )
             # No other session can advance it any more; one may have recreated it since it was read.
-            with self._control.use("reading the replication slot") as connection:
+            with self._sessions.control.use("reading the replication slot") as connection:
                 state = slot.read_slot(connection, self._slot_name)
             continuity.verify_not_moved(state, self._slot_name, position, self.context.replicator)
             unless_returned.pop_all()
@@ -327,7 +317,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
 
     @override
     def mark(self) -> str:
-        with self._marking.use("writing a mark") as connection:
+        with self._sessions.marking.use("writing a mark") as connection:
             text = secrets.token_hex(16)
             row = connection.execute(
                 "SELECT pg_logical_emit_message(true, %s, %s)::text", (mark_prefix(self.context.uuid), text)
@@ -339,7 +329,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
 
     @override
     def visibility(self) -> Visibility:
-        with self._control.use("reading the current snapshot") as connection:
+        with self._sessions.control.use("reading the current snapshot") as connection:
             # `age` counts back from the id that comes next.
             row = connection.execute(
                 "SELECT pg_current_snapshot()::text, age(pg_snapshot_xmin(pg_current_snapshot())::xid)"
@@ -362,12 +352,12 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
 
     def rehearse(self, statement: str) -> Sequence[DDLEvent]:
         """See `SupportsRehearsal`."""
-        with self._control.use("rehearsing a statement") as connection:
+        with self._sessions.control.use("rehearsing a statement") as connection:
             return rehearsal.rehearse(connection, self._publication_name, statement)
 
     @override
     def statistics(self, tables: Sequence[TableId]) -> SourceStatistics:
-        with self._control.use("reading the server's statistics") as connection:
+        with self._sessions.control.use("reading the server's statistics") as connection:
             return planning.read_statistics(connection, tables)
 
     @override
@@ -376,8 +366,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
 
     @override
     def close(self) -> None:
-        for session in self._sessions:
-            session.close()
+        self._sessions.close()
 
     # -- steps -----------------------------------------------------------------------------------------------------------
 
@@ -396,7 +385,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
         return [found[table] for table in tables if table in found]
 
     def _try_publication(self, tables: Sequence[CatalogTable]) -> None:
-        with self._control.use("preparing the publication") as connection:
+        with self._sessions.control.use("preparing the publication") as connection:
             if self.config.publication is not None:
                 publication.verify_publication(
                     discovery.read_publication(connection, self._publication_name), self._publication_name, tables
@@ -412,7 +401,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
 
     def _prepare_slot(self, *, is_first: bool) -> int:
         """Prepare the slot, and return the position at which the log begins."""
-        with self._control.use("reading the replication slot") as connection:
+        with self._sessions.control.use("reading the replication slot") as connection:
             state = slot.read_slot(connection, self._slot_name)
         if self.config.slot is not None and is_first:
             return slot.verify_usable(state, self._slot_name, self.config.database).confirmed_flush or 0
@@ -426,55 +415,35 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
                     action="Rename the replicator, or drop that slot.",
                 )
             self._drop_slot(state)
-        with self._replication.use("creating the replication slot") as replication:
+        with self._sessions.replication.use("creating the replication slot") as replication:
             return slot.create_slot(replication, self._slot_name)
 
     def _drop_slot(self, state: slot.SlotState) -> None:
-        with self._replication.use("dropping the replication slot") as replication:
+        with self._sessions.replication.use("dropping the replication slot") as replication:
             slot.drop_slot(replication, state, wait_s=self.config.lock_timeout.total_seconds())
-        self._replication.release()
+        self._sessions.replication.release()
 
     def _try_replication(self) -> str | None:
         """Return the server's reason to refuse a replication connection; None if it grants one."""
         try:
-            with self._replication.use("connecting for replication") as replication:
+            with self._sessions.replication.use("connecting for replication") as replication:
                 continuity.identify_system(replication)
         except ReplicatorError as error:
             if error.code == CONNECTION_POOLER:
                 raise
             return error.message
-        self._replication.release()
+        self._sessions.replication.release()
         return None
 
-    def _verify_host(self) -> None:
-        """Verify that the host still leads to the server that is read: connections that stand do not notice a failover.
-
-        Raises:
-            SourceUnavailableError: It leads to another one. A host that cannot be asked is left to the connections that are in use.
-        """
-        try:
-            with self._probe.use("comparing the server"):
-                self._probe.release()
-        except ReplicatorError as error:
-            if error.code == ANOTHER_SERVER:
-                raise
-
     def _read_tables(self, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
-        with self._control.use("reading the catalogue") as connection:
+        with self._sessions.control.use("reading the catalogue") as connection:
             return discovery.read_tables(connection, tables, self._publication_name, self._filters)
 
     def _log_end(self) -> tuple[int, datetime]:
-        with self._log_catalogue.use("reading where the log ends") as connection:
+        with self._sessions.log_catalogue.use("reading where the log ends") as connection:
             row = connection.execute("SELECT clock_timestamp(), pg_current_wal_flush_lsn()::text").fetchone()
         assert row is not None
         return lsn_from_text(row[1]), row[0].astimezone(UTC)
 
-    def _session(self, settings: Mapping[str, str], **parameters: str) -> Session:
-        return Session({**self._parameters(), **parameters}, self._same, settings=settings, server=self.config.server)
-
     def _parameters(self) -> dict[str, str]:
         return {**self.config.libpq_parameters(), "application_name": fencing.application_name(self.context)}
-
-
-def _milliseconds(duration: timedelta) -> str:
-    return str(max(1, round(duration.total_seconds() * 1000)))

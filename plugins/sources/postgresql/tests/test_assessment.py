@@ -441,7 +441,7 @@ def test_tls_proves_the_server_by_its_certificate(source_of: MakeSource) -> None
     with PostgresServer(find_distribution(), tls=True) as server:
         proven = source_of(server, tls="verify-full", tls_ca=server.certificate_file)
         assert proven.identity()["database"] == "postgres"
-        with proven._control.use("asking") as connection:
+        with proven._sessions.control.use("asking") as connection:
             assert connection.execute("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()").fetchone() == (True,)
         server.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT generate_series(1, 100000)")
         schema = proven.describe([table("t")])[table("t")].schema

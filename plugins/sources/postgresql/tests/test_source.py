@@ -265,7 +265,7 @@ def test_types_named_by_the_log_are_looked_up_while_another_thread_reads(
     any_database: ScratchDatabase, source: PostgresqlSource
 ) -> None:
     any_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    infos = LogCatalogue(source._log_catalogue, "p").types([23, 25])
+    infos = LogCatalogue(source._sessions.log_catalogue, "p").types([23, 25])
     assert {info.name for info in infos.values()} == {"int4", "text"}
 
 

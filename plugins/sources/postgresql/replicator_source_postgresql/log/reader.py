@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -85,6 +85,74 @@ class _Transactions:
     end_lsns: Longs
 
 
+class _Offers:
+    """The positions that were offered to the host as offsets. `lsn`: the last one."""
+
+    def __init__(self, lsn: int, fields: Mapping[str, Any], move_s: float, clock: Callable[[], float]) -> None:
+        self.lsn = lsn
+        self._fields, self._move_s, self._clock = dict(fields), move_s, clock
+        self._at = clock()
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether an idle database's offset may move again."""
+        return self._clock() - self._at >= self._move_s
+
+    def offer(self, lsn: int) -> Offset:
+        """Return the offset of a position."""
+        self.lsn, self._at = lsn, self._clock()
+        return Offset.of({"lsn": lsn_to_text(lsn), **self._fields})
+
+
+@dataclass(slots=True)
+class _Marks:
+    """Marks in the log: messages of our prefix, and commits at or after awaited positions.
+
+    Attributes:
+        prefix: See `mark_prefix`.
+        by_lsn: The source's; used on servers before 14 only.
+        open: Marks of the open transaction; they count when it commits.
+    """
+
+    prefix: str
+    by_lsn: LsnMarks
+    open: list[str] = field(default_factory=list)
+
+    def take_open(self) -> list[str]:
+        """Return the marks of the transaction that commits."""
+        taken, self.open = self.open, []
+        return taken
+
+    def stop_at(self, part: Part, stop: int) -> int:
+        """Return the end of a pull: after the first commit that an awaited position is reached with."""
+        awaited = self.by_lsn.lowest()
+        if awaited is None:
+            return stop
+        commits = np.flatnonzero(part.kinds[:stop] == p.COMMIT)
+        reached = commits[part.frames.int64(part.frames.starts[commits] + HEADER + 10) >= awaited]
+        return int(reached[0]) + 1 if len(reached) else stop
+
+
+@dataclass(slots=True)
+class _LastTables:
+    """Tables of the last messages of the open transaction, for errors of the server.
+
+    Attributes:
+        described: The table whose description was the last message: the row that made it necessary did not come yet.
+        changed: The table of the last row: the next one may be of another.
+    """
+
+    described: TableId | None = None
+    changed: TableId | None = None
+
+    @property
+    def words(self) -> str:
+        """Return what is known of the place, to follow the transaction's id."""
+        if self.described is not None:
+            return f", a row of {self.described}"
+        return "" if self.changed is None else f", after a change of {self.changed}"
+
+
 class PgLogReader(LogReader):
     """The log that an open feed delivers. Threads: as `LogReader`.
 
@@ -139,24 +207,13 @@ class PgLogReader(LogReader):
         self._idle = IdleLog(
             start_lsn, log_end=log_end, has_early_keepalives=has_early_keepalives, move_s=idle_move_s, clock=clock
         )
-        self._marks = marks
-        self._lsn_marks = lsn_marks
-        self._offset_fields = dict(offset_fields)
+        self._marks = _Marks(marks, lsn_marks)
+        self._offers = _Offers(start_lsn, offset_fields, idle_move_s, clock)
         self._unrepresentable: Unrepresentable = unrepresentable
-        self._idle_move_s = idle_move_s
-        self._clock = clock
         self._queue: list[Block] = []
         self._open: _Transaction | None = None
-        # For errors of the server in the open transaction. The table whose description was the last message: the row that made it
-        # necessary did not come yet. And the table of the last row: the next one may be of another.
-        self._announced: TableId | None = None
-        self._changed: TableId | None = None
-        # Marks of the open transaction; they count when it commits.
-        self._open_marks: list[str] = []
+        self._last = _LastTables()
         self._xid_near = xid_near
-        # The last position that was offered as an offset.
-        self._offered_lsn = start_lsn
-        self._offered_at = clock()
         self._nulled: Counter[tuple[TableId, str]] = Counter()
 
     def pull(self, limits: PullLimits) -> LogBatch:
@@ -218,7 +275,7 @@ class PgLogReader(LogReader):
             transactions=ended,
             open_transaction=self._open_id,
             marks=events.marks,
-            offset=self._offset(int(transactions.end_lsns[last])) if transactions.ended else None,
+            offset=self._offers.offer(int(transactions.end_lsns[last])) if transactions.ended else None,
             source_time=moment(int(transactions.committed_us[last])) if transactions.ended else None,
             table_errors=events.errors,
             announced_by=events.announced,
@@ -232,14 +289,14 @@ class PgLogReader(LogReader):
         """Remember which tables the last messages of the open transaction were about."""
         begins, messages = np.flatnonzero(part.kinds == p.BEGIN), np.flatnonzero(part.kinds)
         if self._open is None or len(begins):
-            self._announced = self._changed = None
+            self._last = _LastTables()
         if self._open is None or not len(messages):
             return
         last, first = int(messages[-1]), int(begins[-1]) if len(begins) else 0
-        self._announced = self._relations.name(part, last) if part.kinds[last] == p.RELATION else None
+        self._last.described = self._relations.name(part, last) if part.kinds[last] == p.RELATION else None
         rows = np.flatnonzero(IS_ROW[part.kinds[first:]])
         if len(rows):
-            self._changed = self._relations.name(part, first + int(rows[-1]))
+            self._last.changed = self._relations.name(part, first + int(rows[-1]))
 
     def _read_transactions(self, part: Part) -> _Transactions:
         """Read Begin and Commit messages, and check that rows stand between them."""
@@ -358,9 +415,9 @@ class PgLogReader(LogReader):
 
     def _read_rare(self, part: Part, stop: int) -> RareEvents:
         """Handle Relation, Truncate and Message messages up to `stop`, or up to the first that ends the pull."""
-        events = RareEvents(self._stop_at_lsn_mark(part, stop))
+        events = RareEvents(self._marks.stop_at(part, stop))
         commits = np.flatnonzero(part.kinds == p.COMMIT)
-        marks_end = commits[0] if self._open_marks and len(commits) else None
+        marks_end = commits[0] if self._marks.open and len(commits) else None
         if marks_end is not None:
             events.stop = min(events.stop, int(marks_end) + 1)
         for index in np.flatnonzero(IS_RARE[part.kinds]).tolist():
@@ -378,7 +435,7 @@ class PgLogReader(LogReader):
                         continue
                     mark = message.content.decode("utf-8", errors="replace")
                     if message.is_transactional:
-                        self._open_marks.append(mark)
+                        self._marks.open.append(mark)
                         behind = commits[commits > index]
                         marks_end = behind[0] if len(behind) else None
                         if marks_end is not None:
@@ -387,8 +444,7 @@ class PgLogReader(LogReader):
                         events.marks.append(mark)
                         events.stop = index + 1
         if marks_end is not None and marks_end < events.stop:
-            events.marks = [*self._open_marks, *events.marks]
-            self._open_marks = []
+            events.marks = [*self._marks.take_open(), *events.marks]
         return events
 
     def _read_message(self, part: Part, index: int, events: RareEvents) -> p.Message | None:
@@ -396,7 +452,7 @@ class PgLogReader(LogReader):
         message = p.Message.read(part.content(index))
         if message.prefix == DDL_PREFIX and message.is_transactional:
             events.announced = str(self._transaction_at(part, index))
-        return message if message.prefix == self._marks else None
+        return message if message.prefix == self._marks.prefix else None
 
     def _transaction_at(self, part: Part, index: int) -> int:
         """Return the id of the transaction that a message belongs to."""
@@ -410,14 +466,6 @@ class PgLogReader(LogReader):
         if self._open is None:
             raise MalformedError("a table was described outside a transaction")
         return self._open.id
-
-    def _stop_at_lsn_mark(self, part: Part, stop: int) -> int:
-        awaited = self._lsn_marks.lowest()
-        if awaited is None:
-            return stop
-        commits = np.flatnonzero(part.kinds[:stop] == p.COMMIT)
-        reached = commits[part.frames.int64(part.frames.starts[commits] + HEADER + 10) >= awaited]
-        return int(reached[0]) + 1 if len(reached) else stop
 
     def _stamped(self, event: DDLEvent) -> DDLEvent:
         """Add the transaction, which is the open one: a DDL event ends the pull."""
@@ -434,26 +482,21 @@ class PgLogReader(LogReader):
         """Add the parts that do not come from changes: the position and time of an idle log, marks that are positions."""
         if self._open is not None:
             return batch
-        reached = self._lsn_marks.reached(max(self._idle.lsn, self._offered_lsn))
+        reached = self._marks.by_lsn.reached(max(self._idle.lsn, self._offers.lsn))
         if reached:
             batch = replace(batch, marks=[*batch.marks, *reached])
         if not batch.events and not self._queue:
-            self._idle.ask(self._offered_lsn)
+            self._idle.ask(self._offers.lsn)
         complete_until = self._idle.take_time()
         if complete_until is not None:
             batch = replace(batch, source_time=complete_until)
         if batch.source_time is not None:
             self._idle.note_time()
-        is_due = self._clock() - self._offered_at >= self._idle_move_s or self._feed.is_answer_wanted
-        if batch.offset is None and self._idle.lsn > self._offered_lsn and is_due:
+        is_due = self._offers.is_due or self._feed.is_answer_wanted
+        if batch.offset is None and self._idle.lsn > self._offers.lsn and is_due:
             self._feed.is_answer_wanted = False
-            batch = replace(batch, offset=self._offset(self._idle.lsn))
+            batch = replace(batch, offset=self._offers.offer(self._idle.lsn))
         return batch
-
-    def _offset(self, lsn: int) -> Offset:
-        self._offered_lsn = lsn
-        self._offered_at = self._clock()
-        return Offset.of({"lsn": lsn_to_text(lsn), **self._offset_fields})
 
     def _note_nulled(self, table: TableId, column: str, count: int) -> None:
         if not self._nulled[table, column]:
@@ -465,16 +508,12 @@ class PgLogReader(LogReader):
         is_about_data = isinstance(error, FatalError) and not isinstance(error, LogGapError | OffsetExpiredError)
         if self._open is None or not is_about_data:
             return error
-        where = f"in transaction {self._open.id}"
-        if self._announced is not None:
-            where = f"{where}, a row of {self._announced}"
-        elif self._changed is not None:
-            where = f"{where}, after a change of {self._changed}"
+        where = f"in transaction {self._open.id}{self._last.words}"
         return type(error)(f"{error.message} ({where})", code=error.code, action=error.action)
 
     def _corrupt(self, message: str, error: Exception) -> NoReturn:
         raise CorruptStreamError(
-            f"The log after {lsn_to_text(self._offered_lsn)}: {message}.",
+            f"The log after {lsn_to_text(self._offers.lsn)}: {message}.",
             code="corrupt_stream",
             action="Start again. If it fails again at the same position, report it and run `replicator snapshot NAME --restart`.",
         ) from error
