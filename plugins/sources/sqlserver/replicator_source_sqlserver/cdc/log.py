@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
@@ -103,6 +103,69 @@ class _LargeCommit:
     end: Last | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where the reader is: the position, the shape changes handled there, and the time of its last commit, by the server's clock."""
+
+    position: Position
+    turned: _Turned
+    moment: datetime
+
+
+class _Marks:
+    """Marks that are reached: by a token in the mark table, or by a time."""
+
+    def __init__(self, board: AwaitedMarks, mark_table: Callable[[Connection], Sequence[CaptureInstance]]) -> None:
+        self._board, self._mark_table = board, mark_table
+
+    def first(self, connection: Connection, after: bytes, commits: list[Commit]) -> tuple[list[Commit], list[str]]:
+        """Return the commits up to and including the first with an awaited token, and the tokens that are reached there."""
+        awaited, found = self._board.tokens, list[tuple[bytes, str]]()
+        if awaited:
+            instances = self._mark_table(connection)
+            if not instances:
+                raise SourceUnavailableError(
+                    "The mark table is not captured, so snapshots cannot finish.",
+                    code="marks_not_captured",
+                    action="EXEC sys.sp_cdc_enable_table for `source.mark_table`, as `replicator validate` prints it.",
+                )
+            for reading in readings(instances, after, commits[-1].lsn):
+                with instances_kept():
+                    found += queries.tokens(connection, reading)
+        at = min((lsn for lsn, token in found if token in awaited), default=None)
+        if at is None:
+            return commits, []
+        return [commit for commit in commits if commit.lsn <= at], [token for lsn, token in found if lsn == at]
+
+    def reached(self, connection: Connection, tokens: Sequence[str], end: Commit) -> Sequence[str]:
+        """Return the marks that are reached with a commit that has these tokens."""
+        now = server_moment(connection) if self._board.has_times else None
+        return self._board.reached(tokens, end, now)
+
+
+@dataclass(slots=True)
+class _Events:
+    """Events of tables, each batch of them as a transaction of its own. `zone`: the offset of the server's clock from UTC."""
+
+    zone: timedelta
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def batch(
+        self, events: Sequence[DDLEvent], lsn: bytes, moment: datetime, errors: Mapping[TableId, TableError]
+    ) -> LogBatch:
+        """Return events at a position."""
+        # A transaction may both alter a table and change rows, and another event may have this position.
+        at, id_ = (moment - self.zone).replace(tzinfo=UTC), f"{lsn_to_text(lsn)}:{next(self._numbers)}"
+        ended = {"id": id_, "end_ordinal": len(events), "committed_at": at}
+        return LogBatch(
+            open_transaction=None,
+            ddl=[replace(event, transaction_id=id_, source_timestamp=at) for event in events],
+            events=len(events),
+            transactions=pa.RecordBatch.from_pylist([ended], schema=TRANSACTION_SCHEMA),
+            table_errors=errors,
+        )
+
+
 class ChangeReader(LogReader):
     """See `LogReader`.
 
@@ -130,15 +193,14 @@ class ChangeReader(LogReader):
         heads: NotedHeads | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._session, self._position, self._tables = session, position, tables
-        self._board, self._mark_table, self._health = board, mark_table, health
-        self._zone, self._clock, self._heads = zone, clock, heads or NotedHeads()
-        self._moment = datetime.now(UTC).replace(tzinfo=None) + zone
+        self._session, self._tables, self._health = session, tables, health
+        self._marks, self._events = _Marks(board, mark_table), _Events(zone)
+        self._clock, self._heads = clock, heads or NotedHeads()
+        moment = datetime.now(UTC).replace(tzinfo=None) + zone
+        self._place = _Place(position=position, turned=_Turned(), moment=moment)
         self._page: Page | None = None
         self._large: _LargeCommit | None = None
-        self._turned = _Turned()
         self._row_bytes = _ROW_BYTES
-        self._event_numbers = itertools.count()
         self._looked_at: float | None = None
 
     @override
@@ -166,6 +228,14 @@ class ChangeReader(LogReader):
     @override
     def close(self) -> None:
         self._session.close()
+
+    @property
+    def _position(self) -> Position:
+        return self._place.position
+
+    def _move_to(self, end: Commit) -> None:
+        """Everything up to this commit was read."""
+        self._place = replace(self._place, position=self._tables.position_of(end.lsn), moment=end.moment)
 
     # -- one pull ------------------------------------------------------------------------------------------------------
 
@@ -196,12 +266,13 @@ class ChangeReader(LogReader):
         self._tables.refresh(connection, starts, is_altered=bool(altered))
         self._check_kept(connection, starts)
         if told := self._tables.missing(connection, starts) or self._tables.overtaken(self._position.lsn, starts):
-            return self._event(told, self._position.lsn, self._moment)
+            return self._events.batch(told, self._position.lsn, self._place.moment, self._tables.take_errors())
         reached = self._up_to_turn(commits, altered, starts)
-        self._position, self._turned = reached.position, reached.turned
+        self._place = replace(self._place, position=reached.position, turned=reached.turned)
         if reached.event is not None:
-            return self._event([reached.event], reached.turned.lsn, commits[0].moment)
-        commits, marks = self._up_to_mark(connection, reached.commits)
+            event, at = reached.event, reached.turned.lsn
+            return self._events.batch([event], at, commits[0].moment, self._tables.take_errors())
+        commits, marks = self._marks.first(connection, self._position.lsn, reached.commits)
         return self._read(connection, commits, marks, starts, limits)
 
     def _look(self, connection: Connection) -> LogBatch | None:
@@ -214,26 +285,13 @@ class ChangeReader(LogReader):
         self._tables.refresh(connection, starts, is_altered=False)
         self._check_kept(connection, starts)
         if dropped := self._tables.missing(connection, starts):
-            return self._event(dropped, self._position.lsn, self._moment)
+            return self._events.batch(dropped, self._position.lsn, self._place.moment, self._tables.take_errors())
         errors = self._tables.take_errors()
         return LogBatch(open_transaction=None, table_errors=errors) if errors else None
 
-    def _event(self, events: Sequence[DDLEvent], lsn: bytes, moment: datetime) -> LogBatch:
-        """Return events at a position, as a transaction of their own."""
-        # A transaction may both alter a table and change rows, and another event may have this position.
-        at, id_ = (moment - self._zone).replace(tzinfo=UTC), f"{lsn_to_text(lsn)}:{next(self._event_numbers)}"
-        ended = {"id": id_, "end_ordinal": len(events), "committed_at": at}
-        return LogBatch(
-            open_transaction=None,
-            ddl=[replace(event, transaction_id=id_, source_timestamp=at) for event in events],
-            events=len(events),
-            transactions=pa.RecordBatch.from_pylist([ended], schema=TRANSACTION_SCHEMA),
-            table_errors=self._tables.take_errors(),
-        )
-
     def _up_to_turn(self, commits: list[Commit], altered: Sequence[tuple[bytes, int]], starts: Starts) -> _Reached:
         """Find the end of the page: the next shape change that has commits before it, or that brings an event."""
-        position, turned = self._position, self._turned
+        position, turned = self._position, self._place.turned
         for turn in self._tables.turns(altered, starts):
             if turn.lsn <= position.lsn or turned.has(turn) or turn.lsn > commits[-1].lsn:
                 continue
@@ -245,25 +303,6 @@ class ChangeReader(LogReader):
             if (event := self._tables.event(turn, starts)) is not None:
                 return _Reached(commits=commits, position=position, turned=turned, event=event)
         return _Reached(commits=commits, position=position, turned=turned)
-
-    def _up_to_mark(self, connection: Connection, commits: list[Commit]) -> tuple[list[Commit], list[str]]:
-        """Return the commits up to and including the first with an awaited token, and the marks that are reached there."""
-        awaited, found = self._board.tokens, list[tuple[bytes, str]]()
-        if awaited:
-            instances = self._mark_table(connection)
-            if not instances:
-                raise SourceUnavailableError(
-                    "The mark table is not captured, so snapshots cannot finish.",
-                    code="marks_not_captured",
-                    action="EXEC sys.sp_cdc_enable_table for `source.mark_table`, as `replicator validate` prints it.",
-                )
-            for reading in readings(instances, self._position.lsn, commits[-1].lsn):
-                with instances_kept():
-                    found += queries.tokens(connection, reading)
-        at = min((lsn for lsn, token in found if token in awaited), default=None)
-        if at is None:
-            return commits, []
-        return [commit for commit in commits if commit.lsn <= at], [token for lsn, token in found if lsn == at]
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -297,15 +336,11 @@ class ChangeReader(LogReader):
         self, connection: Connection, tables: Sequence[Decoded], commits: Sequence[Commit], tokens: Sequence[str]
     ) -> Page:
         end = commits[-1]
-        marks = self._marks(connection, tokens, end)
-        page = Page(tables, commits, zone=self._zone, position_of=self._tables.position_of, marks=marks)
+        marks = self._marks.reached(connection, tokens, end)
+        page = Page(tables, commits, zone=self._events.zone, position_of=self._tables.position_of, marks=marks)
         self._count_bytes(page)
-        self._position, self._moment = self._tables.position_of(end.lsn), end.moment
+        self._move_to(end)
         return page
-
-    def _marks(self, connection: Connection, tokens: Sequence[str], end: Commit) -> Sequence[str]:
-        now = server_moment(connection) if self._board.has_times else None
-        return self._board.reached(tokens, end, now)
 
     def _counts(
         self, connection: Connection, parts: list[Part], starts: Starts, limit: int
@@ -384,18 +419,19 @@ class ChangeReader(LogReader):
             large.last = large.end = None
         is_whole = not large.parts
         end = large.commit
-        marks = self._marks(connection, large.marks, end) if is_whole else ()
+        marks = self._marks.reached(connection, large.marks, end) if is_whole else ()
         page = Page(
             [piece.decoded],
             [large.commit],
-            zone=self._zone,
+            zone=self._events.zone,
             position_of=self._tables.position_of,
             is_whole=is_whole,
             marks=marks,
         )
         self._count_bytes(page)
         if is_whole:
-            self._large, self._position, self._moment = None, self._tables.position_of(end.lsn), end.moment
+            self._large = None
+            self._move_to(end)
         return page
 
     def _piece(
