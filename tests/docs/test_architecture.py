@@ -42,7 +42,7 @@ LINES_MAX_OF = {"plugins/sources/mysql/replicator_source_mysql/log/reader.py": 4
 TEST_LINES_MAX = 1200
 MODULES_MAX = 25
 READMES = sorted([*ROOT.glob("plugins/*/*/README.md"), *ROOT.glob("examples/plugins/*/README.md")])
-ROWS = re.findall(r"^\| ([^|]+) \| `([^`]+)` \|(.*)\|$", SECTION, re.MULTILINE)
+ROWS = re.findall(r"^\| ([^|]+) \| `([^`:]+)(?::(\w+))?` \|(.*)\|$", SECTION, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("walk", "step"), STEPS, ids=[f"{Path(s.file).stem}-{s.function}" for _, s in STEPS])
@@ -57,16 +57,18 @@ def _source(file: str) -> str:
     return (ROOT / file).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("what", "file", "more"), ROWS, ids=[what for what, _, _ in ROWS])
-def test_what_is_added_has_its_file(what: str, file: str, more: str) -> None:
-    missing = [name for name in [file, *re.findall(r"`([^`]+)`", more)] if not (ROOT / name).is_file()]
+@pytest.mark.parametrize(("what", "file", "name", "more"), ROWS, ids=[what for what, *_ in ROWS])
+def test_what_is_added_has_its_place_in_a_file(what: str, file: str, name: str, more: str) -> None:
+    missing = [one for one in [file, *re.findall(r"`([^`]+)`", more)] if not (ROOT / one).is_file()]
     assert missing == [], what
+    assert not name or re.search(rf"^(?:(?:async )?def |class )?{name}\b", _source(file), re.MULTILINE), what
 
 
 def test_nothing_was_left_out_of_the_tables() -> None:
     assert len(STEPS) == sum(line.startswith("| ") and line[2].isdigit() for line in TEXT.splitlines())
     assert all([step.number for step in steps] == list(range(1, len(steps) + 1)) for steps in WALKS.values())
-    assert len(ROWS) == sum(line.startswith("| ") and "`" in line for line in SECTION.splitlines()) >= 10
+    assert len(ROWS) == sum(line.startswith("| ") and "`" in line for line in SECTION.splitlines())
+    assert sum(bool(name) for _, _, name, _ in ROWS) >= 20
 
 
 @pytest.mark.parametrize("walk", WALKS)

@@ -22,8 +22,8 @@ from replicator_target_delta.storage import Storage
 from replicator_target_delta.upkeep.due import Condition, UpkeepKind, condition_of_files, takes_turn
 
 if TYPE_CHECKING:
+    from replicator.plugins.kit.lake.index import IndexCache
     from replicator_target_delta.lane.bulk import Bulk
-    from replicator_target_delta.lane.index import IndexCache
     from replicator_target_delta.lane.lane import Applied, Lane
     from replicator_target_delta.lane.rewrite import Rewritten
 
@@ -289,7 +289,7 @@ class Lanes:
         """
         self._check(session, storage)
         # What they need is loaded only where it is used.
-        from replicator_target_delta.lane.index import IndexCache
+        from replicator.plugins.kit.lake.index import IndexCache
         from replicator_target_delta.lane.lane import Lane
 
         with self._lock:

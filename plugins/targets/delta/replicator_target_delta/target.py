@@ -17,6 +17,7 @@ from replicator.model.rules import Section
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
 from replicator.plugins.kit.folding.needed import EngineNeededError, TooLargeError
+from replicator.plugins.kit.lake.index import KEYS_TOO_LARGE
 from replicator.plugins.kit.ledger import LedgerTarget, refuse_soft_multiset
 from replicator.plugins.target import (
     EMPTY_LEDGER,
@@ -39,7 +40,6 @@ from replicator_target_delta.errors import refuse_columns_of_others, translated
 from replicator_target_delta.held import HeldTable
 from replicator_target_delta.journal_files import readable_files
 from replicator_target_delta.lane import losses
-from replicator_target_delta.lane.index import KEYS_TOO_LARGE
 from replicator_target_delta.ledger import (
     Entry,
     Look,

@@ -23,6 +23,8 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.folding import arrow, keys, needed
 from replicator.plugins.kit.folding.needed import BATCH_TOO_LARGE
+from replicator.plugins.kit.lake.index import KEYS_TOO_LARGE
+from replicator.plugins.kit.lake.joining import FILES_PER_TIER
 from replicator.plugins.target import EngineReport, TableOptions
 from replicator_target_delta import engine, target
 from replicator_target_delta.config import DIRECT_ROWS
@@ -30,8 +32,6 @@ from replicator_target_delta.engine import DIRECT, DirectTable, found_by_spark, 
 from replicator_target_delta.lane import lane, parquet
 from replicator_target_delta.lane.actions import Action
 from replicator_target_delta.lane.bulk import BulkHits
-from replicator_target_delta.lane.index import KEYS_TOO_LARGE
-from replicator_target_delta.lane.rewrite import FILES_PER_TIER
 from replicator_target_delta.log import history, mapping
 from replicator_target_delta.log import store as logstore
 from replicator_target_delta.log.table import COLUMNS, read_log

@@ -29,12 +29,14 @@ from replicator.model.merged import Merged
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.folding import keys
 from replicator.plugins.kit.folding.needed import EngineNeededError, TooLargeError
+from replicator.plugins.kit.lake import index
+from replicator.plugins.kit.lake.index import IndexCache
+from replicator.plugins.kit.lake.joining import FILES_PER_TIER
 from replicator.plugins.target import Batch, BatchFile, TableOptions, TargetTable
 from replicator_target_delta.config import DeltaLakeConfig, MaintenanceConfig
 from replicator_target_delta.definition.metadata import altered
 from replicator_target_delta.engine import BYTES_PER_S, SPARK_WANTED, DirectTable, Lanes, Pace, merged_by_spark
-from replicator_target_delta.lane import index, lane, parquet, rewrite, vectors
-from replicator_target_delta.lane.index import IndexCache
+from replicator_target_delta.lane import lane, parquet, rewrite, vectors
 from replicator_target_delta.lane.known import TargetColumn, columns_as_found, known_columns
 from replicator_target_delta.lane.lane import Lane
 from replicator_target_delta.lane.log import DeltaLakeLogReader
@@ -405,7 +407,7 @@ def planned(bare: Bare, **limits: Any) -> rewrite.Rewrite | None:
 
 
 def test_small_files_are_joined_by_tiers(bare: Bare) -> None:
-    for number in range(rewrite.FILES_PER_TIER):
+    for number in range(FILES_PER_TIER):
         assert planned(bare) is None
         bare.apply(insert(0, item(number)))
     assert planned(bare, small_file_size=100) is None
@@ -414,11 +416,9 @@ def test_small_files_are_joined_by_tiers(bare: Bare) -> None:
     done = bare.lane.rewrite(plan)
     bare.apply(delete(0, item(3)), update(0, item(4, "x")))
     assert bare.lane.commit_rewrite(bare.table, done)
-    assert sorted(file.rows for file in bare.files().values()) == [1, rewrite.FILES_PER_TIER]
+    assert sorted(file.rows for file in bare.files().values()) == [1, FILES_PER_TIER]
     assert sorted(f.vector.cardinality for f in bare.files().values() if f.vector) == [2]
-    assert sorted(bare.rows("id", "name")) == [
-        (i, "x" if i == 4 else "n") for i in range(rewrite.FILES_PER_TIER) if i != 3
-    ]
+    assert sorted(bare.rows("id", "name")) == [(i, "x" if i == 4 else "n") for i in range(FILES_PER_TIER) if i != 3]
     assert planned(bare) is None
 
 
@@ -503,12 +503,12 @@ def test_a_file_that_is_too_large_to_be_rewritten_does_not_keep_small_ones_from_
     rows = [insert(0, item(i, f"{i:x}" * 20)) for i in range(2_000)]
     bare.apply(*rows)
     bare.apply(delete(0, item(0)))
-    for i in range(rewrite.FILES_PER_TIER):
+    for i in range(FILES_PER_TIER):
         bare.apply(insert(0, item(3_000 + i)))
     monkeypatch.setattr(rewrite, "_BYTES_MAX", 20_000)
     plan = planned(bare, deleted_share_max=0.0)
     assert plan is not None
-    assert [file.rows for file in plan.files] == [1] * rewrite.FILES_PER_TIER
+    assert [file.rows for file in plan.files] == [1] * FILES_PER_TIER
 
 
 def test_a_new_file_that_a_vacuum_removed_meanwhile_is_not_committed(bare: Bare) -> None:
@@ -547,7 +547,7 @@ def test_files_that_could_not_be_rewritten_are_not_read_again_behind_each_batch(
     begun = list[Future[Any]]()
     with ThreadPoolExecutor(1) as background:
         direct = DirectTable(bare.lane, bare.commits, background, background, MaintenanceConfig())
-        for number in range(rewrite.FILES_PER_TIER + 3):
+        for number in range(FILES_PER_TIER + 3):
             batch = bare.batch(bare.numbered([insert(0, item(number))]))
             details, written = direct.apply(bare.table, batch, batch.last - 1)
             assert details is not None
@@ -556,7 +556,7 @@ def test_files_that_could_not_be_rewritten_are_not_read_again_behind_each_batch(
                 wait([direct._rewriting])
                 begun.append(direct._rewriting)
     assert len(begun) == 1
-    assert len(bare.rows()) == rewrite.FILES_PER_TIER + 3
+    assert len(bare.rows()) == FILES_PER_TIER + 3
 
 
 @pytest.mark.sampled(2)
@@ -792,14 +792,14 @@ def test_a_commit_in_between_is_cleared_too(bare: Bare) -> None:
 
 
 def test_what_is_cleared_while_files_are_rewritten_stays_cleared(bare: Bare) -> None:
-    for i in range(rewrite.FILES_PER_TIER):
+    for i in range(FILES_PER_TIER):
         bare.apply(insert(0, item(i)))
     plan = bare.lane.plan_rewrite(bare.table, bare.schema, small_file_size=1 << 20, deleted_share_max=0.5)
     assert plan is not None
     done = bare.lane.rewrite(plan)
     bare.clear(below=6)
     assert bare.lane.commit_rewrite(bare.table, done)
-    assert sorted(bare.rows("id")) == [(i,) for i in range(5, rewrite.FILES_PER_TIER)]
+    assert sorted(bare.rows("id")) == [(i,) for i in range(5, FILES_PER_TIER)]
 
 
 def test_a_source_s_time_is_kept_where_it_is_asked_for(tmp_path: Path) -> None:

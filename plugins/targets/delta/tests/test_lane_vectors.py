@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
 from replicator.plugins.kit.folding.needed import EngineNeededError
+from replicator.plugins.kit.lake.vectors import bitmap, decode, encode, numbers
 from replicator_target_delta.lane import vectors
-from replicator_target_delta.lane.vectors import Descriptor, VectorFile, decode, encode, from_z85, z85
+from replicator_target_delta.lane.vectors import Descriptor, VectorFile, from_z85, z85
 from replicator_target_delta.storage import Storage
 from replicator_testbed.present import present
 
@@ -123,5 +124,5 @@ def test_crc_and_length_stand_big_endian_around_the_vector() -> None:
     assert struct.unpack_from(">i", data, offset) == (descriptor.size,)
     vector = data[offset + 4 :][: descriptor.size]
     assert struct.unpack_from(">I", data, offset + 4 + descriptor.size) == (zlib.crc32(vector),)
-    assert vectors.numbers(decode(vector)).tolist() == [5, 9]
-    assert vectors.bitmap(np.array([9, 5], np.int64)) == BitMap([5, 9])
+    assert numbers(decode(vector)).tolist() == [5, 9]
+    assert bitmap(np.array([9, 5], np.int64)) == BitMap([5, 9])

@@ -18,9 +18,9 @@ from deltalake import DeltaTable, QueryBuilder
 from replicator.model import alteration
 from replicator.model.errors import SchemaConflictError
 from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins.kit.lake.joining import FILES_PER_TIER
 from replicator.plugins.target import TableOptions
 from replicator_target_delta.definition import altering
-from replicator_target_delta.lane.rewrite import FILES_PER_TIER
 from replicator_target_delta.log import store as logstore
 from replicator_target_delta.log.table import TableLog, read_log
 from replicator_target_delta.shape import tables as ddl

@@ -11,6 +11,7 @@ from pyroaring import BitMap
 
 from replicator.model.events import SEQUENCE_NUM
 from replicator.plugins.kit.folding.found import Read
+from replicator.plugins.kit.lake.vectors import bitmap
 from replicator_target_delta.lane import vectors
 from replicator_target_delta.lane.hidden import Hidden
 from replicator_target_delta.lane.log import LiveFile
@@ -56,4 +57,4 @@ def _below(file: LiveFile, below: int, name: str, read: Read[LiveFile]) -> BitMa
         return BitMap(range(file.rows))
     every: npt.NDArray[np.int64] = np.arange(file.rows)
     numbers = read(file, every, [_NUMBER]).column(SEQUENCE_NUM).to_numpy()
-    return vectors.bitmap(np.flatnonzero(numbers < below))
+    return bitmap(np.flatnonzero(numbers < below))

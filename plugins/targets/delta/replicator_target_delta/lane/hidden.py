@@ -10,6 +10,7 @@ import numpy.typing as npt
 from pyroaring import BitMap
 
 from replicator.plugins.kit.folding.needed import EngineNeededError
+from replicator.plugins.kit.lake.vectors import bitmap
 from replicator_target_delta.lane import actions, vectors
 from replicator_target_delta.lane.actions import Action
 from replicator_target_delta.lane.log import LiveFile
@@ -35,7 +36,7 @@ def hide(file: LiveFile, rows: npt.NDArray[Any], deleted: BitMap, output: vector
     Raises:
         EngineNeededError: They are not living rows of the file.
     """
-    union = deleted | vectors.bitmap(rows)
+    union = deleted | bitmap(rows)
     if len(union) != len(deleted) + len(rows) or len(union) > file.rows or int(union.max()) >= file.rows:
         raise EngineNeededError("a deletion vector does not add up")
     return Hidden(file=file, rows=union, vector=output.add(union) if len(union) < file.rows else None)

@@ -37,6 +37,9 @@ from replicator.plugins.kit.folding.fold import NetChanges, key_form, rows_of
 from replicator.plugins.kit.folding.found import FileHits, Read, complete, found_at, merged
 from replicator.plugins.kit.folding.keys import KeyForm
 from replicator.plugins.kit.folding.needed import EngineNeededError, TooLargeError
+from replicator.plugins.kit.lake.index import KEYS_TOO_LARGE, Hits, IndexCache, Wanted, read_keys
+from replicator.plugins.kit.lake.joining import due
+from replicator.plugins.kit.lake.vectors import bitmap, numbers
 from replicator.plugins.kit.ledger import not_ours
 from replicator.plugins.target import Batch, TargetTable
 from replicator_target_delta.config import DIRECT_ROWS, DIRECT_ROWS_MAX
@@ -46,12 +49,11 @@ from replicator_target_delta.lane.actions import Action
 from replicator_target_delta.lane.clear import cleared
 from replicator_target_delta.lane.commits import Commits
 from replicator_target_delta.lane.hidden import Hidden, hide
-from replicator_target_delta.lane.index import KEYS_TOO_LARGE, Hits, IndexCache, Wanted, read_keys
 from replicator_target_delta.lane.known import TargetColumn, columns_as_found, known_columns
 from replicator_target_delta.lane.log import DeltaLakeLogReader, LiveFile, LogState
 from replicator_target_delta.lane.losses import check_files
 from replicator_target_delta.lane.parquet import read_rows, write_rows
-from replicator_target_delta.lane.rewrite import Rewrite, Rewritten, carried, due, rewrite_files, still_stands
+from replicator_target_delta.lane.rewrite import Rewrite, Rewritten, carried, rewrite_files, still_stands
 from replicator_target_delta.lane.values import LAYOUT
 from replicator_target_delta.ledger import Entry, check_last, claim_lost, exists
 from replicator_target_delta.log.table import SCHEMA, UUID, DamagedLogError
@@ -505,8 +507,8 @@ def _alive(found: Hits, deleted: BitMap) -> Hits:
     """The found rows that are not deleted."""
     if not len(found.rows) or not deleted:
         return found
-    dead = vectors.bitmap(found.rows) & deleted
+    dead = bitmap(found.rows) & deleted
     if not dead:
         return found
-    mask = ~np.isin(found.rows, vectors.numbers(dead))
+    mask = ~np.isin(found.rows, numbers(dead))
     return Hits(found.positions[mask], found.rows[mask])

@@ -58,6 +58,11 @@ class LiveFile:
     _bounds: dict[str, tuple[int, int] | None] = field(default_factory=dict, compare=False)
 
     @property
+    def deleted(self) -> int:
+        """Return the number of its deleted rows."""
+        return 0 if self.vector is None else self.vector.cardinality
+
+    @property
     def add(self) -> Mapping[str, Any]:
         """The file's `add` action."""
         action: Mapping[str, Any] = json.loads(zlib.decompress(self._packed))

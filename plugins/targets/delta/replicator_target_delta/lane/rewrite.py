@@ -1,6 +1,6 @@
 """Joins small files of a table, and leaves out rows that are deleted: in the background, while batches are applied.
 
-1. **Choose** files of the newest version (`due`).
+1. **Choose** files of the newest version (`kit.lake.joining.due`).
 2. **Write** their living rows into one new file, in any thread: data files never change.
 3. **Commit** it in place of the old ones (`Lane.commit_rewrite`). Rows that batches have deleted meanwhile are deleted in
    the new file, too: the new row of each old one is known. If one of the old files is no longer part of the table, because
@@ -11,8 +11,7 @@ A crash before the commit leaves a file that no version names, which VACUUM remo
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
@@ -25,18 +24,12 @@ from pyroaring import BitMap
 
 from replicator.plugins.kit.folding.keys import KeyForm
 from replicator.plugins.kit.folding.needed import EngineNeededError
-from replicator_target_delta.lane import vectors
+from replicator.plugins.kit.lake import vectors
 from replicator_target_delta.lane.actions import Action
 from replicator_target_delta.lane.known import TargetColumn
 from replicator_target_delta.lane.log import LiveFile
 from replicator_target_delta.lane.parquet import DataFile, iterate_rows
 from replicator_target_delta.storage import Storage
-
-FILES_PER_TIER: Final = 12
-"""Number of files of a tier that are joined to one of the next: each row is rewritten once per tier."""
-
-_BYTES_MAX: Final = 64 << 20
-"""Limit of the stored bytes of files that are rewritten at once: the new one is in memory. Larger ones are Spark's."""
 
 _BYTES_PER_GROUP: Final = 32 << 20
 """Bytes of rows in memory that are written together."""
@@ -51,7 +44,7 @@ class Rewrite:
     """A plan of a rewrite, for one version of the table.
 
     Attributes:
-        files: The files, as `due` chose them.
+        files: The files, as `joining.due` chose them.
         deleted: Deleted rows of each file.
         fields: Columns that the table should have (`known.known_columns`).
         columns: Columns that it has.
@@ -86,32 +79,6 @@ class Rewritten:
     new_rows: Sequence[Int64s]
     add: Action | None
     keys: pa.Array
-
-
-def due(files: Collection[LiveFile], *, small_file_size: int, deleted_share_max: float) -> Sequence[LiveFile]:
-    """The files to rewrite next; none if there is nothing to do.
-
-    Args:
-        files: All files of the newest version.
-        small_file_size: Larger files are not joined.
-        deleted_share_max: The share of all rows that may be deleted and still be in files.
-    """
-    hidden = sum(_hidden(file) for file in files)
-    if hidden > deleted_share_max * max(1, sum(file.rows for file in files)):
-        chosen = sorted(
-            (f for f in files if _hidden(f)), key=lambda file: _hidden(file) / max(1, file.rows), reverse=True
-        )
-        if portion := _portion(chosen):
-            return portion
-    tiers: dict[int, list[LiveFile]] = {}
-    for file in files:
-        if file.size < small_file_size:
-            tiers.setdefault(_tier(file.size), []).append(file)
-    for _, tier in sorted(tiers.items()):
-        if len(tier) >= FILES_PER_TIER:
-            portion = _portion(sorted(tier, key=lambda file: file.size))
-            return portion if len(portion) > 1 else ()
-    return ()
 
 
 def rewrite_files(plan: Rewrite, storage: Storage, table: str) -> Rewritten:
@@ -217,21 +184,3 @@ def _read(storage: Storage, path: str, plan: Rewrite) -> Iterator[pa.Table]:
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays([pa.array([], column.type), *column.chunks])
-
-
-def _portion(files: Sequence[LiveFile]) -> Sequence[LiveFile]:
-    """The files to rewrite at once, as many as the limit allows; a larger one among them is left out."""
-    taken, left = list[LiveFile](), _BYTES_MAX
-    for file in files:
-        if file.size <= left:
-            taken.append(file)
-            left -= file.size
-    return taken
-
-
-def _tier(size: int) -> int:
-    return int(math.log(max(1, size), FILES_PER_TIER))
-
-
-def _hidden(file: LiveFile) -> int:
-    return 0 if file.vector is None else file.vector.cardinality

@@ -1,9 +1,7 @@
 """Deletion vectors: the deleted rows of a data file, as Delta's protocol stores them.
 
-A vector is a RoaringBitmapArray in its portable form: a magic number, the count of 32-bit bitmaps, and each bitmap in
-the standard Roaring format after its high 32 bits. All numbers of it are little-endian. It stands in a file
-(`deletion_vector_<uuid>.bin`: a byte with the format's version, then per vector its length, its bytes and their CRC-32,
-both numbers big-endian), or in the log itself, spelled in Z85.
+Their bytes are those of `kit.lake.vectors`. A vector stands in a file (`deletion_vector_<uuid>.bin`: a byte with the format's version,
+then each vector in its frame), or in the log itself, spelled in Z85.
 
 Source: Delta's PROTOCOL.md, "Deletion Vectors".
 """
@@ -12,25 +10,17 @@ from __future__ import annotations
 
 import base64
 import re
-import struct
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-import numpy as np
-import numpy.typing as npt
 from pyroaring import BitMap
 
 from replicator.plugins.kit.folding.needed import EngineNeededError
+from replicator.plugins.kit.lake.vectors import FRAME_BYTES, decode, encode, framed, unframed
 from replicator_target_delta.storage import Storage, absolute
 
-_MAGIC: Final = struct.pack("<i", 1681511377)
-_HEAD: Final = struct.Struct("<4sq")
-_HIGH: Final = struct.Struct("<I")
-_LENGTH: Final = struct.Struct(">i")
-_CRC: Final = struct.Struct(">I")
 _FORMAT: Final = b"\x01"
 _UUID_CHARS: Final = 20
 
@@ -79,45 +69,6 @@ class Descriptor:
         }
 
 
-def bitmap(rows: npt.NDArray[Any]) -> BitMap:
-    """A set of row numbers."""
-    return BitMap(np.ascontiguousarray(rows, dtype=np.uint32))
-
-
-def numbers(rows: BitMap) -> npt.NDArray[np.uint32]:
-    """The row numbers of a set, ascending."""
-    return np.frombuffer(rows.to_array(), dtype=np.uint32)
-
-
-def encode(rows: BitMap) -> bytes:
-    """A vector's bytes."""
-    compact = rows.copy()
-    compact.run_optimize()
-    return _HEAD.pack(_MAGIC, 1) + _HIGH.pack(0) + bytes(compact.serialize())
-
-
-def decode(data: bytes) -> BitMap:
-    """Read a vector's bytes.
-
-    Raises:
-        EngineNeededError: They are in another form, or of a file of more than 2³² rows.
-    """
-    if len(data) < _HEAD.size:
-        raise EngineNeededError("a deletion vector is cut off")
-    magic, count = _HEAD.unpack_from(data)
-    if magic != _MAGIC:
-        raise EngineNeededError("a deletion vector has an unknown form")
-    if count == 0 and len(data) == _HEAD.size:
-        return BitMap()
-    body = _HEAD.size + _HIGH.size
-    if count != 1 or len(data) < body or _HIGH.unpack_from(data, _HEAD.size)[0] != 0:
-        raise EngineNeededError("a deletion vector is of a file of more than 2^32 rows")
-    try:
-        return BitMap.deserialize(data[body:])
-    except ValueError as error:
-        raise EngineNeededError("a deletion vector cannot be read") from error
-
-
 def read(vector: Descriptor, storage: Storage, table: str) -> BitMap:
     """Read a vector of the table at the path `table`.
 
@@ -150,7 +101,7 @@ class VectorFile:
     def add(self, rows: BitMap) -> Descriptor:
         """Add a vector; return its location."""
         vector, offset = encode(rows), len(self._data)
-        self._data += _LENGTH.pack(len(vector)) + vector + _CRC.pack(zlib.crc32(vector))
+        self._data += framed(vector)
         return Descriptor(
             storage="u", location=z85(self._uuid.bytes), offset=offset, size=len(vector), cardinality=len(rows)
         )
@@ -171,7 +122,7 @@ def name_of(vector: Descriptor) -> str:
 
 def end_of(vector: Descriptor) -> int:
     """Bytes that the vector's file has at least."""
-    return (vector.offset or 0) + _LENGTH.size + vector.size + _CRC.size
+    return (vector.offset or 0) + vector.size + FRAME_BYTES
 
 
 def z85(data: bytes) -> str:
@@ -206,10 +157,6 @@ def _bytes_of(vector: Descriptor, storage: Storage, table: str) -> bytes:
     try:
         with storage.open_input(path) as file:
             file.seek(vector.offset or 0)
-            (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-            data, (crc,) = bytes(file.read(vector.size)), _CRC.unpack(file.read(_CRC.size))
-    except (FileNotFoundError, struct.error) as error:
+            return unframed(bytes(file.read(vector.size + FRAME_BYTES)), vector.size)
+    except FileNotFoundError as error:
         raise EngineNeededError("a deletion vector is missing or cut off") from error
-    if length != vector.size or len(data) != length or crc != zlib.crc32(data):
-        raise EngineNeededError("a deletion vector is damaged")
-    return data

@@ -25,6 +25,7 @@ from replicator.plugins.kit.duckdb import canonical as sql
 from replicator.plugins.kit.duckdb.canonical import stored_type
 from replicator.plugins.kit.duckdb.state import DuckDBState
 from replicator.plugins.kit.folding.needed import EngineNeededError
+from replicator.plugins.kit.lake.vectors import numbers
 from replicator.plugins.target import TargetTable
 from replicator.plugins.verification import VerifiedState, order_of
 from replicator_target_delta.errors import RECREATE, not_readable
@@ -194,7 +195,7 @@ def _grouped(
             group = groups.get(mark) or groups.setdefault(mark, _Group(selected(found)))
             if vector is not None:
                 group.deleted = group.deleted or f"deleted{len(groups)}"
-                _note_deleted(connection, group, vectors.numbers(vectors.read(vector, storage, table)))
+                _note_deleted(connection, group, numbers(vectors.read(vector, storage, table)))
             path = f"{table}/{name}"
             group.paths.append(glob.escape(path) if storage.is_local else LakeFiles.path_of(path))
     return list(groups.values()) or [_Group(selected([None for _ in columns]))]

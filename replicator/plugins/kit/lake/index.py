@@ -1,10 +1,10 @@
-"""Index of the keys of a data file: sorted keys and their row numbers.
+"""Index of the keys of a table's data file: sorted keys and their row numbers.
 
 A data file never changes, so its index is a cache of something immutable: it can be dropped at any time, and is never
 wrong. The log alone says which of the rows are alive.
 
-Whole-number keys are looked up directly: 8 bytes a row where the file is sorted by its key, as Delta's clustering
-writes it, 12 otherwise. Other keys are looked up by a hash, and every hit is compared with the key itself, which is kept
+Whole-number keys are looked up directly: 8 bytes a row where the file is sorted by its key, as clustering writes
+it, 12 otherwise. Other keys are looked up by a hash, and every hit is compared with the key itself, which is kept
 next to it: two keys with one hash stay two keys.
 
 Large indexes stand in unnamed files that are mapped into memory, and vanish with the process.
@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from replicator.plugins import get_logger
+from replicator.observability import get_logger
 from replicator.plugins.kit.folding.keys import Int64s, KeyForm, hashes
 from replicator.plugins.kit.folding.needed import EngineNeededError
 
@@ -37,7 +37,7 @@ _MAPPED_MAX: Final = 128
 _ROWS_PER_READ: Final = 1 << 17
 _ROWS_MAX: Final = 1 << 32
 
-_log = get_logger("target.delta")
+_log = get_logger(__name__)
 
 Array = npt.NDArray[Any]
 
