@@ -58,7 +58,7 @@ def _source(file: str) -> str:
 
 
 @pytest.mark.parametrize(("what", "file", "name", "more"), ROWS, ids=[what for what, *_ in ROWS])
-def test_what_is_added_has_its_place_in_a_file(what: str, file: str, name: str, more: str) -> None:
+def test_what_is_added_stands_in_its_file(what: str, file: str, name: str, more: str) -> None:
     missing = [one for one in [file, *re.findall(r"`([^`]+)`", more)] if not (ROOT / one).is_file()]
     assert missing == [], what
     assert not name or re.search(rf"^(?:(?:async )?def |class )?{name}\b", _source(file), re.MULTILINE), what

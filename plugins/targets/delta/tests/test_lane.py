@@ -29,7 +29,7 @@ from replicator.model.merged import Merged
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.folding import keys
 from replicator.plugins.kit.folding.needed import EngineNeededError, TooLargeError
-from replicator.plugins.kit.lake import index
+from replicator.plugins.kit.lake import index, joining
 from replicator.plugins.kit.lake.index import IndexCache
 from replicator.plugins.kit.lake.joining import FILES_PER_TIER
 from replicator.plugins.target import Batch, BatchFile, TableOptions, TargetTable
@@ -505,7 +505,7 @@ def test_a_file_that_is_too_large_to_be_rewritten_does_not_keep_small_ones_from_
     bare.apply(delete(0, item(0)))
     for i in range(FILES_PER_TIER):
         bare.apply(insert(0, item(3_000 + i)))
-    monkeypatch.setattr(rewrite, "_BYTES_MAX", 20_000)
+    monkeypatch.setattr(joining, "_BYTES_MAX", 20_000)
     plan = planned(bare, deleted_share_max=0.0)
     assert plan is not None
     assert [file.rows for file in plan.files] == [1] * FILES_PER_TIER

@@ -147,7 +147,7 @@ class _LastTables:
 
     @property
     def words(self) -> str:
-        """Return what is known of the place, to follow the transaction's id."""
+        """Return what is known of where that was, to follow the transaction's id."""
         if self.described is not None:
             return f", a row of {self.described}"
         return "" if self.changed is None else f", after a change of {self.changed}"

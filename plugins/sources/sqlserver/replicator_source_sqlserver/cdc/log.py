@@ -104,7 +104,7 @@ class _LargeCommit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _Progress:
     """Where the reader is: the position, the shape changes handled there, and the time of its last commit, by the server's clock."""
 
     position: Position
@@ -197,7 +197,7 @@ class ChangeReader(LogReader):
         self._marks, self._events = _Marks(board, mark_table), _Events(zone)
         self._clock, self._heads = clock, heads or NotedHeads()
         moment = datetime.now(UTC).replace(tzinfo=None) + zone
-        self._place = _Place(position=position, turned=_Turned(), moment=moment)
+        self._progress = _Progress(position=position, turned=_Turned(), moment=moment)
         self._page: Page | None = None
         self._large: _LargeCommit | None = None
         self._row_bytes = _ROW_BYTES
@@ -231,11 +231,11 @@ class ChangeReader(LogReader):
 
     @property
     def _position(self) -> Position:
-        return self._place.position
+        return self._progress.position
 
     def _move_to(self, end: Commit) -> None:
         """Everything up to this commit was read."""
-        self._place = replace(self._place, position=self._tables.position_of(end.lsn), moment=end.moment)
+        self._progress = replace(self._progress, position=self._tables.position_of(end.lsn), moment=end.moment)
 
     # -- one pull ------------------------------------------------------------------------------------------------------
 
@@ -266,9 +266,9 @@ class ChangeReader(LogReader):
         self._tables.refresh(connection, starts, is_altered=bool(altered))
         self._check_kept(connection, starts)
         if told := self._tables.missing(connection, starts) or self._tables.overtaken(self._position.lsn, starts):
-            return self._events.batch(told, self._position.lsn, self._place.moment, self._tables.take_errors())
+            return self._events.batch(told, self._position.lsn, self._progress.moment, self._tables.take_errors())
         reached = self._up_to_turn(commits, altered, starts)
-        self._place = replace(self._place, position=reached.position, turned=reached.turned)
+        self._progress = replace(self._progress, position=reached.position, turned=reached.turned)
         if reached.event is not None:
             event, at = reached.event, reached.turned.lsn
             return self._events.batch([event], at, commits[0].moment, self._tables.take_errors())
@@ -285,13 +285,13 @@ class ChangeReader(LogReader):
         self._tables.refresh(connection, starts, is_altered=False)
         self._check_kept(connection, starts)
         if dropped := self._tables.missing(connection, starts):
-            return self._events.batch(dropped, self._position.lsn, self._place.moment, self._tables.take_errors())
+            return self._events.batch(dropped, self._position.lsn, self._progress.moment, self._tables.take_errors())
         errors = self._tables.take_errors()
         return LogBatch(open_transaction=None, table_errors=errors) if errors else None
 
     def _up_to_turn(self, commits: list[Commit], altered: Sequence[tuple[bytes, int]], starts: Starts) -> _Reached:
         """Find the end of the page: the next shape change that has commits before it, or that brings an event."""
-        position, turned = self._position, self._place.turned
+        position, turned = self._position, self._progress.turned
         for turn in self._tables.turns(altered, starts):
             if turn.lsn <= position.lsn or turned.has(turn) or turn.lsn > commits[-1].lsn:
                 continue

@@ -77,7 +77,7 @@ class _Acceptances:
             return dict(self._waiting)
 
     def take(self, taken: Mapping[TableId, Accepted]) -> None:
-        """Take these in, unless others have come in their place."""
+        """Take these in, unless they were accepted again meanwhile."""
         with self._lock:
             self._waiting = {t: one for t, one in self._waiting.items() if taken.get(t) is not one}
 
