@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.plugins.kit.folding.needed import EngineNeededError
+from replicator.plugins.kit.lake.joining import due
 from replicator_target_delta.lane.known import TargetColumn
 from replicator_target_delta.lane.log import LiveFile, LogState
 from replicator_target_delta.lane.parquet import write_rows
-from replicator_target_delta.lane.rewrite import due
 from replicator_target_delta.lane.stats import Statistics, columns_with_statistics, loosened
 from replicator_target_delta.lane.values import as_stored
 from replicator_target_delta.lane.vectors import Descriptor
