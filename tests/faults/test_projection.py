@@ -113,6 +113,10 @@ def wanted(source: Mapping[int, Mapping[str, Any]]) -> People:
 
 def leaks(rig: Rig) -> set[tuple[str, str]]:
     """What must not be there: in any file but the target's own, and in what commands say."""
+    if rig.store is not None:
+        # Who reads the files of an open SQLite database takes its locks away.
+        rig.store.close()
+        rig.store = None
     said = [
         rig.command("status", rig.name, "--json").stdout,
         rig.command("history", rig.name, "--json").stdout,

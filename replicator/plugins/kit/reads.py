@@ -205,7 +205,9 @@ def verify_shape(schema: TableSchema, columns: Mapping[str, FoundColumn], key: S
             table=table,
         )
     for column in schema.columns:
-        if column.id is not None and column.id != columns[column.name].id:
+        # Where the source has no numbers, those of the host tell columns apart.
+        id_ = columns[column.name].id
+        if None not in (column.id, id_) and column.id != id_:
             raise SchemaConflictError(f"the column {column.name} is another one now.", code="column_gone", table=table)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -212,3 +213,14 @@ def test_rows_that_cannot_be_decoded_fail_a_table_only_if_it_is_still_the_same(*
     else:
         assert run.identity() is None
     assert run.has_changed is not is_still
+
+
+def test_numbers_of_columns_are_compared_where_both_sides_have_some() -> None:
+    schema = replace(SCHEMA, columns=tuple(replace(c, id=i) for i, c in enumerate(SCHEMA.columns, start=1)))
+    found = {c.name: FoundColumn(c.type, c.source_type, c.id) for c in schema.columns}
+    verify_shape(schema, found, SCHEMA.key)
+    verify_shape(SCHEMA, found, SCHEMA.key)
+    # The host numbers the columns of an altered table even if its source has no numbers.
+    verify_shape(schema, {name: one._replace(id=None) for name, one in found.items()}, SCHEMA.key)
+    with pytest.raises(SchemaConflictError, match="another one"):
+        verify_shape(schema, {name: one._replace(id=99) for name, one in found.items()}, SCHEMA.key)
