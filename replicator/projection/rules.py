@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from replicator.config import ColumnPattern, Mask, MaskFunction, TableOptions, TablePattern
 from replicator.model.errors import SchemaConflictError
@@ -84,32 +84,41 @@ class ColumnRules:
         Raises:
             SchemaConflictError: `mask_does_not_fit`, `key_excluded`, `key_masked`, `mask_key_changed`: it cannot be projected so.
         """
-        is_known = _is_known(known)
+        former_name = _former_names(known)
         stay_out = {entry.column for entry in before if entry.is_new}
         keys = {entry.column: entry for entry in before if entry.key is not None}
         found: list[ProjectedColumn] = []
         for column in schema.columns:
+            former = former_name(column)
             if self.leaves_out(column.name):
                 entry = ProjectedColumn(column=column.name, is_left_out=True)
-            elif (column.name in stay_out or not is_known(column)) and self._refuses_new(column.name):
+            elif (former is None or former in stay_out) and self._refuses_new(column.name):
                 entry = ProjectedColumn(column=column.name, is_left_out=True, is_new=True)
             else:
-                entry = self._entry(column, schema, keys.get(column.name))
+                entry = self._entry(column, schema, None if former is None else keys.get(former))
             if column.name in schema.key and entry.is_protected:
                 raise _key_refused(schema.table, column, entry)
             if entry != ProjectedColumn(column=column.name):
                 found.append(entry)
         return tuple(found)
 
-    def refuse_rename(self, table: TableId, old: str, new: str) -> None:
+    def refuse_rename(self, table: TableId, old: str, new: str, others: Iterable[str] = ()) -> None:
         """Stop a table whose source gave a column another name, unless the column is treated as before, or the settings name it.
+
+        Args:
+            table: The table.
+            old: The name before.
+            new: The name now.
+            others: Names that other columns had. What the settings say of such a name was said of the column that had it.
 
         Raises:
             SchemaConflictError: `projection_lost`.
         """
-        if not self._is_lost(old, new):
+        is_taken = folded(new) in {folded(name) for name in others}
+        if self._treatment(old) == self._treatment(new) or not (is_taken or self._is_lost(old, new)):
             return
-        raise columns.PROJECTION_LOST.error(
+        rule = columns.NAME_TAKEN_OVER if is_taken else columns.PROJECTION_LOST
+        raise rule.error(
             SchemaConflictError,
             table=str(table),
             old=old,
@@ -193,18 +202,15 @@ def rules_for(table: TableId, settings: Mapping[TablePattern, TableOptions]) -> 
     )
 
 
-class _IsKnown(Protocol):
-    def __call__(self, column: Column) -> bool: ...
-
-
-def _is_known(known: TableSchema | None) -> _IsKnown:
-    """Return a function that says whether a column was there before, by its number where the source has numbers."""
+def _former_names(known: TableSchema | None) -> Callable[[Column], str | None]:
+    """Return a function that tells the name that a column had before, by its number where the source has numbers; None: it is new."""
     if known is None:
-        return lambda _: True
-    names = {column.name for column in known.columns}
-    ids = {column.id for column in known.columns}
-    has_ids = None not in ids
-    return lambda column: column.id in ids if has_ids and column.id is not None else column.name in names
+        return lambda column: column.name
+    names = {column.name: column.name for column in known.columns}
+    ids = {column.id: column.name for column in known.columns}
+    if None in ids:
+        return lambda column: names.get(column.name)
+    return lambda column: names.get(column.name) if column.id is None else ids.get(column.id)
 
 
 def _type_text(column: Column, mask: Mask, table: TableId) -> str:

@@ -270,7 +270,8 @@ def _refuse_unprotected(known: TableSchema, change: Alteration, rules: ColumnRul
     if not rules:
         return
     for old, new in change.renamed:
-        rules.refuse_rename(known.table, old.name, new.name)
+        others = (column.name for column in known.columns if column.name != old.name)
+        rules.refuse_rename(known.table, old.name, new.name, others)
     if by_name:
         added = [column.name for column in change.added]
         for column in change.dropped:

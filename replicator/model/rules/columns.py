@@ -97,3 +97,12 @@ COLUMN_REPLACED: Final = PROJECTION_LOST.worded(
     " name.",
     action=PROJECTION_LOST.action,
 )
+
+NAME_TAKEN_OVER: Final = PROJECTION_LOST.worded(
+    "The source renamed column {old} to {column}, which was the name of another column. Under its old name it was {was}; by the settings"
+    " it would be {becomes} now.",
+    action=(
+        "Give the columns names that the settings treat alike. To take the table as it is now, leave it out under `tables.exclude`, then take"
+        " it in again, each with `replicator reload FILE`."
+    ),
+)

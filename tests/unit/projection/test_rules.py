@@ -194,6 +194,24 @@ def test_a_rename_that_changes_how_a_column_is_treated_is_lost(old: str, new: st
     assert refused.value.code == "projection_lost"
 
 
+@pytest.mark.parametrize(("old", "new"), [("email", "shown"), ("ssn", "Short"), ("short", "shown"), ("shown", "short")])
+def test_what_is_said_of_another_column_s_name_allows_no_rename(old: str, new: str) -> None:
+    settings = rules({"columns": {"exclude": ["ssn"]}, "mask": {"e*": "sha256", "short": "last(2)", "shown": "clear"}})
+    settings.refuse_rename(TABLE, old, new)
+    with pytest.raises(SchemaConflictError, match="another column") as refused:
+        settings.refuse_rename(TABLE, old, new, ["id", "short", "shown"])
+    assert refused.value.code == "projection_lost"
+
+
+def test_a_column_that_stays_out_as_a_new_one_stays_out_under_another_name() -> None:
+    settings = rules({"new_columns": "exclude"})
+    known, added = schema("id", "a"), schema("id", "a", "token")
+    before = settings.project(added, known=known)
+    assert arrive(settings, schema("id", "a", "b"), before=before, known=added) == {"id": None, "a": None, "b": "-"}
+    # Another column that gets its name arrives as before.
+    assert arrive(settings, schema("id", "token"), before=before, known=added) == {"id": None, "token": None}
+
+
 def test_names_that_no_table_has_are_told() -> None:
     settings = TablesConfig(
         settings={
