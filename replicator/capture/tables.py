@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -12,8 +12,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.capture.definitions.altering import is_other_object
 from replicator.capture.definitions.catalogue import same_shape
-from replicator.capture.definitions.policies import project_whole
+from replicator.capture.definitions.policies import bare, project_whole
 from replicator.journal.writer import JournalWriter
 from replicator.model.alteration import Change
 from replicator.model.errors import ReplicatorError
@@ -117,7 +118,8 @@ class TrackedTables:
         return self._writer.next_sequence_num
 
     def put(self, record: TableRecord) -> TrackedTable:
-        """Replace a record, or add one."""
+        """Replace a record, or add one. Texts that the source has about protected columns are not kept."""
+        record = _without_texts(record)
         self._changed.add(record.table)
         tracked = self._tracked.setdefault(record.table, TrackedTable(record))
         tracked.record = record
@@ -194,6 +196,19 @@ class TrackedTables:
         """Return whether texts of statements may hold values that must not be written."""
         return bool(tracked.record.projection.protected) or self._rules(tracked.table).protects
 
+    def _without_comments(self, tracked: TrackedTable, schema: TableSchema | None) -> TableSchema | None:
+        """Return a shape for the history, without comments of columns that are protected, or would be."""
+        if schema is None or not self._hides(tracked):
+            return schema
+        rules, protected = self._rules(tracked.table), tracked.record.projection.protected
+        known = set() if tracked.record.schema is None else {column.name for column in tracked.schema.columns}
+        hidden = {
+            name
+            for name in (column.name for column in schema.columns)
+            if name in protected or rules.protects_name(name) or (name not in known and rules.hides(name))
+        }
+        return _uncommented(schema, hidden)
+
     # --- changes of state ---------------------------------------------------------------------------------------------
 
     def begin_incarnation(
@@ -211,7 +226,11 @@ class TrackedTables:
         """
         is_streaming = mode == "never"
         record, schema, identity = tracked.record, found.schema, found.identity
-        projected = project_whole(record.schema, schema, record.projected, self._rules(tracked.table))
+        known = record.schema
+        if known is not None and is_other_object(record, identity):
+            # The numbers of another table's columns are its own.
+            known = bare(known)
+        projected = project_whole(known, schema, record.projected, self._rules(tracked.table))
         if is_streaming:
             self.put(
                 table_life.begun_without_snapshot(
@@ -239,7 +258,8 @@ class TrackedTables:
 
     def begin_again(self, tracked: TrackedTable, found: TableDescription, start_number: int) -> None:
         """Begin a snapshot in place of a table that the target holds; or its comparison, which finds the rows to be read."""
-        if tracked.record.is_changed_only:
+        # No comparison finds what changed in masked columns.
+        if tracked.record.is_changed_only and not tracked.record.projection.masked:
             self._begin_comparing(tracked, found)
             return
         event = SnapshotEvent(
@@ -300,8 +320,8 @@ class TrackedTables:
                 decision=decision,
                 reason=reason,
                 statement=None if event is None or self._hides(tracked) else event.statement,
-                before=None if event is None else event.before,
-                after=None if event is None else event.schema,
+                before=None if event is None else self._without_comments(tracked, event.before),
+                after=None if event is None else self._without_comments(tracked, event.schema),
                 new_table=None if event is None else event.new_table,
                 at=(None if event is None else event.source_timestamp) or self._now(),
             )
@@ -391,6 +411,23 @@ def tell_failed(table: TableId, error: ReplicatorError) -> None:
     """Say in the log that a table stops, and why: with the traceback if the error is unexpected."""
     traceback = {"exc_info": error.__cause__} if error.code == INTERNAL and error.__cause__ is not None else {}
     _log.error("table_failed", table=str(table), code=error.code, reason=str(error), **traceback)
+
+
+def _without_texts(record: TableRecord) -> TableRecord:
+    """Return a record without comments and defaults of protected columns, which may quote values."""
+    protected, schema, identity = record.projection.protected, record.schema, record.identity
+    if not protected or schema is None:
+        return record
+    if identity is not None:
+        ids = {str(column.id) for column in schema.columns if column.name in protected}
+        constraints = {i: replace(one, default=None) if i in ids else one for i, one in identity.constraints.items()}
+        identity = replace(identity, constraints=constraints)
+    return replace(record, schema=_uncommented(schema, protected), identity=identity)
+
+
+def _uncommented(schema: TableSchema, names: Collection[str]) -> TableSchema:
+    columns = (replace(column, comment=None) if column.name in names else column for column in schema.columns)
+    return replace(schema, columns=tuple(columns))
 
 
 def _went_back(before: SnapshotProgress | None, after: SnapshotProgress) -> bool:

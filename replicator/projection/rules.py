@@ -67,9 +67,13 @@ class ColumnRules:
             found = next((mask for pattern, mask in reversed(self.masks) if pattern.matches(column)), None)
         return None if found is None or found.function is MaskFunction.CLEAR else found
 
+    def protects_name(self, column: str) -> bool:
+        """Return whether a column of this name is left out or masked, whenever it was added."""
+        return self.leaves_out(column) or self.mask_of(column) is not None
+
     def hides(self, column: str) -> bool:
         """Return whether values of a column of this name might have to stay in the source."""
-        return self.leaves_out(column) or self.mask_of(column) is not None or self._refuses_new(column)
+        return self.protects_name(column) or self._refuses_new(column)
 
     def project(
         self, schema: TableSchema, *, before: Sequence[ProjectedColumn] = (), known: TableSchema | None = None
@@ -134,7 +138,7 @@ class ColumnRules:
             SchemaConflictError: `projection_lost`.
         """
         doubtful = [name for name in new if self._is_lost(lost, name)]
-        if not doubtful or not (self.leaves_out(lost) or self.mask_of(lost) is not None):
+        if not doubtful or not self.protects_name(lost):
             return
         raise columns.COLUMN_REPLACED.error(
             SchemaConflictError,

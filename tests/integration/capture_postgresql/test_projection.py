@@ -20,7 +20,7 @@ from replicator_testbed.journals.captured import Captured
 from replicator_testbed.postgresql.captures import Make, table
 from replicator_testbed.postgresql.servers import ScratchDatabase
 
-CANARIES: Final = Canaries("SSN", "MAIL", "DEFAULT", "PAGE")
+CANARIES: Final = Canaries("SSN", "MAIL", "DEFAULT", "PAGE", "TOKEN")
 SETTINGS: Final[Mapping[str, Any]] = {
     "columns": {"exclude": ["*ssn*"]},
     "mask": {"*mail*": "sha256", "page": "redact"},
@@ -139,3 +139,64 @@ def test_a_table_whose_column_would_lose_its_mask_stays_stopped(captured: Captur
         captured.catch_up(running)
         assert set(captured.rows(t)) == {(number, None, f"n{number}") for number in range(1, 26)}
     assert leaks(captured) == set()
+
+
+def test_a_comparison_does_not_stand_for_what_it_cannot_compare(captured: Captured, database: ScratchDatabase) -> None:
+    """Of masked columns a comparison finds neither changes that were lost, nor values from before the mask."""
+    t, visits = table("t"), table("visits")
+    with_settings(captured, {})
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        captured.catch_up(running)
+    database.execute(f"UPDATE t SET mail = '{MAIL}lost' WHERE id = 1")
+    with_settings(captured, {"mask": {"mail": "sha256"}})
+    captured.request(RequestKind.RESTART, changed_only=True)
+    with captured.running() as running:
+        running.wait_until(lambda: captured.stage(visits) is Stage.COMPARING, "it is compared")
+        captured.wait_for_streaming(running, t)
+        mails = {number: sha(f"{MAIL}{number}") for number in range(2, 26)} | {1: sha(f"{MAIL}lost")}
+        assert {row[0]: row[2] for row in captured.rows(t)} == mails
+
+
+def test_a_table_of_the_same_name_has_its_own_columns(captured: Captured, database: ScratchDatabase) -> None:
+    """Neither the order of its columns, nor their numbers, make another table's column one that was known."""
+    t = table("t")
+    with_settings(captured, {**SETTINGS, "new_columns": "exclude"})
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        database.execute(
+            "DROP TABLE t",
+            "CREATE TABLE t (id int PRIMARY KEY, token text, nick text, ssn text, mail text)",
+            f"INSERT INTO t VALUES (1, '{CANARIES.core('TOKEN')}', 'n1', '{SSN}', '{MAIL}1')",
+        )
+        request = captured.request(RequestKind.RECREATE, tables=[str(t)])
+        running.wait_until(lambda: captured.is_done(request), "a snapshot has begun")
+        captured.wait_for_streaming(running)
+        captured.catch_up(running)
+        assert captured.rows(t) == Counter({(1, "n1", sha(f"{MAIL}1")): 1})
+    assert leaks(captured) == set()
+
+
+def test_comments_and_defaults_of_protected_columns_are_not_kept(
+    captured: Captured, database: ScratchDatabase
+) -> None:
+    t, text = table("t"), CANARIES.core("DEFAULT")
+    database.execute(
+        f"COMMENT ON COLUMN t.ssn IS '{text}'",
+        f"COMMENT ON COLUMN t.mail IS '{text}'",
+        f"ALTER TABLE t ALTER ssn SET DEFAULT '{text}', ALTER nick SET DEFAULT 'plain'",
+        "COMMENT ON COLUMN t.nick IS 'plain'",
+    )
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        captured.catch_up(running)
+    assert leaks(captured) == set()
+    record = captured.record(t)
+    assert record.schema is not None
+    assert record.schema.column("nick").comment == "plain"
+    # Those of columns that are protected from now on are forgotten, also where no row is read again.
+    with_settings(captured, {"columns": {"exclude": ["*ssn*", "nick"]}, "mask": SETTINGS["mask"]})
+    with captured.running() as running:
+        running.wait_until(lambda: "nick" in captured.record(t).projection.left_out, "the settings are followed")
+        captured.catch_up(running)
+        assert "plain" not in repr(captured.record(t))
