@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Context, Decimal
 from itertools import pairwise
 from typing import Final
@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.config.masks import Mask, MaskFunction
+from replicator.config.masks import DateUnit, Mask, MaskFunction
 from replicator.projection.texts import plain_texts
 
 REDACTED: Final = "***"
 _HEX_DIGITS: Final = 64
+_UNITS: Final[Mapping[DateUnit, str]] = {"year": "Y", "month": "M", "day": "D"}
 _DECIMAL_128: Final = 38
 _DECIMAL_256: Final = 76
 _EXACT: Final = Context(prec=200)
@@ -78,7 +79,7 @@ def masked(values: pa.Array, mask: Mask) -> pa.Array:
         case MaskFunction.LAST:
             return _last(values, mask.number)
         case MaskFunction.DATE:
-            return pc.floor_temporal(values, unit=mask.unit).cast(values.type)
+            return _first(values, mask.unit)
         case MaskFunction.BUCKET:
             return _buckets(values, mask.number)
         case MaskFunction.CLEAR:
@@ -119,6 +120,20 @@ def _last(values: pa.Array, count: int) -> pa.Array:
     shown = pc.utf8_slice_codeunits(values, start=-count)
     is_longer = pc.greater(pc.utf8_length(values), count)
     return pc.if_else(is_longer, pc.binary_join_element_wise(hidden, shown, ""), stars(values))
+
+
+def _first(values: pa.Array, unit: DateUnit) -> pa.Array:
+    """Return the first moment of each year, month or day. Arrow's own function is wrong from the year 32768 on."""
+    kind = values.type
+    step = "D" if pa.types.is_date(kind) else kind.unit
+    stored = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    whole = np.asarray(pc.fill_null(values.cast(stored).cast(pa.int64()), 0), np.int64).view(f"M8[{step}]")
+    first = whole.astype(f"M8[{_UNITS[unit]}]").astype(f"M8[{step}]")
+    found = first.view(np.int64)
+    limit = np.iinfo(np.int32 if stored == pa.int32() else np.int64).min
+    if bool(((first > whole) | (found < limit)).any()):
+        raise MaskDoesNotFitError("gives a moment that is too early for its type")
+    return pa.array(found, pa.int64(), mask=np.asarray(pc.is_null(values))).cast(stored).cast(kind)
 
 
 def _bucket_type(size: int, kind: pa.DataType) -> pa.DataType:

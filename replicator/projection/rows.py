@@ -135,11 +135,14 @@ def _projected(values: pa.Array, column: Column, held: Column, mask: Mask | None
     if mask is None:
         return _fitting(values, held, table)
     try:
-        return _fitting(masked(values, mask), held, table)
-    except MaskDoesNotFitError as error:
+        found = masked(values, mask)
+    except (ValueError, ArithmeticError, pa.ArrowException) as error:
+        # The message of any other error, and its traceback, may quote the value.
+        reason = error if isinstance(error, MaskDoesNotFitError) else "does not take it"
         raise columns.VALUE_CANNOT_BE_MASKED.error(
-            SchemaConflictError, table=str(table), column=column.name, mask=mask, reason=error
+            SchemaConflictError, table=str(table), column=column.name, mask=mask, reason=reason
         ) from None
+    return _fitting(found, held, table)
 
 
 def _fitting(values: pa.Array, column: Column, table: TableId) -> pa.Array:

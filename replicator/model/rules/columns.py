@@ -42,7 +42,7 @@ MASK_DOES_NOT_FIT: Final = SECTION.rule(
 VALUE_CANNOT_BE_MASKED: Final = SECTION.rule(
     "value_cannot_be_masked",
     raises=(SchemaConflictError,),
-    meaning="The masked value has no room in its type: a `bucket` below the smallest 64-bit integer.",
+    meaning="The masked value has no room in its type: a `bucket` below the smallest 64-bit integer, or a day before the first one.",
     remedy="Choose another mask, then a new snapshot.",
     text="A value of column {column} cannot be masked: {mask} {reason}.",
     action=_AGAIN,
@@ -102,7 +102,7 @@ NAME_TAKEN_OVER: Final = PROJECTION_LOST.worded(
     "The source renamed column {old} to {column}, which was the name of another column. Under its old name it was {was}; by the settings"
     " it would be {becomes} now.",
     action=(
-        "Give the columns names that the settings treat alike. To take the table as it is now, leave it out under `tables.exclude`, then take"
-        " it in again, each with `replicator reload FILE`."
+        "Give the columns names that the settings treat alike. To take the table as it is now, leave it out under `tables.exclude`,"
+        " then take it in again, each with `replicator reload FILE`."
     ),
 )

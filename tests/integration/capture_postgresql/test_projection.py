@@ -177,9 +177,7 @@ def test_a_table_of_the_same_name_has_its_own_columns(captured: Captured, databa
     assert leaks(captured) == set()
 
 
-def test_comments_and_defaults_of_protected_columns_are_not_kept(
-    captured: Captured, database: ScratchDatabase
-) -> None:
+def test_comments_and_defaults_of_protected_columns_are_not_kept(captured: Captured, database: ScratchDatabase) -> None:
     t, text = table("t"), CANARIES.core("DEFAULT")
     database.execute(
         f"COMMENT ON COLUMN t.ssn IS '{text}'",

@@ -310,3 +310,13 @@ def test_masks_are_in_rows_and_in_the_rows_before() -> None:
     assert found.column(ROW).to_pylist() == [{"number": 1, "b": "**z"}]
     with pytest.raises(SchemaConflictError, match="another function or key"):
         project(changes_, keyless, projection, rules(mask={"b": "last(2)"}))
+
+
+def test_no_error_quotes_a_value_that_cannot_be_masked() -> None:
+    """Arrow's own message does: a number that is too large for the mask's 64 bits."""
+    known = shape(ID, (2, "a", pa.uint64()))
+    now = rules(mask={"a": "bucket(10)"})
+    with pytest.raises(SchemaConflictError, match="cannot be masked") as refused:
+        project(changes(known, {"id": 1, "a": 2**64 - 1}), known, Projection(columns=now.project(known)), now)
+    assert refused.value.code == "value_cannot_be_masked"
+    assert str(2**64 - 1) not in f"{refused.value} {refused.value.__cause__}"

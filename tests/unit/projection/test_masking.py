@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -35,6 +36,9 @@ def bucket(size: int) -> Mask:
 
 def by_date(unit: Any) -> Mask:
     return Mask(function=MaskFunction.DATE, unit=unit)
+
+
+DAY_US = 86_400_000_000
 
 
 def sha(text: str) -> str:
@@ -120,6 +124,22 @@ def test_first_day(kind: pa.DataType) -> None:
         found = masked(pa.array([None, *(value(day, 23) for day in days)], kind), by_date(unit))
         assert found.type == kind
         assert found.to_pylist() == [None, *(value(first(day), 0) for day in days)]
+
+
+@pytest.mark.parametrize("unit", ["year", "month"])
+@pytest.mark.parametrize("year", [-4712, -1, 0, 10_000, 32_767, 32_768, 99_999, 290_000])
+def test_first_day_in_years_that_python_does_not_know(unit: str, year: int) -> None:
+    first = np.datetime64(f"{year:05d}-01-01", "D").astype(int)
+    days = pa.array([first + 30, None], pa.int32()).cast(pa.date32())
+    assert masked(days, by_date(unit)).cast(pa.int32()).to_pylist() == [first, None]
+    moments = pa.array([(first + 30) * DAY_US + 1, None], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    assert masked(moments, by_date(unit)).cast(pa.int64()).to_pylist() == [first * DAY_US, None]
+
+
+@pytest.mark.parametrize("unit", ["year", "month", "day"])
+def test_a_first_day_before_the_first_moment_is_refused(unit: str) -> None:
+    with pytest.raises(MaskDoesNotFitError, match="too early"):
+        masked(pa.array([1 - 2**63], pa.int64()).cast(pa.timestamp("us")), by_date(unit))
 
 
 @pytest.mark.parametrize(
