@@ -173,7 +173,12 @@ def decide(
     if policies.drop_column in ("keep", "ignore"):
         dropped = {column.id for column in change.dropped}
         kept = (*kept, *(replace(column, nullable=True) for column in in_target.dropped if column.id in dropped))
-    other_settings = _other_settings(projection, after, old, new)
+    # What the source has dropped is left out of the target, too.
+    kept, left_out = _split(kept, rules)
+    other_settings = [
+        *_other_settings(projection, after, old, new),
+        *(_OtherSetting(column.name, has_other_values=False) for column in left_out),
+    ]
     rebuilds = Change.CHANGE_KEY in kinds or not all(
         widens(a.type, b.type) and can_widen(a.type, b.type) and not _is_inexact_key(b, found)
         for a, b in in_target.retyped
@@ -199,6 +204,11 @@ def decide(
     try:
         refuse_columns(found, check_columns(found))
     except SchemaConflictError as refused:
+        return replace(decided, decision=Decision.STOP, error=refused)
+    try:
+        refuse_columns(found, check_columns(Projection(columns=after.columns).in_target(replace(tracked, kept=()))))
+    except SchemaConflictError as refused:
+        # A name that the settings give to a column is that of another one now.
         return replace(decided, decision=Decision.STOP, error=refused)
     if check_columns(schema):
         # A name that the target keeps is that of another column now.
@@ -241,6 +251,12 @@ def _other_settings(
         has_other_values = not now.is_left_out and (was.is_left_out or (was.mask, was.key) != (now.mask, now.key))
         found.append(_OtherSetting(column.name, has_other_values))
     return found
+
+
+def _split(kept: Sequence[Column], rules: ColumnRules) -> tuple[Sequence[Column], Sequence[Column]]:
+    """Return the kept columns that stay in the target, and those that the settings leave out."""
+    left_out = [column for column in kept if rules.leaves_out(column.name)]
+    return [column for column in kept if column not in left_out], left_out
 
 
 def _projection_after(

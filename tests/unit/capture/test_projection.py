@@ -320,3 +320,23 @@ def test_no_error_quotes_a_value_that_cannot_be_masked() -> None:
         project(changes(known, {"id": 1, "a": 2**64 - 1}), known, Projection(columns=now.project(known)), now)
     assert refused.value.code == "value_cannot_be_masked"
     assert str(2**64 - 1) not in f"{refused.value} {refused.value.__cause__}"
+
+
+@pytest.mark.parametrize("is_accepted", [False, True])
+def test_a_name_that_settings_give_is_not_that_of_a_new_column_too(is_accepted: bool) -> None:
+    found = shape(ID, (2, "a", pa.int32()), FIRST_B, (4, "C", pa.string()))
+    decided = judged(FIRST, found, rules(rename={"b": "c"}), is_accepted=is_accepted)
+    assert decided.error is not None
+    assert (decided.decision, decided.error.code) == (Decision.STOP, "column_names_clash")
+
+
+def test_a_column_that_only_the_target_has_is_left_out_like_others() -> None:
+    kept = decide(FIRST, shape(ID, (2, "a", pa.int32())), DDLConfig(), before=FIRST, fill=no_fill()).tracked
+    assert [column.name for column in kept.kept] == ["b"]
+    decided = judged(kept, kept, rules(columns={"exclude": ["B"]}))
+    assert (decided.decision, decided.needs_snapshot, target(decided)) == (
+        Decision.APPLY,
+        False,
+        [("id", "int64"), ("a", "int32")],
+    )
+    assert ("b", "string") in target(judged(kept, kept, rules(columns={"exclude": ["a"]})))
