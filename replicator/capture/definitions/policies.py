@@ -169,12 +169,8 @@ def decide(
     kinds = _kinds(_without(before or old, hidden), _without(new, hidden), seen, other_defaults)
     held, wanted = projection.in_target(old), after.in_target(new)
     in_target = alteration(held, wanted)
-    kept = old.kept
-    if policies.drop_column in ("keep", "ignore"):
-        dropped = {column.id for column in change.dropped}
-        kept = (*kept, *(replace(column, nullable=True) for column in in_target.dropped if column.id in dropped))
     # What the source has dropped is left out of the target, too.
-    kept, left_out = _split(kept, rules)
+    kept, left_out = _split(_kept_after(old, change, in_target, policies), rules)
     other_settings = [
         *_other_settings(projection, after, old, new),
         *(_OtherSetting(column.name, has_other_values=False) for column in left_out),
@@ -251,6 +247,14 @@ def _other_settings(
         has_other_values = not now.is_left_out and (was.is_left_out or (was.mask, was.key) != (now.mask, now.key))
         found.append(_OtherSetting(column.name, has_other_values))
     return found
+
+
+def _kept_after(old: TableSchema, change: Alteration, in_target: Alteration, policies: DDLConfig) -> Sequence[Column]:
+    """Return the columns that the target keeps although the source does not have them."""
+    if policies.drop_column not in ("keep", "ignore"):
+        return old.kept
+    dropped = {column.id for column in change.dropped}
+    return [*old.kept, *(replace(column, nullable=True) for column in in_target.dropped if column.id in dropped)]
 
 
 def _split(kept: Sequence[Column], rules: ColumnRules) -> tuple[Sequence[Column], Sequence[Column]]:
