@@ -16,6 +16,7 @@ from replicator.model.crash import crash_point
 from replicator.model.errors import JournalUnavailableError, PluginError
 from replicator.model.events import JournalEvent
 from replicator.model.isolation import of_table
+from replicator.model.rules.journal import JOURNAL_FULL, WRONG_LAYOUT
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.records import EventEntry, SegmentFile
 from replicator.state.store import StateStore
@@ -128,11 +129,12 @@ class Space:
             return
         self._sealed_bytes = self._store.journal.total_bytes(self._name)  # retention may have made room since
         if self._sealed_bytes + pending >= self._bytes_max:
-            raise JournalUnavailableError(
-                f"The journal {self._uri} is full: it holds {self._sealed_bytes} bytes, {pending} more are waiting,"
-                f" and journal.bytes_max is {self._bytes_max}.",
-                code="journal_full",
-                action="Wait until the target catches up, or raise `journal.bytes_max`. Until then the source keeps its log.",
+            raise JOURNAL_FULL.error(
+                JournalUnavailableError,
+                uri=self._uri,
+                sealed_bytes=self._sealed_bytes,
+                pending=pending,
+                bytes_max=self._bytes_max,
             )
 
 
@@ -184,11 +186,7 @@ class Pending:
         with of_table(schema.table, "writing its changes"):
             file = self._file(draft, schema, incarnation)
             if not rows.schema.equals(file.arrow_schema):
-                raise PluginError(
-                    f"A batch of changes has another layout than its table ({rows.schema}).",
-                    code="wrong_layout",
-                    table=str(schema.table),
-                )
+                raise WRONG_LAYOUT.error(PluginError, table=str(schema.table), schema=rows.schema)
             nbytes = file.append(rows)
         self._used(file.last)
         draft.rows += rows.num_rows

@@ -11,6 +11,7 @@ from typing import Any, Final
 from replicator.model import errors
 from replicator.model.errors import ReplicatorError, in_full
 from replicator.model.isolation import is_exhausted
+from replicator.model.rules.processes import INTERNAL_ERROR
 from replicator.runtime.exhausted import machine_exhausted
 
 STOP: Final = "stop"
@@ -53,7 +54,7 @@ def encode_error(error: BaseException) -> dict[str, Any]:
     return {
         "kind": "ReplicatorError",
         "message": f"Unexpected {type(error).__name__}: this is a bug. {_last_line(error)}",
-        "code": "internal_error",
+        "code": INTERNAL_ERROR.code,
         "table": None,
         "action": "Please report it with the log.",
         "traceback": frames,

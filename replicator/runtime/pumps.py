@@ -26,6 +26,7 @@ from replicator.journal import (
 from replicator.model.errors import ConfigError, FencedError, Problem, ReplicatorError, Severity
 from replicator.model.naming import check_columns
 from replicator.model.processes.control import Control
+from replicator.model.rules.processes import WORKER_REPLACED
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.registry import Registry
@@ -63,7 +64,7 @@ def run_capture(
             )
         lease = store.leases.current(record.name)
         if lease is None or lease.epoch != epoch:
-            raise FencedError(f"Another worker has taken over {record.name}. This one stops.", code="fenced")
+            raise WORKER_REPLACED.error(FencedError, name=record.name)
         journal = loaded.config.journal
         limits = WriterLimits.of(journal)
         capture = Capture(

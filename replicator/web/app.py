@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import ReplicatorError, RequestError
+from replicator.model.rules.web import BODY_NOT_JSON, METHOD_NOT_ALLOWED, NOTHING_AT_PATH, REQUEST_MALFORMED
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
 from replicator.service.access import tokens
@@ -126,12 +127,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     found = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:_SHOWN_MAX]]
     return pages.refuse(
         request.scope,
-        RequestError(
-            f"The request is not valid. {'; '.join(found)}.",
-            status=422,
-            code="invalid_request",
-            action=f"See {OPENAPI}.",
-        ),
+        REQUEST_MALFORMED.error(RequestError, found="; ".join(found), status=422),
     )
 
 
@@ -143,19 +139,18 @@ async def _not_routed(request: Request, error: Exception) -> Response:
     if error.status_code == HTTPStatus.BAD_REQUEST:
         return pages.refuse(
             request.scope,
-            RequestError(
-                "The body cannot be read as JSON.", status=422, code="invalid_request", action=f"See {OPENAPI}."
-            ),
+            BODY_NOT_JSON.error(RequestError, status=422),
         )
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = (error.headers or {}).get("Allow", "")
         response = pages.refuse(
             request.scope,
-            RequestError(
-                f"{request.url.path} does not take {request.method}.",
-                status=405,
-                code="method_not_allowed",
+            METHOD_NOT_ALLOWED.error(
+                RequestError,
+                path=request.url.path,
+                method=request.method,
                 action=f"It takes {allowed}." if allowed else None,
+                status=405,
             ),
         )
         if allowed:
@@ -165,9 +160,7 @@ async def _not_routed(request: Request, error: Exception) -> Response:
         return pages.refuse(request.scope, unauthorized("A token is needed."))
     return pages.refuse(
         request.scope,
-        RequestError(
-            "There is nothing at this path.", status=404, code="unknown_path", action=f"The paths are in {OPENAPI}."
-        ),
+        NOTHING_AT_PATH.error(RequestError, status=404),
     )
 
 

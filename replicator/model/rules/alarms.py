@@ -14,6 +14,7 @@ SECTION: Final = Section(
     ),
 )
 
+
 TARGET_DIVERGED: Final = SECTION.rule(
     "target_diverged",
     is_alarm=True,

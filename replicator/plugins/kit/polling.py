@@ -36,6 +36,8 @@ from replicator.model.events import (
 from replicator.model.identity import TableIdentity
 from replicator.model.isolation import of_table
 from replicator.model.offset import Offset
+from replicator.model.rules.sources import OFFSET_EXPIRED, UNREPRESENTABLE_VALUE
+from replicator.model.rules.tables import TABLE_NOT_THERE, TABLE_REDEFINED
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.relational import RelationalConfig
 from replicator.plugins.source import (
@@ -270,7 +272,7 @@ class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
         position = after.value["number"]
         with self.asking() as connection:
             if not list(self.changes(connection, position - 1, position)):
-                raise OffsetExpiredError(f"Change {position} is no longer in the table.", code="offset_expired")
+                raise OFFSET_EXPIRED.error(OffsetExpiredError, position=position)
         return _PolledLog(self, position, schemas)
 
     def mark(self) -> str:
@@ -445,11 +447,8 @@ def _decoding(table: TableId) -> Iterator[None]:
         yield
     except (ValueError, TypeError, pa.ArrowException) as error:
         # The error's own text may hold the value.
-        raise UnsupportedTypeError(
-            f"A value is not of its column's type ({type(error).__name__}).",
-            code="unrepresentable_value",
-            table=str(table),
-            action="Correct the value in the source, or exclude the table (tables.exclude).",
+        raise UNREPRESENTABLE_VALUE.error(
+            UnsupportedTypeError, table=str(table), error_type=type(error).__name__
         ) from error
 
 
@@ -458,15 +457,10 @@ def _offset(number: int) -> Offset:
 
 
 def _missing(table: TableId) -> TableError:
-    return TableError(
-        "The table does not exist.", code="table_missing", table=str(table), action="Exclude it (tables.exclude)."
-    )
+    return TABLE_NOT_THERE.error(TableError, table=str(table))
 
 
 def _changed(table: TableId, replicator: str) -> TableError:
-    return TableError(
-        "The table was dropped, recreated or altered.",
-        code="schema_changed",
-        table=str(table),
-        action=f"Recreate it: replicator snapshot {replicator} {shlex.quote(str(table))} --recreate.",
+    return TABLE_REDEFINED.error(
+        TableError, table=str(table), replicator=replicator, quoted_table=shlex.quote(str(table))
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from replicator.model.errors import ConfigError
+from replicator.model.rules.commands import BEING_DELETED, REPLICATOR_NOT_AMONG
 from replicator.state.records import Desired, ReplicatorRecord
 from replicator.state.store import StateStore
 
@@ -12,9 +13,7 @@ def find(store: StateStore, name: str) -> ReplicatorRecord:
     record = store.replicator(name)
     if record is None:
         known = ", ".join(r.name for r in store.replicators()) or "none yet"
-        raise ConfigError(
-            f"There is no replicator called {name!r}.", code="unknown_replicator", action=f"Known here: {known}."
-        )
+        raise REPLICATOR_NOT_AMONG.error(ConfigError, name=name, known=known)
     return record
 
 
@@ -28,6 +27,4 @@ def find_kept(store: StateStore, name: str) -> ReplicatorRecord:
 
 def being_deleted(name: str) -> ConfigError:
     """Return the error about a replicator that is being deleted."""
-    return ConfigError(
-        f"{name} is being deleted.", code="being_deleted", action=f"Wait, or run: replicator delete {name} --yes"
-    )
+    return BEING_DELETED.error(ConfigError, name=name)

@@ -25,6 +25,7 @@ from replicator.model.access import Scope as TokenScope
 from replicator.model.documents import ordering
 from replicator.model.documents.status import DesiredState, ReplicatorStatus
 from replicator.model.errors import ReplicatorError, RequestError
+from replicator.model.rules.web import NO_PAGE_AT_PATH
 from replicator.service.configuring.stored import find
 from replicator.service.history import changes as history
 from replicator.service.history.document import HistoryDocument
@@ -188,7 +189,7 @@ def router(access: Access) -> APIRouter:
     async def static(file: str) -> Response:
         media_type = _STATIC_TYPES.get(file)
         if media_type is None:
-            raise RequestError("There is nothing at this path.", status=404, code="unknown_path")
+            raise NO_PAGE_AT_PATH.error(RequestError, status=404)
         body = (files("replicator.web.dashboard") / "static" / file).read_bytes()
         return Response(body, headers={"cache-control": "no-cache"}, media_type=media_type)
 

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from replicator.model.errors import Problem, TableError
 from replicator.model.schema import TableId, TableSchema
+from replicator_testing.memory import rules
 from replicator_testing.memory.log import (
     Key,
     LogMark,
@@ -139,7 +140,7 @@ class MemoryDatabase:
         """Return the table's object; TableError if there is none."""
         found = self.tables.get(table)
         if found is None:
-            raise TableError("the table does not exist", code="table_missing", table=str(table))
+            raise rules.TABLE_MISSING.error(TableError, table=str(table))
         return found
 
     # -- transactions

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from replicator.model.errors import FatalError
 from replicator.spark.master import is_cluster
+from replicator_target_delta import rules
 from replicator_target_delta.storage import Storage
 
 # More tasks than cores, so that every executor has its share.
@@ -56,11 +57,7 @@ class SharingCheck:
             finally:
                 storage.remove(folder)
             if len(names) < tasks:
-                raise FatalError(
-                    f"Spark's executors wrote {tasks} files below {storage.root}, and {len(names)} of them arrived on this host.",
-                    code="path_not_shared",
-                    action="Let all hosts of the cluster mount one file system at target.path, or choose a path that all can reach.",
-                )
+                raise rules.TARGET_NOT_SHARED.error(FatalError, tasks=tasks, root=storage.root, count=len(names))
             self._application = context.applicationId
             self._hosts |= hosts if "" in wrote else wrote
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
-from replicator_source_sqlserver import remedies
+from replicator_source_sqlserver import remedies, rules
 from replicator_source_sqlserver.catalogue.facts import ColumnFacts, TableFacts
 from replicator_source_sqlserver.catalogue.server import ServerFacts
 from replicator_source_sqlserver.catalogue.tables import CatalogColumn, CatalogTable
@@ -23,12 +23,7 @@ _SCALED: Final = frozenset({"time", "datetime2", "datetimeoffset"})
 
 def missing_table(table: TableId) -> Problem:
     """The finding for a table that does not exist, or that our account may not see."""
-    return Problem(
-        code="table_missing",
-        message="there is no such table, or the account may not see it",
-        table=str(table),
-        action=f"Exclude it, or GRANT SELECT ON {quoted_table(table)} to the account.",
-    )
+    return rules.TABLE_NOT_THERE.finding(table=str(table), table_name=quoted_table(table))
 
 
 def assess_table(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
@@ -72,16 +67,7 @@ def assess_old_writes(table: CatalogTable, config: SqlServerConfig) -> list[Prob
         if config.capture == "change_tracking"
         else "what UPDATETEXT and WRITETEXT change in them may not be captured"
     )
-    return [
-        Problem(
-            code="updatetext_not_tracked",
-            table=str(table.table),
-            message=f"its columns {', '.join(old)} are text, ntext or image: {why}",
-            action="If an application uses UPDATETEXT or WRITETEXT, change the columns to varchar(max), nvarchar(max) or"
-            " varbinary(max), or exclude the table.",
-            severity=Severity.WARNING,
-        )
-    ]
+    return [rules.UPDATETEXT_NOT_TRACKED.finding(table=str(table.table), old=", ".join(old), why=why)]
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------
@@ -89,35 +75,18 @@ def assess_old_writes(table: CatalogTable, config: SqlServerConfig) -> list[Prob
 
 def _types(table: CatalogTable) -> list[Problem]:
     problems = [
-        Problem(
-            code="unsupported_type",
-            table=str(table.table),
-            message=f"its column {column.name} has the type {column.declared}, which cannot be replicated",
-            action=_other_type(table, column),
+        rules.TYPE_NOT_REPLICATED.finding(
+            table=str(table.table), name=column.name, declared=column.declared, action=_other_type(table, column)
         )
         for column in table.columns
         if column.is_refused and not column.is_column_set
     ]
     sets = [column.name for column in table.columns if column.is_column_set]
     if sets:
-        problems.append(
-            Problem(
-                code="unsupported_type",
-                table=str(table.table),
-                message=f"its column {sets[0]} is a column set for sparse columns, which change data capture does not record",
-                action="Exclude the table, or drop the column set; sparse columns alone are replicated.",
-            )
-        )
+        problems.append(rules.COLUMN_SET.finding(table=str(table.table), set=sets[0]))
     computed = [column.name for column in table.columns if column.is_computed]
     if computed:
-        problems.append(
-            Problem(
-                code="generated_columns",
-                table=str(table.table),
-                message=f"its computed columns {', '.join(computed)} are left out: change tables have NULL for them",
-                severity=Severity.NOTICE,
-            )
-        )
+        problems.append(rules.GENERATED_COLUMNS.finding(table=str(table.table), computed=", ".join(computed)))
     return problems
 
 
@@ -134,22 +103,15 @@ def _hidden(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> list[
     problems = []
     encrypted = [name for name, column in known.columns.items() if column.is_encrypted]
     if encrypted:
-        problems.append(
-            Problem(
-                code="column_hidden",
-                table=str(table.table),
-                message=f"its columns {', '.join(encrypted)} are encrypted by the client (Always Encrypted)",
-                action="Exclude the table.",
-            )
-        )
+        problems.append(rules.COLUMN_ENCRYPTED.finding(table=str(table.table), encrypted=", ".join(encrypted)))
     masked = [name for name, column in known.columns.items() if column.is_masked]
     if masked and not facts.account.sees_masked:
         problems.append(
-            Problem(
-                code="column_hidden",
+            rules.COLUMN_MASKED.finding(
                 table=str(table.table),
-                message=f"its columns {', '.join(masked)} are masked for the account {facts.account.user}: a snapshot would have the masks",
-                sql=(f"GRANT UNMASK TO {quoted(facts.account.user)};",),
+                masked=", ".join(masked),
+                user=facts.account.user,
+                user_2=quoted(facts.account.user),
             )
         )
     return problems
@@ -169,11 +131,10 @@ def _code_pages(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> l
     named = ", ".join(f"{column.name} ({column.declared.collation})" for column in wrong)
     statements = [_as_unicode(table, column) for column in wrong]
     return [
-        Problem(
-            code="mixed_collations",
+        rules.MIXED_COLLATIONS.finding(
             table=str(table.table),
-            message=f"its columns {named} have another code page than the database ({facts.collation}): capture may record their text"
-            " wrong, except ASCII",
+            named=named,
+            collation=facts.collation,
             action=None
             if all(statements)
             else "Change the columns to nvarchar or nchar, or to a collation with the code page of the database; or exclude the table.",
@@ -205,14 +166,8 @@ def _large_values(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
         return []
     sql, action = remedies.allow_large_values(facts)
     return [
-        Problem(
-            code="large_values_refused",
-            table=str(table.table),
-            message=f"max text repl size is {limit}: once the table is captured, the server refuses to write larger values into"
-            f" {', '.join(large)} (error 7139)",
-            sql=sql,
-            action=action,
-            severity=Severity.WARNING,
+        rules.LARGE_VALUES_REFUSED.finding(
+            table=str(table.table), limit=limit, large=", ".join(large), action=action, sql=sql
         )
     ]
 
@@ -225,14 +180,7 @@ def _digits(table: CatalogTable) -> list[Problem]:
     ]
     if not cut:
         return []
-    return [
-        Problem(
-            code="type_changed",
-            table=str(table.table),
-            message=f"of its columns {', '.join(cut)} the seventh digit of a second is cut off",
-            severity=Severity.NOTICE,
-        )
-    ]
+    return [rules.TYPE_CHANGED.finding(table=str(table.table), cut=", ".join(cut))]
 
 
 def _key(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
@@ -240,19 +188,15 @@ def _key(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
         return []
     large = [name for name, spec in table.specs.items() if spec.is_lob]
     reason = (
-        f"its primary key ({', '.join(table.primary_key)}) has a part that cannot identify a row"
+        f"Its primary key ({', '.join(table.primary_key)}) has a part that cannot identify a row"
         if table.primary_key
-        else "it has no primary key"
+        else "It has no primary key"
     )
     give = f"ALTER TABLE {quoted_table(table.table)} ADD PRIMARY KEY (…);"
     if large:
         return [
-            Problem(
-                code="key_needed",
-                table=str(table.table),
-                message=f"{reason}, and the log leaves large values ({', '.join(large)}) out of updates: which row an update"
-                " changed would be unknown",
-                action=f"{give} -- or exclude the table",
+            rules.KEY_NEEDED_FOR_LARGE_VALUES.finding(
+                table=str(table.table), reason=reason, large=", ".join(large), give=give
             )
         ]
     bits = [name for name, spec in table.specs.items() if _is_left_out(table, name, spec)]
@@ -263,22 +207,16 @@ def _key(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
     )
     nullable = [remedies.bit_nullable(table.table, name) for name in bits]
     problems = [
-        Problem(
-            code="no_key",
+        rules.NO_KEY.finding(
             table=str(table.table),
-            message=f"{reason}: it is replicated as a multiset of rows, and its snapshot is one statement{failing}",
+            reason=reason,
+            failing=failing,
             action=f"{give} Or, so that no deletion fails it: {' '.join(nullable)}" if nullable else give,
-            severity=Severity.WARNING,
         )
     ]
     if not facts.is_snapshot_allowed:
         problems.append(
-            Problem(
-                code="snapshot_isolation_off",
-                table=str(table.table),
-                message="without a key it is read in a SNAPSHOT transaction, which the database does not allow",
-                sql=(remedies.ALLOW_SNAPSHOTS,),
-            )
+            rules.SNAPSHOT_NEEDED_WITHOUT_KEY.finding(table=str(table.table), sql=(remedies.ALLOW_SNAPSHOTS,))
         )
     return problems
 
@@ -296,14 +234,13 @@ def _permissions(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> 
     hidden = [name for name, column in known.columns.items() if not column.is_readable]
     if "SELECT" not in known.denied and not hidden:
         return []
-    what = "it" if "SELECT" in known.denied else f"its columns {', '.join(hidden)}"
+    what = "It" if "SELECT" in known.denied else f"Its columns {', '.join(hidden)}"
     return [
-        Problem(
-            code="select_missing",
+        rules.COLUMNS_NOT_READABLE.finding(
             table=str(table.table),
-            message=f"{what} may not be read by the account {facts.account.user}",
+            what=what,
+            user=facts.account.user,
             sql=remedies.grant("SELECT", quoted_table(table.table), facts.account),
-            is_access=True,
         )
     ]
 
@@ -316,15 +253,7 @@ def _filtered(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig, 
         effect = "a changed row that is hidden is deleted in the target, and a snapshot lacks it"
     else:
         effect = "a snapshot lacks rows that are hidden, while the log has them"
-    return [
-        Problem(
-            code="rows_filtered",
-            table=str(table.table),
-            message=f"a security policy filters its rows: if it applies to the account {facts.account.user}, {effect}",
-            action="See that the policy's function shows the account all rows, or exclude the table.",
-            severity=Severity.WARNING,
-        )
-    ]
+    return [rules.ROWS_FILTERED.finding(table=str(table.table), user=facts.account.user, effect=effect)]
 
 
 def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig, known: TableFacts) -> list[Problem]:
@@ -337,12 +266,11 @@ def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig,
     if unreadable:
         tables = [remedies.change_table(name) for name in unreadable]
         problems.append(
-            Problem(
-                code="select_missing",
+            rules.CHANGE_TABLE_NOT_READABLE_0.finding(
                 table=str(table.table),
-                message=f"its change table {', '.join(tables)} may not be read by the account {facts.account.user}",
+                tables=", ".join(tables),
+                user=facts.account.user,
                 sql=tuple(grant for one in tables for grant in remedies.grant("SELECT", one, facts.account)),
-                is_access=True,
             )
         )
     problems += _missing_columns(table, facts, config)
@@ -350,11 +278,8 @@ def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig,
         problems.append(_switchable(table, facts, config))
     if table.instances[-1].name in known.unordered:
         problems.append(
-            Problem(
-                code="command_id_missing",
+            rules.COMMAND_ID_MISSING_0.finding(
                 table=str(table.table),
-                message="its change table has no __$command_id, as a server without the update KB 3030352 made it: the order of changes in"
-                " a transaction is unknown",
                 action=remedies.replace_instance(
                     table.table, facts.instance_name(table.table), table.instances, facts.account
                 ),
@@ -366,13 +291,11 @@ def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig,
     if len(table.instances) >= remedies.INSTANCES_MAX and not any(instance.is_ours for instance in table.instances):
         names = [instance.name for instance in table.instances]
         problems.append(
-            Problem(
-                code="two_capture_instances",
+            rules.TWO_CAPTURE_INSTANCES.finding(
                 table=str(table.table),
-                message=f"it has two capture instances ({', '.join(names)}), and no more are possible: columns that are added cannot"
-                " be captured",
-                action=f"{remedies.ALONE}: {remedies.disable_instance(table.table, names[0])}",
-                severity=Severity.WARNING,
+                names=", ".join(names),
+                alone=remedies.ALONE,
+                disable_instance=remedies.disable_instance(table.table, names[0]),
             )
         )
     return problems
@@ -380,21 +303,16 @@ def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig,
 
 def _switchable(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig) -> Problem:
     """Report that partitions may be switched in and out, which change data capture does not see; a warning if the user accepts it."""
-    message = "it is partitioned, and its capture instances let ALTER TABLE … SWITCH move rows in and out, which is not captured"
+    message = "It is partitioned, and its capture instances let ALTER TABLE … SWITCH move rows in and out, which is not captured"
     if config.partition_switch == "accept":
-        return Problem(
-            code="partition_switch",
-            table=str(table.table),
-            message=f"{message}: the target keeps rows that were switched out, and lacks those that were switched in",
-            action=f"After each SWITCH run `replicator snapshot NAME {shlex.quote(str(table.table))}`.",
-            severity=Severity.WARNING,
+        return rules.SWITCH_ACCEPTED.finding(
+            table=str(table.table), message=message, quoted_table=shlex.quote(str(table.table))
         )
     accepting = "If partitions have to be switched: set `source.partition_switch: accept`."
     dropping = remedies.replace_instance(
         table.table, facts.instance_name(table.table), table.instances, facts.account, bars_switch=True
     )
-    return Problem(
-        code="partition_switch",
+    return rules.SWITCH_ALLOWED.finding(
         table=str(table.table),
         message=message,
         action=accepting if dropping is None else f"{accepting} {dropping}",
@@ -407,27 +325,19 @@ def _switchable(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig
 def _columnstore(table: CatalogTable) -> Problem:
     """Report a clustered columnstore index: the server refuses to capture the table."""
     tracked = ", or set source.capture: change_tracking" if table.primary_key else ""
-    return Problem(
-        code="columnstore_not_captured",
-        table=str(table.table),
-        message="it has a clustered columnstore index, with which change data capture cannot be enabled",
-        action=f"Exclude it{tracked}. Or drop that index, and create a nonclustered columnstore index if queries need one.",
-    )
+    return rules.COLUMNSTORE_NOT_CAPTURED.finding(table=str(table.table), tracked=tracked)
 
 
 def _not_captured(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig, known: TableFacts) -> Problem:
-    return Problem(
-        code="table_not_captured",
+    return rules.TABLE_NOT_CAPTURED_0.finding(
         table=str(table.table),
-        message="no capture instance records its changes",
-        # If the database captures nothing, that is the cause, which fails no table by itself.
-        severity=Severity.BLOCKING if facts.is_captured else Severity.WARNING,
         sql=remedies.enable_table(
             table.table,
             facts.instance_name(table.table),
             facts.account,
             bars_switch=known.is_partitioned and config.partition_switch == "refuse",
         ),
+        severity=Severity.BLOCKING if facts.is_captured else Severity.WARNING,
     )
 
 
@@ -437,10 +347,9 @@ def _missing_columns(table: CatalogTable, facts: ServerFacts, config: SqlServerC
     if not missing or (config.manage_capture and can_be_made):
         return []
     return [
-        Problem(
-            code="column_not_captured",
+        rules.COLUMN_NOT_CAPTURED_0.finding(
             table=str(table.table),
-            message=f"the newest capture instance lacks its columns {', '.join(missing)}",
+            missing=", ".join(missing),
             action=remedies.replace_instance(
                 table.table, facts.instance_name(table.table), table.instances, facts.account
             ),

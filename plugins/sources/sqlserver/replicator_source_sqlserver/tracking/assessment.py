@@ -8,7 +8,7 @@ from typing import Final
 
 from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
-from replicator_source_sqlserver import remedies
+from replicator_source_sqlserver import remedies, rules
 from replicator_source_sqlserver.assessment import server as assessment
 from replicator_source_sqlserver.assessment import tables as table_assessment
 from replicator_source_sqlserver.catalogue.server import ServerFacts
@@ -51,40 +51,24 @@ def _database(facts: ServerFacts, settings: TrackingSettings | None) -> list[Pro
     problems = []
     if not facts.is_snapshot_allowed:
         problems.append(
-            Problem(
-                code="snapshot_isolation_off",
-                message=f"Changes and rows are read in SNAPSHOT transactions, which the database {facts.database} does not allow.",
-                location=facts.database,
-                sql=(remedies.ALLOW_SNAPSHOTS,),
+            rules.SNAPSHOT_NEEDED_FOR_TRACKING.finding(
+                location=facts.database, database=facts.database, sql=(remedies.ALLOW_SNAPSHOTS,)
             )
         )
     if settings is None:
         problems.append(
-            Problem(
-                code="change_tracking_off",
-                message=f"Change tracking is off for the database {facts.database}.",
-                location=facts.database,
-                sql=(remedies.track_database(_WEEK),),
+            rules.TRACKING_OFF.finding(
+                location=facts.database, database=facts.database, sql=(remedies.track_database(_WEEK),)
             )
         )
         return problems
     if not settings.is_cleaned:
-        problems.append(
-            Problem(
-                code="tracking_not_cleaned",
-                message="AUTO_CLEANUP is off: what is known of changes grows without a limit.",
-                location="sys.change_tracking_databases",
-                sql=(remedies.clean_tracking(),),
-                severity=Severity.WARNING,
-            )
-        )
+        problems.append(rules.TRACKING_NOT_CLEANED.finding(sql=(remedies.clean_tracking(),)))
         return problems
     kept = settings.retention
     problems.append(
-        Problem(
-            code="log_retention",
-            message=f"The server keeps changes for {kept / _DAY:.1f} days; after a longer pause every table is read again.",
-            location="sys.change_tracking_databases",
+        rules.TRACKING_RETENTION.finding(
+            kept=kept / _DAY,
             action="If a pause may be longer, raise CHANGE_RETENTION." if kept >= _WEEK else None,
             sql=() if kept >= _WEEK else (remedies.keep_tracking_for(_WEEK),),
             severity=Severity.WARNING if kept < _DAY else Severity.NOTICE,
@@ -96,15 +80,7 @@ def _database(facts: ServerFacts, settings: TrackingSettings | None) -> list[Pro
 def _account(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     problems = assessment.assess_account(facts, config)
     if config.mark_table_id is not None:
-        problems.append(
-            Problem(
-                code="mark_table",
-                message="Change tracking needs no mark table: nothing is written into it.",
-                location="source.mark_table",
-                action="Leave source.mark_table out.",
-                severity=Severity.NOTICE,
-            )
-        )
+        problems.append(rules.MARK_TABLE_NOT_NEEDED.finding())
     return problems
 
 
@@ -124,32 +100,16 @@ def _key(table: CatalogTable) -> list[Problem]:
     name = quoted_table(table.table)
     if not table.key:
         reason = (
-            f"its primary key ({', '.join(table.primary_key)}) has a part that cannot identify a row"
+            f"Its primary key ({', '.join(table.primary_key)}) has a part that cannot identify a row"
             if table.primary_key
-            else "it has no primary key"
+            else "It has no primary key"
         )
-        return [
-            Problem(
-                code="key_needed",
-                table=str(table.table),
-                message=f"{reason}, and change tracking tells changed rows by it",
-                action=f"ALTER TABLE {name} ADD PRIMARY KEY (…); -- or exclude the table, or set source.capture: cdc",
-            )
-        ]
+        return [rules.KEY_NEEDED_FOR_TRACKING.finding(table=str(table.table), reason=reason, name=name)]
     declared = {k: table.specs[k].declared for k in table.key}
     spelled = [k for k, kind in declared.items() if kind.collation is not None or kind.name == "varbinary"]
     if not spelled:
         return []
-    return [
-        Problem(
-            code="key_spelling",
-            table=str(table.table),
-            message=f"its key has text or varbinary ({', '.join(spelled)}): if it changes only in case, accents, trailing spaces or "
-            "trailing zeros, the target may keep the row under the former spelling, too",
-            action="If such changes happen, run `replicator snapshot NAME TABLE` after them, or set source.capture: cdc.",
-            severity=Severity.WARNING,
-        )
-    ]
+    return [rules.KEY_SPELLING.finding(table=str(table.table), spelled=", ".join(spelled))]
 
 
 def _tracked(
@@ -161,23 +121,19 @@ def _tracked(
         if config.manage_capture:
             return []
         return [
-            Problem(
-                code="table_not_tracked",
+            rules.TABLE_NOT_TRACKED_0.finding(
                 table=str(table.table),
-                message="its changes are not tracked",
-                # If the database tracks nothing, that is the cause, which fails no table by itself.
-                severity=Severity.BLOCKING if settings is not None else Severity.WARNING,
                 sql=remedies.track_table(table.table, facts.account),
+                severity=Severity.BLOCKING if settings is not None else Severity.WARNING,
             )
         ]
     if table.tracking.min_valid is None:
         return [
-            Problem(
-                code="tracking_not_visible",
+            rules.TRACKING_NOT_VISIBLE_0.finding(
                 table=str(table.table),
-                message=f"the account {facts.account.user} may not see its changes",
-                sql=(f"GRANT VIEW CHANGE TRACKING ON {quoted_table(table.table)} TO {quoted(facts.account.user)};",),
-                is_access=True,
+                user=facts.account.user,
+                table_name=quoted_table(table.table),
+                user_2=quoted(facts.account.user),
             )
         ]
     return []

@@ -10,6 +10,7 @@ from typing import Final
 
 from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import TableId
+from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.catalogue import discovery
 from replicator_source_sqlserver.catalogue.tables import CatalogTable, TrackedSince, Tracking
 from replicator_source_sqlserver.connecting.connection import Connection
@@ -59,12 +60,7 @@ def head(connection: Connection) -> int:
     """
     version = connection.rows(_HEAD)[0][0]
     if version is None:
-        raise SourceUnavailableError(
-            "Change tracking is off for the database, so nothing tells which rows are changed.",
-            code="change_tracking_off",
-            action="ALTER DATABASE CURRENT SET CHANGE_TRACKING = ON (CHANGE_RETENTION = 7 DAYS, AUTO_CLEANUP = ON), then ALTER TABLE … "
-            "ENABLE CHANGE_TRACKING of each table. `replicator validate` prints the statements.",
-        )
+        raise rules.TRACKING_SWITCHED_OFF.error(SourceUnavailableError)
     return int(version)
 
 
