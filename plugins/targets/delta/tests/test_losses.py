@@ -14,10 +14,11 @@ from deltalake.exceptions import DeltaError
 
 from plugins.targets.delta.tests.test_lane import ITEMS, Bare, item
 from replicator.model.errors import TargetDamagedError
+from replicator.plugins.kit.lake import joining
 from replicator.plugins.verification import SupportsTargetVerification
 from replicator_target_delta.config import DeltaLakeConfig, MaintenanceConfig
 from replicator_target_delta.engine import DirectTable
-from replicator_target_delta.lane import losses, rewrite
+from replicator_target_delta.lane import losses
 from replicator_target_delta.lane.losses import LOOK_EVERY_S, FileChecks, check_files
 from replicator_target_delta.log.table import LostFilesError
 from replicator_target_delta.target import DeltaLakeTarget
@@ -55,7 +56,7 @@ def bare(tmp_path: Path) -> Bare:
 @pytest.fixture
 def direct(bare: Bare, monkeypatch: pytest.MonkeyPatch) -> Iterator[DirectTable]:
     """The table's lane, which has all keys in memory, and joins files as soon as there are three."""
-    monkeypatch.setattr(rewrite, "FILES_PER_TIER", 3)
+    monkeypatch.setattr(joining, "FILES_PER_TIER", 3)
     with ThreadPoolExecutor(1) as background:
         yield DirectTable(bare.lane, bare.commits, background, background, MaintenanceConfig(deleted_rows_share_max=1))
 

@@ -16,8 +16,8 @@ from duckdb_extensions import import_extension
 
 from plugins.targets.delta.tests.test_lane import ITEMS, Bare
 from replicator.model.schema import TableId
+from replicator.plugins.kit.lake import joining
 from replicator_target_delta.engine import CHECKPOINT_INTERVAL
-from replicator_target_delta.lane import rewrite
 from replicator_target_delta.lane.creation import first_version
 from replicator_target_delta.ledger import Entry
 from replicator_target_delta.log import store as logstore
@@ -91,7 +91,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bare:
     entry = {"txn": {"appId": bare.table.ledger_name, "version": Entry(1, bare.next - 1).version, "lastUpdated": now}}
     assert (log.version + 1) % CHECKPOINT_INTERVAL
     assert logstore.commit(store, bare.storage, path, log, [entry], "Manual Update")
-    monkeypatch.setattr(rewrite, "FILES_PER_TIER", 2)
+    monkeypatch.setattr(joining, "FILES_PER_TIER", 2)
     bare.lane.refresh()
     plan = present(bare.lane.plan_rewrite(bare.table, ITEMS, small_file_size=1 << 20, deleted_share_max=1))
     assert bare.lane.commit_rewrite(bare.table, bare.lane.rewrite(plan))
