@@ -216,6 +216,9 @@ class JustNow:
     def result(self) -> object:
         return self._call.result()
 
+    def exception(self) -> BaseException | None:
+        return self._call.exception()
+
 
 def test_an_answer_that_comes_between_two_looks_is_not_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be waited for without end."""
