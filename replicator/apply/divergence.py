@@ -13,12 +13,11 @@ from datetime import datetime
 from typing import Final
 
 from replicator.model.merged import Merged
-from replicator.model.rules import alarms as rules
 from replicator.plugins.target import Audit
 from replicator.state.records import AlarmRecord
 
-TARGET_DIVERGED: Final = rules.TARGET_DIVERGED.code
-TARGET_CHANGED: Final = rules.TARGET_CHANGED.code
+TARGET_DIVERGED: Final = "target_diverged"
+TARGET_CHANGED: Final = "target_changed"
 
 Alarms = tuple[AlarmRecord, ...]
 

@@ -12,7 +12,6 @@ from replicator.model.errors import (
     TargetUnavailableError,
     TransientError,
 )
-from replicator.model.rules.spark import ENGINE_CRASHED
 from replicator.model.schema import TableId
 from replicator.state.records import AppliedRecord
 
@@ -26,15 +25,20 @@ def is_exhausted(applied: AppliedRecord) -> bool:
 
 def crashed_too_often(error: TargetCrashedError, table: TableId) -> TableError:
     """Return the error of a table at which the target's engine crashed repeatedly."""
-    return ENGINE_CRASHED.error(
-        TableError, table=str(table), crashes_alone_max=_CRASHES_ALONE_MAX, message=error.message
+    return TableError(
+        f"The target's engine crashed {_CRASHES_ALONE_MAX} times while it applied this table alone, also with smaller batches. "
+        f"The last error: {error.message}",
+        code="engine_crashed",
+        table=str(table),
+        action="Read the engine's log (for Spark, NAME.spark.log). Often it has too little memory for the table's values. "
+        "To retry: replicator pause NAME, then replicator resume NAME.",
     )
 
 
 def waited_too_long(error: TargetUnavailableError, name: str) -> TableError:
     """Return the error that fails a table once an attempt was repeated for as long as the retry budget allows."""
     return TableError(
-        f"Gave up after retry.give_up_after: {error.message}",
+        f"gave up after retry.give_up_after: {error.message}",
         code=error.code,
         table=error.table,
         action=f"Nothing is lost. To retry: replicator pause {name}, then replicator resume {name}.",

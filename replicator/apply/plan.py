@@ -11,7 +11,6 @@ from typing import Final
 
 from replicator.model.errors import CorruptStreamError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
-from replicator.model.rules.state import INCARNATION_WITHOUT_TABLE
 from replicator.state.records import EventEntry, SegmentFile, TableRecord
 
 Item = SegmentFile | EventEntry
@@ -228,8 +227,10 @@ def _newest_beginning(items: Sequence[Item], incarnation: int) -> EventEntry | N
     first = next(item for item in items if item.incarnation == newest)
     if isinstance(first, EventEntry) and begins_incarnation(first, incarnation):
         return first
-    raise INCARNATION_WITHOUT_TABLE.error(
-        CorruptStreamError, table=str(first.table), newest=newest, first_number=first_number(first)
+    raise CorruptStreamError(
+        f"Incarnation {newest} begins at number {first_number(first)} without its CREATE_TABLE.",
+        code="corrupt_state",
+        table=str(first.table),
     )
 
 

@@ -43,7 +43,6 @@ from replicator.model.errors import (
     with_names,
 )
 from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotPhase
-from replicator.model.rules.targets import BROKEN_CONTRACT
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchFile, TargetTable
@@ -439,8 +438,10 @@ class TableApplier:
         """Explain a skipped batch above the ledger: a newer epoch has the table (claiming says so), or the target broke its contract."""
         found = self._context.target.claim(table).last_applied
         if found != batch.last:
-            raise BROKEN_CONTRACT.error(
-                PluginError, table=str(self._table), skip_to=batch.skip_to, last=batch.last, found=found
+            raise PluginError(
+                f"The target skipped a batch from {batch.skip_to} to {batch.last}; its ledger is {found}.",
+                code="broken_contract",
+                table=str(self._table),
             )
 
     # -- remembering it

@@ -10,9 +10,6 @@ from replicator.apply.context import ApplyContext
 from replicator.apply.plan import Item, last_number, told_phase
 from replicator.model.errors import CorruptStreamError, FatalError, TableError
 from replicator.model.events import SnapshotPhase
-from replicator.model.rules.journal import CHANGES_DELETED, SNAPSHOT_DELETED
-from replicator.model.rules.state import LEDGER_AHEAD
-from replicator.model.rules.tables import INSERT_LACKS_COLUMNS
 from replicator.model.schema import TableId
 from replicator.plugins.target import EMPTY_LEDGER, Ledger
 from replicator.state.records import AppliedRecord, SegmentFile
@@ -35,7 +32,12 @@ def check_store(context: ApplyContext, record: AppliedRecord, found: Ledger | No
     if reason is None:
         return
     context.check_lease()
-    raise LEDGER_AHEAD.error(FatalError, table=str(record.table), reason=reason, name=context.name)
+    raise FatalError(
+        f"The target {reason}: the state store is older than the target.",
+        code="ledger_ahead",
+        table=str(record.table),
+        action=f"Restore the newest state store; or run `replicator delete {context.name} --drop-target`, and run its file again.",
+    )
 
 
 def missed(
@@ -71,8 +73,11 @@ def check_kept(context: ApplyContext, table: TableId, incarnation: int, ledger: 
         TableError: `journal_gap`.
     """
     if context.reader.is_lost(table, incarnation, ledger):
-        raise CHANGES_DELETED.error(
-            TableError, table=str(table), ledger=ledger, name=context.name, quoted_table=shlex.quote(str(table))
+        raise TableError(
+            f"The journal no longer has every change after number {ledger}, the last one that the target applied.",
+            code="journal_gap",
+            table=str(table),
+            action=f"Run `replicator snapshot {context.name} {shlex.quote(str(table))}`.",
         )
 
 
@@ -83,8 +88,11 @@ def check_beginning(context: ApplyContext, table: TableId, items: Sequence[Item]
         TableError: `journal_gap`: retention dropped it before it was applied.
     """
     if context.reader.is_lost(table, max(item.incarnation for item in items), EMPTY_LEDGER):
-        raise SNAPSHOT_DELETED.error(
-            TableError, table=str(table), name=context.name, quoted_table=shlex.quote(str(table))
+        raise TableError(
+            "The journal no longer has the beginning of the table's newest snapshot.",
+            code="journal_gap",
+            table=str(table),
+            action=f"Run `replicator snapshot {context.name} {shlex.quote(str(table))} --recreate`.",
         )
 
 
@@ -100,13 +108,11 @@ def check_file(context: ApplyContext, table: TableId, file: SegmentFile) -> None
             action=f"Run `replicator snapshot {context.name} {shlex.quote(str(table))}`.",
         ) from error
     if file.has_absent and (count := context.reader.partial_inserts(file)):
-        raise INSERT_LACKS_COLUMNS.error(
-            TableError,
+        raise TableError(
+            f"The log has {count} INSERT{'s' if count > 1 else ''} with missing column values. Only a new snapshot can read them.",
+            code="insert_lacks_columns",
             table=str(table),
-            count=count,
-            plural="s" if count > 1 else "",
-            name=context.name,
-            quoted_table=shlex.quote(str(table)),
+            action=f"Run `replicator snapshot {context.name} {shlex.quote(str(table))}`.",
         )
 
 

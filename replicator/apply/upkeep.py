@@ -12,9 +12,8 @@ from datetime import datetime
 
 from replicator.apply.table import TableApplier
 from replicator.model.errors import FencedError, ReplicatorError, TargetCrashedError, TargetDamagedError
-from replicator.model.isolation import table_error
+from replicator.model.isolation import INTERNAL, table_error
 from replicator.model.processes.reports import UpkeepReport
-from replicator.model.rules.processes import UPKEEP_FAILED
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 
@@ -148,7 +147,7 @@ class Upkeep:
     def _postpone(self, table: TableId, error: Exception) -> None:
         ours = error if isinstance(error, ReplicatorError) else table_error(error, table, "doing its upkeep")
         if ours is None:
-            ours = UPKEEP_FAILED.error(ReplicatorError, error_type=type(error).__name__)
+            ours = ReplicatorError(f"Unexpected {type(error).__name__} during its upkeep.", code=INTERNAL)
         before = self._failed.get(table)
         failures = 1 if before is None else before.failures + 1
         pause_s = min(self._pause_max_s, self._pause_s * 2.0 ** min(failures - 1, _DOUBLINGS_MAX))

@@ -147,13 +147,14 @@ def blocking(problems: Sequence[Problem], tables: Collection[TableId]) -> Mappin
 
 def refusal(table: TableId, problem: Problem, *, is_curable: bool = False) -> TableError:
     """A blocking finding about a table as the reason why it is not tracked. `is_curable`: the source's check finds it."""
+    message = problem.message if problem.message.endswith(".") else f"{problem.message}."
     action = (problem.action or "Fix it with the SQL that `replicator validate` prints").rstrip(".")
     if is_curable:
         action = f"{action}{'' if action.endswith(';') else '.'} {THEN_BY_ITSELF}"
-        return CurableError(problem.message, code=problem.code, table=str(table), action=action)
+        return CurableError(message, code=problem.code, table=str(table), action=action)
     joined = f"{action} then" if action.endswith(";") else f"{action}. Then"
     action = f"{joined} run `replicator snapshot NAME TABLE`; the next start takes one automatically."
-    return RefusedError(problem.message, code=problem.code, table=str(table), action=action)
+    return RefusedError(message, code=problem.code, table=str(table), action=action)
 
 
 def may_be_of_one(error: Exception) -> bool:

@@ -17,14 +17,13 @@ from replicator.capture.asking import Answer, Refusals, ask, blocking, describe,
 from replicator.capture.target_checks import Assess
 from replicator.model.errors import FatalError, Problem, Severity, SourceUnavailableError
 from replicator.model.naming import check_names
-from replicator.model.rules.tables import TABLE_MISSING, TABLE_NOT_FOUND
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.source import DeltaSource, SourceCatalogue
 from replicator.projection.checking import project_tables
 from replicator.projection.rules import ColumnRules
 
-_NOT_THERE: Final = frozenset({TABLE_NOT_FOUND.code, TABLE_MISSING.code})
+_NOT_THERE: Final = frozenset({"table_not_found", "table_missing"})
 _log = get_logger(__name__)
 
 
@@ -132,7 +131,7 @@ class Checks:
         for problem in self.findings:
             if problem.applies == "always":
                 raise FatalError(
-                    problem.message, code=problem.code, action=f"{problem.action or 'Fix it.'} Then start again."
+                    f"{problem.message}.", code=problem.code, action=f"{problem.action or 'Fix it.'} Then start again."
                 )
             if problem not in self._told:
                 self._told.add(problem)
@@ -158,7 +157,7 @@ def _judge_access(problems: Sequence[Problem], captured: Collection[TableId]) ->
     if len(names) > 1 and {p.table for p in found} == names and all(p.is_access for p in found):
         first = found[0]
         raise SourceUnavailableError(
-            f"Replicator may no longer read any of the {len(names)} tables. The first is {first.table}: {first.message}",
+            f"Replicator may no longer read any of the {len(names)} tables. The first is {first.table}: {first.message}.",
             code=first.code,
             action=first.action,
         )

@@ -17,7 +17,6 @@ from replicator.model.crash import crash_point
 from replicator.model.errors import PluginError
 from replicator.model.offset import Offset
 from replicator.model.processes.control import Control
-from replicator.model.rules.journal import TRANSACTION_NOT_CLOSED
 from replicator.plugins.source import LogBatch, LogReader, SourceLog, Visibility
 
 _VISIBILITY_WAIT_S: Final = 0.25
@@ -66,7 +65,7 @@ class Unsealed:
             where, fault = "at a transaction boundary", "the last rows belong to a transaction that has not ended"
         else:
             return
-        raise TRANSACTION_NOT_CLOSED.error(PluginError, where=where, fault=fault)
+        raise PluginError(f"the source claimed to be {where}, but {fault}.", code="transaction_not_closed")
 
     def add(self, batch: LogBatch, now: float) -> None:
         """Take note of a batch that was `check`ed."""

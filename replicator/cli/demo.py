@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from replicator.model.errors import ConfigError
-from replicator.model.rules.commands import DEMO_BROKEN, DEMO_NOT_INSTALLED
 
 
 class DemoCommand(click.Command):
@@ -35,8 +34,14 @@ def load_demo() -> click.Command:
         if not isinstance(command, click.Command):
             raise _broken(found.value, f"it is no command but a {type(command).__name__}")
         return command
-    raise DEMO_NOT_INSTALLED.error(ConfigError)
+    raise ConfigError(
+        "The demo is not installed.", code="demo_not_installed", action='Run: pip install "replicator[demo]"'
+    )
 
 
 def _broken(name: str, reason: str) -> ConfigError:
-    return DEMO_BROKEN.error(ConfigError, name=name, reason=reason)
+    return ConfigError(
+        f"The demo is installed, but {name} cannot be loaded: {reason}.",
+        code="demo_broken",
+        action='Repair its installation: pip install --force-reinstall "replicator[demo]"',
+    )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from replicator.model.errors import ConfigError, Problem, Severity
-from replicator.model.rules.commands import FILE_REFUSED
 from replicator.model.terminal import continued, in_one_line
 from replicator.projection.checking import ArrivingColumn, arriving
 from replicator.service.configuring.fixing import fixable
@@ -86,11 +85,9 @@ def refusal(found: Sequence[Problem], file: str) -> ConfigError:
     """Return the verdict if something is blocking."""
     blocking, number = (_count(found, severity) for severity in (Severity.BLOCKING, Severity.WARNING))
     also = f" and {counted(number, 'warning')}" if number else ""
-    return FILE_REFUSED.error(
-        ConfigError,
-        file=file,
-        blocking=counted(blocking, "blocking problem"),
-        also=also,
+    return ConfigError(
+        f"{file} cannot be replicated as configured: {counted(blocking, 'blocking problem')}{also}.",
+        code="assessment_failed",
         action=_by_sql(found, file).strip() or None,
     )
 

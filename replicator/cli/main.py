@@ -21,8 +21,6 @@ from replicator.cli.stopping import stop_on_signals
 from replicator.cli.token import token
 from replicator.config import LoadedConfig
 from replicator.model.errors import ConfigError
-from replicator.model.rules.commands import FILE_EXISTS
-from replicator.model.rules.configuration import PLUGIN_NOT_INSTALLED
 from replicator.model.terminal import in_one_line
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
@@ -62,7 +60,7 @@ def init(source: str, target: str, output: Path | None) -> None:
         click.echo(text, nl=False)
         return
     if output.exists():
-        raise FILE_EXISTS.error(ConfigError, output=output)
+        raise ConfigError(f"{output} already exists.", code="file_exists", action="Choose another name.")
     output.write_text(text, encoding="utf-8")
     click.echo(f"Wrote {output}. Next: fill it in, then run: replicator validate {output}")
 
@@ -85,7 +83,11 @@ def schema(plugin: str | None) -> None:
     elif plugin in models:
         document = config.plugin_schema(plugin, models[plugin])
     else:
-        raise PLUGIN_NOT_INSTALLED.error(ConfigError, plugin=plugin, models=", ".join(sorted(models)))
+        raise ConfigError(
+            f"There is no plugin called {plugin!r}.",
+            code="unknown_plugin",
+            action=f"Installed and working: {', '.join(sorted(models))}.",
+        )
     click.echo(json.dumps(document, indent=2))
 
 

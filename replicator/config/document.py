@@ -11,21 +11,6 @@ import yaml
 
 from replicator.config.shape import Part, Path
 from replicator.model.errors import Problem
-from replicator.model.rules import Rule
-from replicator.model.rules.configuration import (
-    ALIASES_TOO_MANY,
-    CONTROL_CHARACTER,
-    DOCUMENT_TOO_LARGE,
-    DUPLICATE_KEY,
-    EMPTY_DOCUMENT,
-    HALF_A_CHARACTER,
-    INVALID_YAML,
-    KEY_NOT_TEXT,
-    MERGE_KEYS,
-    NO_DATE_OR_NUMBER,
-    NOT_A_MAPPING,
-    TAGS,
-)
 
 PLACEHOLDER: Final = "CHANGE-ME"
 """Placeholder that `replicator init` writes where only the user knows the value."""
@@ -76,7 +61,8 @@ class Document:
 def read_document(text: str, origin: str) -> Document:
     """Read YAML. Never raises: errors become problems."""
     if len(text) > DOCUMENT_BYTES_MAX:
-        return _unreadable(origin, 1, DOCUMENT_TOO_LARGE, most_kib=DOCUMENT_BYTES_MAX >> 10)
+        message = f"The file is larger than {DOCUMENT_BYTES_MAX >> 10}KiB, the most that a configuration may be."
+        return _unreadable(origin, 1, "document_too_large", message)
     try:
         root = yaml.compose(text, Loader=_BoundedLoader)
     except yaml.MarkedYAMLError as error:
@@ -84,20 +70,26 @@ def read_document(text: str, origin: str) -> Document:
         # Only the parser's own words: its full text quotes lines of the file, which may hold a secret, and its words quote what it reads as
         # names: of `password: *abc` those of a password.
         words = _NAMED.sub(r"\1", "; ".join(part for part in (error.context, error.problem) if part))
-        line = mark.line + 1 if mark else 1
-        return _unreadable(origin, line, INVALID_YAML, action=_remedy(words), words=words)
+        return _unreadable(
+            origin, mark.line + 1 if mark else 1, "invalid_yaml", f"This is not valid YAML: {words}.", _remedy(words)
+        )
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        return _unreadable(origin, line, CONTROL_CHARACTER)
+        message = "This is not valid YAML: there is a control character in it."
+        return _unreadable(origin, line, "invalid_yaml", message, "Remove the character.")
     if root is None:
-        return _unreadable(origin, 1, EMPTY_DOCUMENT)
+        return _unreadable(
+            origin, 1, "empty_document", "The file is empty.", "`replicator init` writes a file to start from."
+        )
     if not isinstance(root, yaml.MappingNode):
-        return _unreadable(origin, root.start_mark.line + 1, NOT_A_MAPPING, found=kind_of(root.value))
+        message = f"The file must hold keys and values (name:, source:, target:); it holds {kind_of(root.value)}."
+        return _unreadable(origin, root.start_mark.line + 1, "not_a_mapping", message)
     reader = _Reader(origin)
     try:
         values = reader.mapping(root, ())
     except _TooMuchError:
-        return _unreadable(origin, 1, ALIASES_TOO_MANY, most=NODES_MAX)
+        message = f"The file's aliases (*name) unfold to more than {NODES_MAX} values, or contain themselves."
+        return _unreadable(origin, 1, "document_too_large", message, "Write the values out.")
     return Document(origin=origin, values=values, lines=reader.lines, problems=tuple(reader.problems))
 
 
@@ -141,8 +133,8 @@ def kind_of(value: Any) -> str:
             return "a date"
 
 
-def _unreadable(origin: str, line: int, rule: Rule, *, action: str | None = None, **fields: Any) -> Document:
-    problem = rule.finding(location=f"{origin}:{line}", action=action, **fields)
+def _unreadable(origin: str, line: int, code: str, message: str, action: str | None = None) -> Document:
+    problem = Problem(code=code, message=message, location=f"{origin}:{line}", action=action)
     return Document(origin=origin, values={}, lines={(): line}, problems=(problem,))
 
 
@@ -191,7 +183,8 @@ class _Reader:
         for key, line, value in self._entries(node, path):
             here = (*path, key)
             if key in values:
-                self._problem(DUPLICATE_KEY, line, here, key=key, line_before=self.lines[here])
+                message = f"`{key}` is written twice; first on line {self.lines[here]}."
+                self._problem("duplicate_key", message, line, here, "Remove one of them.")
                 continue
             self.lines[here] = line
             values[key] = self.value(value, here)
@@ -207,7 +200,8 @@ class _Reader:
             return [self._item(child, (*path, position)) for position, child in enumerate(node.value)]
         if isinstance(node, yaml.ScalarNode) and node.tag in _SCALAR_TAGS:
             return self._scalar(node, path)
-        self._problem(TAGS, node.start_mark.line + 1, path)
+        message = "YAML tags (!…) are not supported."
+        self._problem("invalid_yaml", message, node.start_mark.line + 1, path, "Write a plain value.")
         return None
 
     def _item(self, node: yaml.Node, path: Path) -> Any:
@@ -222,7 +216,10 @@ class _Reader:
             return self._constructor.construct_object(node)
         except (ValueError, OverflowError, yaml.YAMLError):
             # "2024-13-45" looks like a date to YAML; a number may have too many digits for Python.
-            self._problem(NO_DATE_OR_NUMBER, node.start_mark.line + 1, path)
+            self._problem(
+                "invalid_yaml", "This cannot be read as a date or number.", node.start_mark.line + 1, path,
+                "If it is meant as text, put it in quotes.",
+            )  # fmt: skip
             return None
 
     def _entries(self, node: yaml.MappingNode, path: Path) -> Iterator[tuple[str, int, yaml.Node]]:
@@ -233,16 +230,20 @@ class _Reader:
             elif isinstance(key, yaml.ScalarNode) and key.tag == _PREFIX + "str":
                 yield key.value, line, value
             elif isinstance(key, yaml.ScalarNode) and key.tag == _PREFIX + "merge":
-                self._problem(MERGE_KEYS, line, path)
+                self._problem("invalid_yaml", "Merge keys (<<) are not supported.", line, path, "Write the keys out.")
             else:
-                self._problem(KEY_NOT_TEXT, line, path)
+                message = "A key must be text."
+                self._problem(
+                    "invalid_yaml", message, line, path, "Put it in quotes: YAML reads on, no and 1 as values."
+                )
 
     def _not_text(self, node: yaml.ScalarNode, path: Path) -> None:
-        self._problem(HALF_A_CHARACTER, node.start_mark.line + 1, path)
+        message = "An escape in this text is half of a surrogate pair, which is no character."
+        self._problem("invalid_yaml", message, node.start_mark.line + 1, path, "Write the character itself.")
 
-    def _problem(self, rule: Rule, line: int, path: Path, **fields: Any) -> None:
+    def _problem(self, code: str, message: str, line: int, path: Path, action: str) -> None:
         where = f"{self.origin}:{line} {dotted(path)}".rstrip()
-        self.problems.append(rule.finding(location=where, **fields))
+        self.problems.append(Problem(code=code, message=message, location=where, action=action))
 
 
 __all__ = ["DOCUMENT_BYTES_MAX", "Document", "Part", "Path", "dotted", "kind_of", "read_document"]

@@ -24,15 +24,6 @@ from replicator.config.references import Resolver, environment
 from replicator.config.secrets import Resolved
 from replicator.config.shape import Shape, shape_at
 from replicator.model.errors import ConfigError, Problem, Severity
-from replicator.model.rules.configuration import (
-    FILE_NOT_READABLE,
-    INVALID_CONFIGURATION,
-    NOT_UTF8,
-    PLUGIN_BLOCK_MISSING,
-    PLUGIN_BLOCK_NOT_A_BLOCK,
-    PLUGIN_TYPE_MISSING,
-    PLUGIN_TYPE_NOT_TEXT,
-)
 from replicator.observability import is_sensitive_name, register_secret
 
 KINDS: Final = ("source", "target")
@@ -140,9 +131,13 @@ def _read(source: FilePath | str, origin: str | None) -> tuple[str, str]:
         # The byte order mark of Windows editors is no part of the text.
         return data.decode("utf-8-sig"), origin
     except OSError as error:
-        problem = FILE_NOT_READABLE.finding(location=origin, file=source, reason=error.strerror)
+        message = f"{source} cannot be read: {error.strerror}."
+        problem = Problem(
+            code="file_not_readable", message=message, location=origin, action="Check the path and its rights."
+        )
     except UnicodeDecodeError:
-        problem = NOT_UTF8.finding(location=origin, file=source)
+        message = f"{source} is not UTF-8 text."
+        problem = Problem(code="file_not_readable", message=message, location=origin, action="Save the file as UTF-8.")
     raise _refusal(origin, (problem,))
 
 
@@ -158,15 +153,20 @@ def _choose_plugins(
         known = models[kind]
         block = values.get(kind)
         if not isinstance(block, dict):
-            rule = PLUGIN_BLOCK_NOT_A_BLOCK if kind in values else PLUGIN_BLOCK_MISSING
-            where = document.where((kind,))
-            problems.append(rule.finding(location=where, key=kind, installed=_installed(kind, known)))
+            what = "must be a block of keys and values" if kind in values else "is missing"
+            code = "wrong_type" if kind in values else "missing_key"
+            action = f"Add `{kind}:` with a `type:` and the plugin's settings. {_installed(kind, known)}"
+            problems.append(
+                Problem(code=code, message=f"`{kind}` {what}.", location=document.where((kind,)), action=action)
+            )
             continue
         name = block.get("type")
         where = document.where((kind, "type"))
         if not isinstance(name, str):
-            rule = PLUGIN_TYPE_NOT_TEXT if "type" in block else PLUGIN_TYPE_MISSING
-            problems.append(rule.finding(location=where, key=kind, installed=_installed(kind, known)))
+            what = "must be text" if "type" in block else "is missing"
+            code = "wrong_type" if "type" in block else "missing_key"
+            action = f"Name a plugin. {_installed(kind, known)}"
+            problems.append(Problem(code=code, message=f"`{kind}.type` {what}.", location=where, action=action))
         elif name not in known:
             problems.append(replace(unknown_plugin(kind, name, known, broken(kind, name)), location=where))
         else:
@@ -250,4 +250,4 @@ def _line(problem: Problem, origin: str) -> int:
 def _refusal(origin: str, problems: tuple[Problem, ...]) -> ConfigError:
     count = sum(problem.severity is Severity.BLOCKING for problem in problems)
     noun = "problem" if count == 1 else "problems"
-    return INVALID_CONFIGURATION.error(ConfigError, origin=origin, count=count, noun=noun, problems=problems)
+    return ConfigError(f"{origin} cannot be used: {count} {noun}.", problems=problems)

@@ -14,8 +14,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from replicator.config.secrets import Resolved, Secret
-from replicator.model.rules.configuration import LITERAL_SECRET
+from replicator.config.secrets import LITERAL_SECRET, Resolved, Secret
 
 KEY_BYTES_MIN: Final = 16
 DateUnit = Literal["year", "month", "day"]
@@ -107,7 +106,7 @@ class Mask:
             written, keys = (value.written, list(value.values)) if isinstance(value, Resolved) else (str(value), [])
             return _parsed(written, keys)
         except LiteralKeyError:
-            raise PydanticCustomError(LITERAL_SECRET.code, "has a key that is written out") from None
+            raise PydanticCustomError(LITERAL_SECRET, "has a key that is written out") from None
         except ValueError as error:
             raise PydanticCustomError("mask", "{reason}", {"reason": str(error)}) from None
 

@@ -14,25 +14,9 @@ from replicator.config.document import PLACEHOLDER, Document, Path, dotted, kind
 from replicator.config.masks import MASK_HELP
 from replicator.config.model import ReplicatorConfig
 from replicator.config.patterns import COLUMN_HELP, PATTERN_HELP
-from replicator.config.secrets import Resolved
+from replicator.config.secrets import LITERAL_SECRET, Resolved
 from replicator.config.shape import Shape, fields_of, shape_at
 from replicator.model.errors import Problem
-from replicator.model.rules import Rule
-from replicator.model.rules.configuration import (
-    INVALID_VALUE,
-    LITERAL_SECRET,
-    LITERAL_SECRET_IN_COMMAND,
-    MISSING_KEY,
-    NO_CHOICE,
-    NO_PATTERN,
-    NOT_FILLED_IN,
-    OUT_OF_BOUNDS,
-    PLUGIN_BROKEN,
-    UNKNOWN_KEY,
-    UNKNOWN_TYPE,
-    WRONG_FORM,
-    WRONG_TYPE,
-)
 from replicator.observability import MASK, is_sensitive_name, redact
 
 _SHOWN_LENGTH: Final = 60
@@ -80,17 +64,24 @@ def wrong_scalar(block: Block, path: Path, shape: Shape) -> Problem:
 
 def not_filled_in(block: Block, path: Path) -> Problem:
     """Report that a value is still the one that `replicator init` wrote."""
-    setting = dotted((*block.prefix, *path))
-    description = _description(block, path)
-    return _make(block, path, NOT_FILLED_IN, setting=setting, placeholder=PLACEHOLDER, description=description)
+    message = f"`{dotted((*block.prefix, *path))}` is still {PLACEHOLDER}."
+    return _make(block, path, "invalid_value", message, f"Set it. {_description(block, path)}".strip())
 
 
 def literal_secret(block: Block, path: Path) -> Problem:
     """Refuse a secret that is written out."""
     shape = shape_at(block.model, path)
     what = "is a secret" if shape is not None and shape.is_secret else "is, or has in it, what looks like a secret,"
-    rule = LITERAL_SECRET_IN_COMMAND if path[:2] == ("alerts", "commands") else LITERAL_SECRET
-    return _make(block, path, rule, name=_name(block, path), what=what)
+    message = f"{_name(block, path)} {what} and must not be written in the file."
+    action = (
+        "Write ${env:NAME} or ${file:/path} and keep the value there. Change the secret if others have seen the file."
+    )
+    if path[:2] == ("alerts", "commands"):
+        action = (
+            "Let the program read it from a file: every user of the host can read arguments. Change the secret if others have seen the"
+            " file."
+        )
+    return _make(block, path, LITERAL_SECRET, message, action)
 
 
 def unknown_plugin(kind: str, name: str, known: Iterable[str], broken: str | None = None) -> Problem:
@@ -104,12 +95,20 @@ def unknown_plugin(kind: str, name: str, known: Iterable[str], broken: str | Non
     """
     names = sorted(known)
     if broken is not None:
-        return PLUGIN_BROKEN.finding(sort=kind, name=name, broken=broken)
+        return Problem(
+            code="plugin_broken",
+            message=f"The {kind} plugin {name} is installed, but {broken}.",
+            action="Repair its installation; `replicator plugins` shows the state of every plugin.",
+        )
     listed = f"Installed {kind}s: {', '.join(names)}." if names else f"No {kind} plugin is installed."
     near = nearest(name, names)
     shown = name if len(name) <= _SHOWN_LENGTH else f"{name[:_SHOWN_LENGTH]}…"
     hint = f"Did you mean {near}? If not, install it" if near else "Install the plugin"
-    return UNKNOWN_TYPE.finding(sort=kind, shown=redact(shown), listed=listed, hint=hint)
+    return Problem(
+        code="unknown_plugin",
+        message=f"There is no {kind} plugin called {redact(shown)!r}. {listed}",
+        action=f"{hint}: pip install replicator-{kind}-NAME",
+    )
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -146,28 +145,29 @@ def _problem(block: Block, detail: ErrorDetails, path: Path) -> Problem:  # noqa
         case "table_pattern":
             is_key = detail["loc"][-1] == "[key]"
             shown = repr(str(path[-1])[:_SHOWN_LENGTH]) if is_key else _shown(block, path, shape)
-            return _make(block, path, NO_PATTERN, shown=shown or "This", help=PATTERN_HELP)
+            message = f"{shown or 'This'} is not a table pattern."
+            return _make(block, path, "invalid_value", message, PATTERN_HELP)
         case ("column_pattern" | "mask") as type_:
             remedy = MASK_HELP if type_ == "mask" else COLUMN_HELP
-            return _in_own_words(block, detail, path, remedy)
-        case type_ if type_ == LITERAL_SECRET.code:
+            return _make(block, path, "invalid_value", _own_words(block, detail, path), remedy)
+        case type_ if type_ == LITERAL_SECRET:
             return literal_secret(block, path)
         case type_ if type_ in _CHOICE_ERRORS and shape is not None and shape.choices:
             return _wrong_choice(block, path, shape)
         case type_ if type_ in _BOUND_ERRORS and shape is not None and shape.bounds:
-            found = _found(block, path, shape)
-            return _make(block, path, OUT_OF_BOUNDS, name=_name(block, path), bounds=shape.bounds, found=found)
+            message = f"{_name(block, path)} must be {shape.bounds}{_found(block, path, shape)}."
+            return _make(block, path, "out_of_bounds", message, f"Write a value that is {shape.bounds}.")
         case "string_pattern_mismatch" if shape is not None:
             return _wrong_pattern(block, path, shape)
         case type_ if shape is not None and (type_.endswith(("_type", "_parsing")) or type_ == "int_from_float"):
             return _wrong_type(block, path, shape)
         case _:
-            return _in_own_words(block, detail, path)
+            return _make(block, path, "invalid_value", _own_words(block, detail, path), None)
 
 
 def _missing(block: Block, path: Path) -> Problem:
-    description = _description(block, path)
-    return _make(block, path, MISSING_KEY, name=_name(block, path), key=path[-1], description=description)
+    action = f"Add `{path[-1]}:`. {_description(block, path)}"
+    return _make(block, path, "missing_key", f"{_name(block, path)} is missing.", action.strip())
 
 
 def _description(block: Block, path: Path) -> str:
@@ -187,7 +187,7 @@ def _unknown_key(block: Block, path: Path) -> Problem:
     near = nearest(str(key), known)
     elsewhere = _where_it_belongs(str(key), is_top=not path[:-1] and not block.prefix)
     action = elsewhere or (f"Did you mean `{near}`?" if near else f"Known keys here: {', '.join(known)}.")
-    return _make(block, path, UNKNOWN_KEY, action=action, name=_name(block, path))
+    return _make(block, path, "unknown_key", f"{_name(block, path)} is not a known key.", action)
 
 
 def _where_it_belongs(key: str, *, is_top: bool) -> str | None:
@@ -204,14 +204,14 @@ def _wrong_choice(block: Block, path: Path, shape: Shape) -> Problem:
     near = nearest(value, [str(choice) for choice in shape.choices]) if isinstance(value, str) else None
     allowed = ", ".join(map(str, shape.choices))
     must = f"one of {allowed}" if len(shape.choices) > 1 else allowed
-    action = f"Did you mean {near}?" if near else f"Write {must}."
-    found = _found(block, path, shape)
-    return _make(block, path, NO_CHOICE, action=action, name=_name(block, path), choices=must, found=found)
+    message = f"{_name(block, path)} must be {must}{_found(block, path, shape)}."
+    return _make(block, path, "invalid_value", message, f"Did you mean {near}?" if near else f"Write {must}.")
 
 
 def _wrong_pattern(block: Block, path: Path, shape: Shape) -> Problem:
+    message = f"{_name(block, path)} does not have the required form{_found(block, path, shape)}."
     action = _description(block, path) or f"It must match {shape.pattern}."
-    return _make(block, path, WRONG_FORM, action=action, name=_name(block, path), found=_found(block, path, shape))
+    return _make(block, path, "invalid_value", message, action)
 
 
 def _wrong_type(block: Block, path: Path, shape: Shape) -> Problem:
@@ -224,8 +224,9 @@ def _wrong_type(block: Block, path: Path, shape: Shape) -> Problem:
         else shape.words
     )
     form = shape.words if shape.scalar in (str, bool) else form
-    remedy = _type_remedy(shape, value)
-    return _make(block, path, WRONG_TYPE, action=remedy, name=_name(block, path), form=form, found=kind_of(value))
+    found = kind_of(value)
+    message = f"{_name(block, path)} must be {form}; found {found}."
+    return _make(block, path, "wrong_type", message, _type_remedy(shape, value))
 
 
 def _type_remedy(shape: Shape, value: Any) -> str | None:
@@ -242,18 +243,14 @@ def _type_remedy(shape: Shape, value: Any) -> str | None:
     return None
 
 
-def _in_own_words(block: Block, detail: ErrorDetails, path: Path, action: str | None = None) -> Problem:
-    joint, words = _own_words(block, detail, path)
-    return _make(block, path, INVALID_VALUE, action=action, name=_name(block, path), joint=joint, words=words)
-
-
-def _own_words(block: Block, detail: ErrorDetails, path: Path) -> tuple[str, str]:
-    """Return the plugin's or pydantic's words without resolved values, which a validator may quote, and what joins them to a name."""
+def _own_words(block: Block, detail: ErrorDetails, path: Path) -> str:
+    """Return the plugin's or pydantic's words without resolved values, which a validator may quote."""
     words = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     for value in sorted(resolved_values(value_at(block, path)), key=len, reverse=True):
         words = words.replace(value, MASK).replace(repr(value)[1:-1], MASK)
     words = redact(words).rstrip(".")
-    return " " if words.startswith(("is ", "has ", "must ")) else ": ", words
+    joint = " " if words.startswith(("is ", "has ", "must ")) else ": "
+    return f"{_name(block, path)}{joint}{words}."
 
 
 def resolved_values(value: Any) -> set[str]:
@@ -311,8 +308,9 @@ def _name(block: Block, path: Path) -> str:
     return f"`{full[-1] if full and isinstance(full[-1], str) else dotted(full)}`" if full else "The file"
 
 
-def _make(block: Block, path: Path, rule: Rule, *, action: str | None = None, **fields: Any) -> Problem:
-    return rule.finding(location=block.document.where((*block.prefix, *path)), action=action, **fields)
+def _make(block: Block, path: Path, code: str, message: str, action: str | None) -> Problem:
+    location = block.document.where((*block.prefix, *path))
+    return Problem(code=code, message=message, location=location, action=action)
 
 
 def _touch(a: Path, b: Path) -> bool:

@@ -12,9 +12,8 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from replicator.model.errors import Problem
+from replicator.model.errors import Problem, Severity
 from replicator.model.naming import folded
-from replicator.model.rules.tables import NO_TABLE_MATCHES, NO_TABLES, PATTERN_WITHOUT_MATCH
 from replicator.model.schema import TableId
 
 PATTERN_HELP: Final = (
@@ -176,8 +175,13 @@ def select(
         *_unmatched("tables.settings", tuple(settings), chosen),
     ]
     if not chosen:
-        rule = NO_TABLE_MATCHES if candidates else NO_TABLES
-        problems.append(rule.finding(count=len(candidates)))
+        message = (
+            f"The patterns match none of the tables that the source shows to this user ({len(candidates)})."
+            if candidates
+            else "The source shows no tables to this user."
+        )
+        action = "Change tables.include, or grant the user access to the tables."
+        problems.append(Problem(code="no_tables", message=message, location="tables", action=action))
     return Selection(tables=chosen, problems=tuple(problems))
 
 
@@ -205,7 +209,13 @@ def _any_matches(patterns: Iterable[TablePattern], table: TableId) -> bool:
 
 def _unmatched(location: str, patterns: Iterable[TablePattern], tables: Sequence[TableId]) -> list[Problem]:
     return [
-        PATTERN_WITHOUT_MATCH.finding(location=location, pattern=pattern)
+        Problem(
+            code="pattern_without_match",
+            message=f"The pattern {pattern} matches no table.",
+            location=location,
+            action=f"Names are case-sensitive. {PATTERN_HELP}",
+            severity=Severity.WARNING,
+        )
         for pattern in patterns
         if not any(pattern.matches(table) for table in tables)
     ]

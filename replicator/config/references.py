@@ -12,18 +12,7 @@ from typing import Any, Final
 
 from replicator.config.document import Document, Path
 from replicator.config.secrets import Resolved
-from replicator.model.errors import Problem
-from replicator.model.rules import Rule
-from replicator.model.rules.configuration import (
-    FILE_NOT_ABSOLUTE,
-    FILE_READABLE_BY_ALL,
-    INVALID_REFERENCE,
-    NO_VARIABLE_NAME,
-    REFERENCES_TOO_LARGE,
-    SECRET_FILE_NOT_READABLE,
-    SECRET_FILE_NOT_UTF8,
-    VARIABLE_NOT_SET,
-)
+from replicator.model.errors import Problem, Severity
 from replicator.observability import is_sensitive_name, register_secret
 
 SECRET_FILE_BYTES_MAX: Final = 64 << 10
@@ -37,11 +26,11 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class _ReferenceProblemError(Exception):
-    """A reference that cannot be resolved; has the rule and its fields."""
+    """A reference that cannot be resolved; has code, message and action."""
 
-    def __init__(self, rule: Rule, **fields: Any) -> None:
-        super().__init__(rule.code)
-        self.rule, self.fields = rule, fields
+    def __init__(self, code: str, message: str, action: str) -> None:
+        super().__init__(message)
+        self.code, self.message, self.action = code, message, action
 
 
 @dataclass
@@ -81,7 +70,7 @@ class Resolver:
                 values.append(self._value(match, path))
             except _ReferenceProblemError as error:
                 self.unresolved.add(path)
-                self._problem(error.rule, path, **error.fields)
+                self._problem(error.code, error.message, path, error.action)
                 values.append("")
             return values[-1]
 
@@ -91,18 +80,25 @@ class Resolver:
     def _value(self, match: re.Match[str], path: Path) -> str:
         parts = _WELL_FORMED.fullmatch(match["inside"]) if match["end"] else None
         if parts is None:
-            raise _ReferenceProblemError(INVALID_REFERENCE)
+            message = "`${…}` must be a reference to an environment variable or a file."
+            action = "Write ${env:NAME} or ${file:/path}; $${ means a literal ${."
+            raise _ReferenceProblemError("invalid_reference", message, action)
         if self._characters > RESOLVED_CHARACTERS_MAX:
-            raise _ReferenceProblemError(REFERENCES_TOO_LARGE, most_kib=RESOLVED_CHARACTERS_MAX >> 10)
+            message = f"The references stand for more than {RESOLVED_CHARACTERS_MAX >> 10}Ki characters."
+            raise _ReferenceProblemError("document_too_large", message, "Use fewer references, or smaller files.")
         value = self._variable(parts["name"]) if parts["kind"] == "env" else self._file(parts["name"], path)
         self._characters += len(value)
         return value
 
     def _variable(self, name: str) -> str:
         if not _VARIABLE.fullmatch(name):
-            raise _ReferenceProblemError(NO_VARIABLE_NAME)
+            message = "The name after env: is not a valid name of an environment variable."
+            raise _ReferenceProblemError("invalid_reference", message, "Write ${env:NAME}.")
         if name not in self.environment:
-            raise _ReferenceProblemError(VARIABLE_NOT_SET, variable=name)
+            message = f"The environment variable {name} is not set."
+            raise _ReferenceProblemError(
+                "variable_not_set", message, f"Set it where the replicator runs: export {name}=…"
+            )
         value = self.environment[name]
         if is_sensitive_name(name):
             register_secret(value)
@@ -110,21 +106,29 @@ class Resolver:
 
     def _file(self, name: str, path: Path) -> str:
         if not FilePath(name).is_absolute():
-            raise _ReferenceProblemError(FILE_NOT_ABSOLUTE, file=name)
+            message = f"The path of the file {name} is not absolute."
+            raise _ReferenceProblemError("invalid_reference", message, "Write ${file:/full/path}.")
         try:
             value, mode = _read_regular_file(name)
         except UnicodeDecodeError:
-            raise _ReferenceProblemError(SECRET_FILE_NOT_UTF8, file=name) from None
+            message = f"The file {name} is not UTF-8 text."
+            raise _ReferenceProblemError("file_not_readable", message, "Store the value as text.") from None
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise _ReferenceProblemError(SECRET_FILE_NOT_READABLE, file=name, reason=reason) from None
+            message = f"The file {name} cannot be read: {reason}."
+            action = "Correct the path, or let the user that runs the replicator read it."
+            raise _ReferenceProblemError("file_not_readable", message, action) from None
         register_secret(value)
         if mode & stat.S_IROTH:
-            self._problem(FILE_READABLE_BY_ALL, path, file=name)
+            message = f"Every user of this machine may read the file {name}."
+            self._problem("file_readable_by_all", message, path, f"chmod o-rwx {name}", Severity.WARNING)
         return value
 
-    def _problem(self, rule: Rule, path: Path, **fields: Any) -> None:
-        self.problems.append(rule.finding(location=self.document.where(path), **fields))
+    def _problem(
+        self, code: str, message: str, path: Path, action: str, severity: Severity = Severity.BLOCKING
+    ) -> None:
+        location = self.document.where(path)
+        self.problems.append(Problem(code=code, message=message, location=location, action=action, severity=severity))
 
 
 def environment() -> Mapping[str, str]:

@@ -10,12 +10,12 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from replicator.model.rules.configuration import LITERAL_SECRET
 from replicator.observability import MASK, register_secret
 
 SECRET_REFERENCE_PATTERN: Final = r"\$\{(env|file):[^}]+\}"  # noqa: S105 a pattern of references
 _REFERENCE: Final = re.compile(SECRET_REFERENCE_PATTERN)
 _PASSWORD_IN_ADDRESS: Final = re.compile(r"://[^/?#\s@]*:[^/?#\s]+@")
+LITERAL_SECRET: Final = "literal_secret"  # noqa: S105 the code of an error
 
 
 def is_literal(written: str) -> bool:
@@ -102,7 +102,7 @@ class Secret:
         if isinstance(value, Secret):
             return value
         if not isinstance(value, Resolved) or is_literal(value.written):
-            raise PydanticCustomError(LITERAL_SECRET.code, "is a secret and must not be written in the file")
+            raise PydanticCustomError(LITERAL_SECRET, "is a secret and must not be written in the file")
         if not value:
             raise PydanticCustomError("empty_secret", "is empty")
         return cls(value)

@@ -22,8 +22,6 @@ from typing import Final
 from replicator.journal.files import JournalFolder
 from replicator.model.crash import crash_point
 from replicator.model.errors import ConfigError, CorruptStreamError, FencedError, ReplicatorError, TransientError
-from replicator.model.rules.commands import JOURNAL_USED_ELSEWHERE
-from replicator.model.rules.journal import CORRUPT_CLAIM
 from replicator.observability import get_logger
 from replicator.state import holder_in_words
 from replicator.state.records import Lease
@@ -68,9 +66,17 @@ def check_claim(store: StateStore, name: str, uri: str) -> None:
             return
     location = folder.uri_of(CLAIM)
     if found is None:
-        raise CORRUPT_CLAIM.error(CorruptStreamError, where=location)
-    raise JOURNAL_USED_ELSEWHERE.error(
-        ConfigError, uri=folder.uri, at=found.at, holder=holder_in_words(found.holder), name=name, where=location
+        raise CorruptStreamError(
+            f"The file {location} is not the claim of a journal.",
+            code="corrupt_journal",
+            action="Delete this file if no other host runs the replicator, and start again.",
+        )
+    raise ConfigError(
+        f"The journal {folder.uri} was last used with another copy of the state store, at {found.at} by {holder_in_words(found.holder)}: "
+        f"the state store of {name} was copied, or restored from a backup.",
+        code="home_copied",
+        action="Use the state store of that worker. If it was lost and this one is its backup, make sure that no worker uses the other, "
+        f"delete the file {location} and start again.",
     )
 
 

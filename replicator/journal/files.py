@@ -20,14 +20,6 @@ from pyarrow import fs
 from typing_extensions import override
 
 from replicator.model.errors import ConfigError, JournalUnavailableError
-from replicator.model.rules.journal import (
-    JOURNAL_ACCESS_DENIED,
-    JOURNAL_DISK_FULL,
-    JOURNAL_READ_ONLY,
-    JOURNAL_UNAVAILABLE,
-    JOURNAL_URI_UNKNOWN,
-    JOURNAL_URI_WITH_OPTIONS,
-)
 
 _GCS_RETRY_S: Final = 15
 """Google's client retries for a quarter of an hour by itself; the host's own policy decides how long."""
@@ -40,15 +32,15 @@ _DENIED: Final = re.compile(
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LOCAL: Final = "file://"
 _CAUSES: Final = {
-    errno.ENOSPC: (JOURNAL_DISK_FULL, "Free some space there, or lower `journal.bytes_max` and `journal.keep`."),
-    errno.EDQUOT: (JOURNAL_DISK_FULL, "Raise the user's quota, or lower `journal.bytes_max` and `journal.keep`."),
+    errno.ENOSPC: ("journal_disk_full", "Free some space there, or lower `journal.bytes_max` and `journal.keep`."),
+    errno.EDQUOT: ("journal_disk_full", "Raise the user's quota, or lower `journal.bytes_max` and `journal.keep`."),
     errno.EFBIG: (
-        JOURNAL_DISK_FULL,
+        "journal_disk_full",
         "Raise the limit of a file's size (`ulimit -f`), or lower `journal.segment_bytes`.",
     ),
-    errno.EROFS: (JOURNAL_READ_ONLY, "Mount the file system for writing."),
-    errno.EACCES: (JOURNAL_ACCESS_DENIED, "Make the folder writable for the user who runs the Replicator."),
-    errno.EPERM: (JOURNAL_ACCESS_DENIED, "Make the folder writable for the user who runs the Replicator."),
+    errno.EROFS: ("journal_read_only", "Mount the file system for writing."),
+    errno.EACCES: ("journal_access_denied", "Make the folder writable for the user who runs the Replicator."),
+    errno.EPERM: ("journal_access_denied", "Make the folder writable for the user who runs the Replicator."),
 }
 
 
@@ -58,16 +50,18 @@ def journal_io(location: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fallback = (JOURNAL_UNAVAILABLE, "Check that the location exists and can be written.")
+        fallback = ("journal_unavailable", "Check that the location exists and can be written.")
         if _DENIED.search(str(error)):
             fallback = (
-                JOURNAL_ACCESS_DENIED,
+                "journal_access_denied",
                 "Give the worker credentials that may list, read, write and delete there.",
             )
-        rule, action = _CAUSES.get(error.errno or 0, fallback)
+        code, action = _CAUSES.get(error.errno or 0, fallback)
         fact = error.strerror or next(iter(str(error).splitlines()), type(error).__name__)
-        left = _left(location) if rule is JOURNAL_DISK_FULL else ""
-        raise rule.error(JournalUnavailableError, where=location, fact=fact, left=left, action=action) from error
+        left = _left(location) if code == "journal_disk_full" else ""
+        raise JournalUnavailableError(
+            f"The journal cannot use {location}: {fact}{left}.", code=code, action=action
+        ) from error
 
 
 def _left(location: str) -> str:
@@ -256,7 +250,12 @@ def _refuse_parts(uri: str) -> None:
     """Refuse a password or options in the URI: names of files are appended to it, and it is shown and logged."""
     scheme, _, rest = uri.partition("://")
     if "?" in rest or ":" in rest.partition("/")[0].rpartition("@")[0]:
-        raise JOURNAL_URI_WITH_OPTIONS.error(ConfigError, scheme=scheme)
+        raise ConfigError(
+            f"The journal's URI {scheme}://… has a password or options.",
+            code="journal_uri",
+            action="Write only bucket and path. Credentials, region and endpoint come from the environment of the worker "
+            "(docs/several-hosts.md).",
+        )
 
 
 def _resolve_fsspec(uri: str) -> tuple[fs.FileSystem, str]:
@@ -266,5 +265,9 @@ def _resolve_fsspec(uri: str) -> tuple[fs.FileSystem, str]:
         file_system, path = fsspec.core.url_to_fs(uri)
     except (ImportError, ValueError) as error:
         scheme, _, _ = uri.partition("://")
-        raise JOURNAL_URI_UNKNOWN.error(ConfigError, scheme=scheme, error=error) from error
+        raise ConfigError(
+            f"No file system is known for the journal's URI {scheme}://…: {error}.",
+            code="journal_uri",
+            action="Set `journal.uri` to a folder, or install the fsspec package for its scheme.",
+        ) from error
     return fs.PyFileSystem(fs.FSSpecHandler(file_system)), str(path)

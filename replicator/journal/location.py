@@ -9,13 +9,6 @@ from typing import Final
 from replicator.journal.claim import CLAIM
 from replicator.journal.files import JournalFolder, journal_io, local_path, resolve
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, Problem
-from replicator.model.rules.journal import (
-    CORRUPT_MARKER,
-    JOURNAL_IN_USE,
-    JOURNAL_MISSING,
-    JOURNAL_NOT_SHARED,
-    NEWER_JOURNAL,
-)
 from replicator.state.database.address import is_shared, parse_state_url
 from replicator.state.database.local_files import network_file_system
 from replicator.state.records import RequestKind
@@ -40,7 +33,12 @@ def check_location(state_url: str, journal_uri: str) -> Problem | None:
     path = local_path(journal_uri)
     if path is None or not is_shared(parse_state_url(state_url)) or network_file_system(path):
         return None
-    return JOURNAL_NOT_SHARED.finding(journal_uri=journal_uri)
+    return Problem(
+        code="journal_not_shared",
+        message=f"The state store may be shared by several hosts, but the journal {journal_uri} is on this host's disk.",
+        location="journal.uri",
+        action="Set `journal.uri` to a location that all of them can reach, such as gs://…, s3://…, hdfs://… or a network mount.",
+    )
 
 
 def check_present(store: StateStore, name: str, uri: str) -> None:
@@ -57,7 +55,12 @@ def check_present(store: StateStore, name: str, uri: str) -> None:
         return
     if any(request.kind is RequestKind.RESTART for request in store.requests.open(name)):
         return
-    raise JOURNAL_MISSING.error(ConfigError, name=name, uri=uri)
+    raise ConfigError(
+        f"The journal of {name} is not at {uri} on this host: there is no {MARKER}.",
+        code="journal_missing",
+        action="Mount the file system that holds it. If it was lost, run "
+        f"`replicator snapshot {name} --restart`, which needs no old journal, then start again.",
+    )
 
 
 def open_folder(uri: str, uuid: str) -> JournalFolder:
@@ -80,7 +83,11 @@ def open_folder(uri: str, uuid: str) -> JournalFolder:
         marker = {"format": _FORMAT, "version": FORMAT_VERSION, "replicator": uuid}
         folder.put(MARKER, json.dumps(marker).encode())
     elif owner != uuid:
-        raise JOURNAL_IN_USE.error(ConfigError, uri=folder.uri, owner=owner)
+        raise ConfigError(
+            f"The journal {folder.uri} belongs to another replicator (uuid {owner}).",
+            code="journal_in_use",
+            action="Set `journal.uri` to a folder of its own; or, if that replicator no longer exists, delete the folder.",
+        )
     return folder
 
 
@@ -125,9 +132,17 @@ def _owner(folder: JournalFolder) -> str | None:
     if not known or version < 1:
         raise _corrupt(folder)
     if version > FORMAT_VERSION:
-        raise NEWER_JOURNAL.error(FatalError, uri=folder.uri, version=version, format_version=FORMAT_VERSION)
+        raise FatalError(
+            f"The journal {folder.uri} has format {version}; this version supports formats up to {FORMAT_VERSION}.",
+            code="newer_journal",
+            action="Use the version of the Replicator that wrote it, or a newer one.",
+        )
     return owner
 
 
 def _corrupt(folder: JournalFolder) -> CorruptStreamError:
-    return CORRUPT_MARKER.error(CorruptStreamError, uri=folder.uri_of(MARKER))
+    return CorruptStreamError(
+        f"The file {folder.uri_of(MARKER)} is not the marker of a journal.",
+        code="corrupt_journal",
+        action="Restore it from a backup; or delete the folder and run `replicator snapshot NAME --restart`.",
+    )

@@ -16,7 +16,6 @@ from replicator.model.crash import crash_point
 from replicator.model.errors import JournalUnavailableError, PluginError
 from replicator.model.events import JournalEvent
 from replicator.model.isolation import of_table
-from replicator.model.rules.journal import JOURNAL_FULL, WRONG_LAYOUT
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.records import EventEntry, SegmentFile
 from replicator.state.store import StateStore
@@ -129,12 +128,11 @@ class Space:
             return
         self._sealed_bytes = self._store.journal.total_bytes(self._name)  # retention may have made room since
         if self._sealed_bytes + pending >= self._bytes_max:
-            raise JOURNAL_FULL.error(
-                JournalUnavailableError,
-                uri=self._uri,
-                sealed_bytes=self._sealed_bytes,
-                pending=pending,
-                bytes_max=self._bytes_max,
+            raise JournalUnavailableError(
+                f"The journal {self._uri} is full: it holds {self._sealed_bytes} bytes, {pending} more are waiting,"
+                f" and journal.bytes_max is {self._bytes_max}.",
+                code="journal_full",
+                action="Wait until the target catches up, or raise `journal.bytes_max`. Until then the source keeps its log.",
             )
 
 
@@ -186,7 +184,11 @@ class Pending:
         with of_table(schema.table, "writing its changes"):
             file = self._file(draft, schema, incarnation)
             if not rows.schema.equals(file.arrow_schema):
-                raise WRONG_LAYOUT.error(PluginError, table=str(schema.table), schema=rows.schema)
+                raise PluginError(
+                    f"A batch of changes has another layout than its table ({rows.schema}).",
+                    code="wrong_layout",
+                    table=str(schema.table),
+                )
             nbytes = file.append(rows)
         self._used(file.last)
         draft.rows += rows.num_rows

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 from replicator.journal.files import journal_io, resolve
 from replicator.model.errors import CorruptStreamError
 from replicator.model.events import ABSENT, IS_SNAPSHOT, OPERATION, DMLOperation
-from replicator.model.rules.journal import CORRUPT_SEGMENT
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.opening import open_seekable
 from replicator.state.records import EventEntry, SegmentFile
@@ -90,6 +89,9 @@ class JournalReader:
 
     def corrupt(self, file: SegmentFile, fact: str) -> CorruptStreamError:
         """Return the error for a file that cannot be used."""
-        return CORRUPT_SEGMENT.error(
-            CorruptStreamError, table=str(file.table), uri=file.uri, fact=fact, name=self._name
+        return CorruptStreamError(
+            f"The journal file {file.uri} cannot be used: {fact}.",
+            code="corrupt_segment",
+            table=str(file.table),
+            action=f"Restore it from a backup, or run `replicator snapshot {self._name} --restart`.",
         )

@@ -17,7 +17,6 @@ from replicator.model.errors import ConfigError, FencedError
 from replicator.model.events import JournalEvent
 from replicator.model.isolation import TableFailedError
 from replicator.model.offset import Offset
-from replicator.model.rules.commands import NO_SUCH_REPLICATOR
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.records import HistoryEntry, Segment, TableRecord
 from replicator.state.store import StateStore
@@ -61,7 +60,7 @@ class JournalWriter:
     def __init__(self, store: StateStore, *, name: str, epoch: int, uri: str, limits: WriterLimits) -> None:
         record = store.replicator(name)
         if record is None:
-            raise NO_SUCH_REPLICATOR.error(ConfigError, name=name)
+            raise ConfigError(f"There is no replicator named {name}.", code="unknown_replicator")
         self._store, self._name, self._epoch, self._limits = store, name, epoch, limits
         self._folder = open_folder(uri, record.uuid)
         self._files = NewFiles(self._folder, epoch)

@@ -70,7 +70,7 @@ class ConfigError(ReplicatorError):
         self,
         message: str,
         *,
-        code: str,
+        code: str = "invalid_configuration",
         table: str | None = None,
         action: str | None = None,
         problems: tuple[Problem, ...] = (),
@@ -245,7 +245,7 @@ def given_up(error: ReplicatorError) -> FatalError:
     """Return the error that ends the replicator once an attempt was repeated for as long as the retry budget allows."""
     kind = LogGapError if isinstance(error, SourceLagsError) else FatalError
     return kind(
-        f"Gave up after retry.give_up_after: {error.message}",
+        f"gave up after retry.give_up_after: {error.message}",
         code=error.code,
         table=error.table,
         action=error.action or "Fix the cause, then start the replicator again.",

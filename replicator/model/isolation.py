@@ -22,14 +22,11 @@ from replicator.model.errors import (
     TableError,
     TransientError,
 )
-from replicator.model.rules.processes import INTERNAL_ERROR, UNEXPECTED_ERROR
-from replicator.model.rules.state import LEDGER_AHEAD
-from replicator.model.rules.tables import UNEXPLAINED_CHANGE
 from replicator.model.schema import TableId
 
-INTERNAL: Final = INTERNAL_ERROR.code
+INTERNAL: Final = "internal_error"
 
-_OF_THE_REPLICATOR: Final = frozenset({LEDGER_AHEAD.code, UNEXPLAINED_CHANGE.code})
+_OF_THE_REPLICATOR: Final = frozenset({"ledger_ahead", "unexplained_change"})
 """Codes that name a table and concern all: a restored state store, and a policy by which the operator wants a stop."""
 
 _OF_THE_MACHINE: Final = frozenset(
@@ -138,8 +135,11 @@ def _unforeseen(error: Exception, table: TableId, doing: str) -> TableError:
     """Return an error with class and code line only: the text of an unknown exception may contain values of rows."""
     frames = traceback.extract_tb(error.__traceback__)
     at = f" (at {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno})" if frames else ""
-    ours = UNEXPECTED_ERROR.error(
-        TableError, table=str(table), error_type=type(error).__name__, doing=f" while {doing}" if doing else "", at=at
+    ours = TableError(
+        f"unexpected {type(error).__name__}{f' while {doing}' if doing else ''}{at}: this is a bug.",
+        code=INTERNAL,
+        table=str(table),
+        action="Report it with the log, which has the traceback. To retry the table, run `replicator snapshot NAME TABLE`.",
     )
     ours.__cause__ = error
     return ours

@@ -7,10 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from replicator.model.errors import Problem, SchemaConflictError
+from replicator.model.errors import Problem, SchemaConflictError, Severity
 from replicator.model.events import RESERVED_COLUMNS
-from replicator.model.rules.tables import COLUMN_NAME_RESERVED, COLUMN_NAMES_CLASH, TABLE_NAMES_CLASH
-from replicator.model.rules.targets import COMMENT_CHANGED
 from replicator.model.schema import TableId, TableSchema
 
 _ENCODED: Final = re.compile(rb"[^A-Za-z0-9_-]+|_(?=[xX](?:[0-9A-Fa-f]{2})+(?![A-Za-z0-9-]))|\A_(?=\w+_log\Z)")
@@ -42,7 +40,12 @@ def check_names(tables: Iterable[TableId]) -> tuple[Problem, ...]:
     for table in tables:
         groups[folded(table.namespace), folded(table.name)].add(table)
     return tuple(
-        TABLE_NAMES_CLASH.finding(table=str(min(group)), group=_listed(str(table) for table in group))
+        Problem(
+            code="table_names_clash",
+            message=f"{_listed(str(table) for table in group)} differ only in case, and a target may treat them as one table.",
+            table=str(min(group)),
+            action="Exclude all but one of them (tables.exclude).",
+        )
         for group in groups.values()
         if len(group) > 1
     )
@@ -58,10 +61,22 @@ def check_columns(schema: TableSchema) -> tuple[Problem, ...]:
     for name, names in groups.items():
         if name in reserved:
             problems.append(
-                COLUMN_NAME_RESERVED.finding(table=str(schema.table), name=names[0], reserved=reserved[name])
+                Problem(
+                    code="column_name_reserved",
+                    message=f"The column {names[0]} has a name that Replicator uses for a column of its own ({reserved[name]}).",
+                    table=str(schema.table),
+                    action="Rename the column in the source, or exclude the table (tables.exclude).",
+                )
             )
         if len(names) > 1:
-            problems.append(COLUMN_NAMES_CLASH.finding(table=str(schema.table), names=_listed(names)))
+            problems.append(
+                Problem(
+                    code="column_names_clash",
+                    message=f"The columns {_listed(names)} differ only in case, and targets ignore the case of column names.",
+                    table=str(schema.table),
+                    action="Rename all but one of them in the source, or exclude the table (tables.exclude).",
+                )
+            )
     return tuple(problems)
 
 
@@ -85,7 +100,12 @@ def comment_notices(schema: TableSchema, table_length: int, column_length: int) 
     comments = [(str(schema.table), schema.comment, table_length)]
     comments += [(f"{schema.table}.{c.name}", c.comment, column_length) for c in schema.columns]
     return tuple(
-        COMMENT_CHANGED.finding(location=location, count=len(comment), length=length)
+        Problem(
+            code="comment_changed",
+            message=f"The comment has {len(comment)} characters and is shortened to {length}.",
+            location=location,
+            severity=Severity.NOTICE,
+        )
         for location, comment, length in comments
         if comment and len(comment) > length
     )

@@ -14,7 +14,6 @@ from replicator.config import Mask
 from replicator.model.errors import SchemaConflictError
 from replicator.model.events import ABSENT, BEFORE, ROW, change_schema, no_fill
 from replicator.model.rules import columns
-from replicator.model.rules.tables import VALUE_DOES_NOT_FIT
 from replicator.model.schema import Column, TableId, TableSchema, type_to_text
 from replicator.projection.columns import Projection
 from replicator.projection.masking import MaskDoesNotFitError, masked
@@ -186,8 +185,12 @@ def _sort(kind: pa.DataType) -> _Sort:
 
 
 def _does_not_fit(column: Column, table: TableId) -> SchemaConflictError:
-    return VALUE_DOES_NOT_FIT.error(
-        SchemaConflictError, table=str(table), name=column.name, type=type_to_text(column.type)
+    return SchemaConflictError(
+        f"A value of column {column.name} does not fit the type {type_to_text(column.type)}. The target keeps that type,"
+        " because a policy ignores its change.",
+        code="value_does_not_fit",
+        table=str(table),
+        action="Run `replicator ddl accept NAME TABLE`: the target table is rebuilt with the source's types.",
     )
 
 

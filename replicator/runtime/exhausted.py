@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from replicator.model.errors import MachineExhaustedError
-from replicator.model.rules.processes import DISK_FULL, DISK_READ_ONLY, MACHINE_EXHAUSTED
 from replicator.runtime.home import Home
 
 _DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
@@ -21,11 +20,17 @@ def machine_exhausted(error: BaseException) -> MachineExhaustedError:
     """Convert an exception for which `is_exhausted` is true."""
     if isinstance(error, OSError) and error.errno in _DISK:
         named = f" ({error.filename})" if error.filename else ""
-        rule = DISK_READ_ONLY if error.errno == errno.EROFS else DISK_FULL
-        fact, free = os.strerror(error.errno or 0), "; ".join(_volumes(error))
-        return rule.error(MachineExhaustedError, fact=fact, file=named, free=free)
+        return MachineExhaustedError(
+            f"A file cannot be written: {os.strerror(error.errno or 0)}{named}. Free: {'; '.join(_volumes(error))}.",
+            code="disk_full" if error.errno != errno.EROFS else "disk_read_only",
+            action="Free some space there, or make it writable. It is retried automatically.",
+        )
     fact = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error) or type(error).__name__
-    return MACHINE_EXHAUSTED.error(MachineExhaustedError, fact=fact)
+    return MachineExhaustedError(
+        f"The host has run out of memory, open files or processes: {fact}.",
+        code="machine_exhausted",
+        action="Give the host more memory, or raise the limits of this user (`ulimit -n`, `ulimit -u`). It is retried automatically.",
+    )
 
 
 def _volumes(error: OSError) -> list[str]:

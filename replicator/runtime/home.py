@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from replicator.model.errors import ConfigError
-from replicator.model.rules.commands import JOURNAL_OUTSIDE_HOME
-from replicator.model.rules.state import HOME, HOME_WRITABLE_BY_ALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +36,18 @@ class Home:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self.folder.stat().st_mode & stat.S_IWOTH:
-                raise HOME_WRITABLE_BY_ALL.error(
-                    ConfigError, folder=self.folder, quoted_folder=shlex.quote(str(self.folder))
+                raise ConfigError(
+                    f"Every user of this machine may write into {self.folder}, and so change what runs as this user.",
+                    code="home_writable_by_all",
+                    action=f"chmod o-w {shlex.quote(str(self.folder))}. Where you may not, set REPLICATOR_HOME to a new folder in it.",
                 )
             self.logs.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise HOME.error(ConfigError, folder=self.folder, strerror=error.strerror) from error
+            raise ConfigError(
+                f"The folder {self.folder} cannot be created: {error.strerror}.",
+                code="home",
+                action="Set REPLICATOR_HOME to a folder that this user may write.",
+            ) from error
 
     def beat(self) -> None:
         """Touch the file `alive`, whose time a probe reads, to note that the worker of this home is at work (docs/deploy/README.md)."""
@@ -72,4 +76,8 @@ class Home:
         """
         own = self.journal_uri(name)
         if stored != own and os.path.realpath(stored) != os.path.realpath(own):
-            raise JOURNAL_OUTSIDE_HOME.error(ConfigError, name=name, stored=stored, folder=self.folder)
+            raise ConfigError(
+                f"The journal of {name} is {stored}, outside REPLICATOR_HOME ({self.folder}): this home was copied or moved.",
+                code="home_copied",
+                action="Use the original home. If it was moved, move it back, or put a symbolic link to the new folder where it was.",
+            )

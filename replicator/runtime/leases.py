@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Final
 
 from replicator.model.errors import ReplicatorError, StateUnavailableError
-from replicator.model.rules.state import STORE_SILENT
 from replicator.runtime import messages
 from replicator.state.records import Lease
 from replicator.state.store import StateStore
@@ -100,4 +99,8 @@ class _Keeper:
 
 
 def _no_answer(lease_s: float) -> StateUnavailableError:
-    return STORE_SILENT.error(StateUnavailableError, lease_s=lease_s)
+    return StateUnavailableError(
+        f"The state store has not answered for {lease_s:.0f} s.",
+        code="state_unavailable",
+        action="Check the network and the state store; the worker continues once it holds the lease again.",
+    )

@@ -11,7 +11,6 @@ from typing import Any, Final
 from replicator.model import errors
 from replicator.model.errors import ReplicatorError, in_full
 from replicator.model.isolation import is_exhausted
-from replicator.model.rules.processes import INTERNAL_ERROR
 from replicator.runtime.exhausted import machine_exhausted
 
 STOP: Final = "stop"
@@ -54,7 +53,7 @@ def encode_error(error: BaseException) -> dict[str, Any]:
     return {
         "kind": "ReplicatorError",
         "message": f"Unexpected {type(error).__name__}: this is a bug. {_last_line(error)}",
-        "code": INTERNAL_ERROR.code,
+        "code": "internal_error",
         "table": None,
         "action": "Please report it with the log.",
         "traceback": frames,

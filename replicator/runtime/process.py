@@ -13,7 +13,6 @@ from typing import Any
 
 from replicator.model.errors import ReplicatorError, TransientError
 from replicator.model.redaction import redact
-from replicator.model.rules.processes import WORKER_KILLED
 from replicator.runtime import messages
 from replicator.state.records import Role
 
@@ -120,7 +119,11 @@ class WorkerProcess:
         log_reader.join(timeout=2)
         if self.error is None and not self.has_finished:
             how = f"signal {-status}" if status < 0 else f"status {status}"
-            self.error = WORKER_KILLED.error(TransientError, role=self.role, how=how)
+            self.error = TransientError(
+                f"The {self.role} process ended with {how}.",
+                code="worker_killed",
+                action="It restarts from the last durable position.",
+            )
         self._deliver(Message(role=self.role, pid=self.pid, event="exit", fields={"status": status}))
 
     def _read_log(self) -> None:

@@ -26,7 +26,6 @@ from replicator.journal import (
 from replicator.model.errors import ConfigError, FencedError, Problem, ReplicatorError, Severity
 from replicator.model.naming import check_columns
 from replicator.model.processes.control import Control
-from replicator.model.rules.processes import WORKER_REPLACED
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.registry import Registry
@@ -64,7 +63,7 @@ def run_capture(
             )
         lease = store.leases.current(record.name)
         if lease is None or lease.epoch != epoch:
-            raise WORKER_REPLACED.error(FencedError, name=record.name)
+            raise FencedError(f"Another worker has taken over {record.name}. This one stops.", code="fenced")
         journal = loaded.config.journal
         limits = WriterLimits.of(journal)
         capture = Capture(

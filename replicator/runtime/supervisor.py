@@ -18,7 +18,6 @@ from replicator.model.errors import (
 )
 from replicator.model.isolation import is_exhausted
 from replicator.model.processes.reports import RetryReport
-from replicator.model.rules.processes import WORKER_KILLED
 from replicator.observability import get_logger
 from replicator.runtime import messages
 from replicator.runtime.caught_up import CatchUp, CaughtUp
@@ -287,7 +286,7 @@ class Supervisor:
             return None
         assert error is not None
         decision = consequence(error)
-        is_finding = error.code != WORKER_KILLED.code
+        is_finding = error.code != "worker_killed"
         if (
             is_finding
             and self._refuse_first

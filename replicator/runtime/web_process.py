@@ -9,7 +9,6 @@ from socket import socket
 from typing import Final
 
 from replicator.model.errors import ConfigError
-from replicator.model.rules.web import WEB_NOT_STARTED
 from replicator.observability import get_logger
 from replicator.runtime.process import child
 
@@ -48,7 +47,9 @@ class WebProcess:
         self._process = self._spawn()
         if not _is_ready(self._process):
             self._end(self._process)
-            raise WEB_NOT_STARTED.error(ConfigError)
+            raise ConfigError(
+                "The REST API did not start.", code="web_not_started", action="The lines above this one say why."
+            )
         self._thread.start()
 
     def stop(self) -> None:

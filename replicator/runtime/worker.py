@@ -7,7 +7,6 @@ import sys
 import threading
 
 from replicator.model.errors import FatalError, ReplicatorError
-from replicator.model.rules.commands import REPLICATOR_DELETED
 from replicator.observability import configure_logging, get_logger
 from replicator.plugins.registry import Registry
 from replicator.runtime import messages
@@ -65,7 +64,7 @@ def _run(store: StateStore, home: Home, role: Role, name: str, epoch: int, contr
     store.leases.check_epoch(name, epoch)
     record = store.replicator(name)
     if record is None:
-        raise REPLICATOR_DELETED.error(FatalError, name=name)
+        raise FatalError(f"{name} is not in the state store.", code="unknown_replicator")
     match role:
         # A process imports what its own role needs.
         case Role.CAPTURE:

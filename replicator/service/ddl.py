@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from replicator.model.errors import ConfigError
-from replicator.model.rules.commands import NOTHING_TO_ACCEPT
 from replicator.model.schema import TableId
 from replicator.service.configuring.stored import find_kept
 from replicator.service.lifecycle import replicated_tables
@@ -24,7 +23,11 @@ def accept(store: StateStore, name: str, table: str) -> TableId:
     known = replicated_tables(store, name, [table])[0]
     tracked = next(found for found in store.tables(name) if found.table == known)
     if not table_life.waits_for_acceptance(tracked):
-        raise NOTHING_TO_ACCEPT.error(ConfigError, table_name=table, name=name)
+        raise ConfigError(
+            f"{table} has not stopped at a change of its definition.",
+            code="nothing_to_accept",
+            action=f"To see the state of each table: replicator status {name}",
+        )
     store.requests.add(name, RequestKind.ACCEPT, {"tables": [str(known)]})
     if record.desired is Desired.RUNNING:
         store.set_error(name, None)

@@ -13,16 +13,6 @@ from replicator.model.crash import crash_point
 from replicator.model.deletion import Deletion, DeletionRequest
 from replicator.model.errors import ConfigError, FencedError, ReplicatorError, StateUnavailableError
 from replicator.model.events import SnapshotKind
-from replicator.model.rules.commands import (
-    ALREADY_RUNNING,
-    NOT_RUNNING,
-    OTHER_IDENTITY,
-    OTHER_JOURNAL,
-    REPLICATOR_REFUSED,
-    RESTART_WITH_RECREATE,
-    RESTART_WITH_TABLES,
-    UNKNOWN_TABLE,
-)
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.registry import Registry
@@ -59,7 +49,9 @@ def put(store: StateStore, home: Home, registry: Registry, loaded: LoadedConfig)
     has_begun = record is not None and store.journal.last_segment(name) is not None
     assessment = assess(loaded, registry, home, uuid=record.uuid if record else "", may_retry=has_begun)
     if assessment.is_blocked_for_all if has_begun else assessment.is_blocked:
-        raise REPLICATOR_REFUSED.error(ConfigError, name=name, problems=tuple(assessment.problems))
+        raise ConfigError(
+            f"{name} cannot be replicated as configured.", code="assessment_failed", problems=tuple(assessment.problems)
+        )
     if record is None:
         record = store.create_replicator(name, loaded.document, loaded.config.journal.uri or home.journal_uri(name))
     else:
@@ -89,7 +81,9 @@ def start_unless_paused(store: StateStore, record: ReplicatorRecord) -> None:
     """
     if record.desired is Desired.PAUSED or record.apply_paused:
         what = "paused" if record.desired is Desired.PAUSED else "paused (writes to the target only)"
-        raise NOT_RUNNING.error(ReplicatorError, name=record.name, what=what)
+        raise ReplicatorError(
+            f"{record.name} is {what}.", code="paused", action=f"Run: replicator resume {record.name}"
+        )
     start(store, record)
 
 
@@ -127,9 +121,16 @@ def snapshot(
     chosen = replicated_tables(store, name, tables)
     option = "--changed-only" if changed_only else "--restart"
     if (restart or changed_only) and tables:
-        raise RESTART_WITH_TABLES.error(ConfigError, option=option)
+        raise ConfigError(
+            f"{option} applies to all tables. Leave the table names out.",
+            code="restart_with_tables",
+            action="To read rows of some tables again that differ, while the log is there: replicator verify NAME TABLE --repair.",
+        )
     if (restart or changed_only) and recreate:
-        raise RESTART_WITH_RECREATE.error(ConfigError, option=option)
+        raise ConfigError(
+            f"{option} and --recreate cannot be combined. Run {option} first, then --recreate.",
+            code="restart_with_recreate",
+        )
     kind = RequestKind.RECREATE if recreate else RequestKind.SNAPSHOT
     if since is not None and (restart or changed_only):
         if _is_restarted_since(store, name, since):
@@ -192,12 +193,10 @@ def unknown_tables(name: str, unknown: Sequence[str], known: Mapping[str, TableI
     """Return the error about tables that a replicator does not have; `known` are those that it has, by name."""
     near = nearest(unknown[0], [*known, *(t.name for t in known.values())])
     meant = next((text for text, t in known.items() if near in (text, t.name)), None)
-    return UNKNOWN_TABLE.error(
-        ConfigError,
-        name=name,
-        unknown=", ".join(unknown),
-        meant=f"Did you mean {meant}? " if meant else "",
-        known=", ".join(sorted(known)) or "none yet",
+    return ConfigError(
+        f"{name} does not replicate {', '.join(unknown)}.",
+        code="unknown_table",
+        action=f"{f'Did you mean {meant}? ' if meant else ''}Its tables: {', '.join(sorted(known)) or 'none yet'}.",
     )
 
 
@@ -306,8 +305,10 @@ def _already_running(store: StateStore, name: str) -> ConfigError:
     lease = store.leases.current(name)
     run = next((run for run in store.runs.latest(name) if lease is not None and run.epoch == lease.epoch), None)
     since = f" since {run.started_at.astimezone():%Y-%m-%d %H:%M:%S %Z}" if run is not None else ""
-    return ALREADY_RUNNING.error(
-        ConfigError, name=name, holder=holder_in_words(lease.holder) if lease else "another process", since=since
+    return ConfigError(
+        f"{name} is already run by {holder_in_words(lease.holder) if lease else 'another process'}{since}.",
+        code="already_running",
+        action=f"To see what it does: replicator status {name}. To run it here instead, stop that process first.",
     )
 
 
@@ -409,7 +410,11 @@ def _read_answer(store: StateStore, name: str, request: int) -> Deletion | None:
 def _compare_journal(record: ReplicatorRecord, uri: str | None) -> None:
     """Refuse to abandon a journal: its contents are nowhere else."""
     if uri is not None and uri != record.journal_uri:
-        raise OTHER_JOURNAL.error(ConfigError, name=record.name, journal_uri=record.journal_uri, uri=uri)
+        raise ConfigError(
+            f"{record.name} is stored with the journal {record.journal_uri}, now {uri}.",
+            code="identity_changed",
+            action=f"Restore the old journal.uri, or delete the stored one first: replicator delete {record.name}",
+        )
 
 
 def _compare_identity(name: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -421,4 +426,8 @@ def _compare_identity(name: str, stored: Mapping[str, Any], now: Mapping[str, An
         if stored[side].get(key) != now[side].get(key)
     ]
     if differences:
-        raise OTHER_IDENTITY.error(ConfigError, name=name, differences="; ".join(differences))
+        raise ConfigError(
+            f"{name} is stored with another source or target: {'; '.join(differences)}.",
+            code="identity_changed",
+            action=f"Give the file another name, or delete the stored one first: replicator delete {name}",
+        )

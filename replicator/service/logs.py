@@ -17,7 +17,6 @@ from pydantic import Field, NonNegativeInt
 from replicator.model.documents.status import StatusModel
 from replicator.model.errors import ConfigError
 from replicator.model.redaction import redact_mapping
-from replicator.model.rules.commands import NO_LOG
 
 _LOOK_S = 0.5
 LOGS_VERSION: Final = 1
@@ -143,4 +142,6 @@ def _moment(event: dict[str, Any]) -> datetime | None:
 
 
 def _no_log(path: Path) -> ConfigError:
-    return NO_LOG.error(ConfigError, path=path)
+    return ConfigError(
+        f"There is no log at {path}.", code="no_log", action="Logs stay on the host whose worker wrote them."
+    )

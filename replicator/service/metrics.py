@@ -14,8 +14,6 @@ from urllib.parse import unquote, urlsplit
 from replicator.model.counts import BATCH_ROWS_BOUNDS, BATCH_SECONDS_BOUNDS, BEYOND, CounterName, Counts
 from replicator.model.documents.status import ReplicatorState, ReplicatorStatus, TableState, TableStatus
 from replicator.model.errors import ConfigError
-from replicator.model.rules.alarms import VERIFY_DIFFERENT
-from replicator.model.rules.commands import METRICS_MISSING
 from replicator.observability.metrics import BY_NAME, METRICS, PREFIX, MetricKind
 from replicator.service.configuring.stored_settings import stored_settings
 from replicator.service.status.assemble import status
@@ -65,7 +63,11 @@ def exposition(store: StateStore) -> bytes:
     try:
         from prometheus_client import CollectorRegistry, generate_latest
     except ImportError as error:
-        raise METRICS_MISSING.error(ConfigError) from error
+        raise ConfigError(
+            "Metrics need prometheus-client, which is not installed.",
+            code="missing_extra",
+            action="Install `replicator[web]`.",
+        ) from error
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(families([observed(store, record) for record in store.replicators()])))
     return generate_latest(registry)
@@ -172,7 +174,7 @@ def _of_tables(one: Observed, tables: Iterable[TableStatus]) -> Samples:
             yield "table_state", (table.table, state.value), float(table.state is state)
         freshness, progress = table.freshness_s, table.snapshot
         is_running = progress is not None and not progress.is_complete
-        different = [alarm.count for alarm in table.alarms if alarm.code == VERIFY_DIFFERENT.code]
+        different = [alarm.count for alarm in table.alarms if alarm.code == "verify_different"]
         was_verified = table.verify.result is not None
         optional = {
             "freshness_seconds": freshness,

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from replicator.model.errors import TargetUnavailableError
-from replicator.model.rules.spark import SPARK_NO_EXECUTORS
 from replicator.observability import get_logger
 
 _LOOK_EVERY_S: Final = 2.0
@@ -97,7 +96,10 @@ class ExecutorWatch:
                 return
 
     def _end(self, waited_s: float) -> None:
-        _reasons[self._process.pid] = SPARK_NO_EXECUTORS.error(
-            TargetUnavailableError, master=self._master, waited_s=waited_s
+        _reasons[self._process.pid] = TargetUnavailableError(
+            f"The Spark cluster {self._master} gave no executor for {waited_s:.0f} s.",
+            code="spark_no_executors",
+            action="Check that workers run with enough free cores and memory (spark.executor.cores, spark.executor.memory), and that "
+            "they can connect to the driver. It is retried automatically.",
         )
         self._process.kill()

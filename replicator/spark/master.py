@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from replicator.model.errors import Problem
-from replicator.model.rules.spark import JAVA_MISSING, MASTER_UNREACHABLE, PATH_NOT_SHARED, SPARK_MASTER_UNSUPPORTED
+from replicator.model.errors import Problem, Severity
 from replicator.state.database.local_files import network_file_system
 
 _LOCAL: Final = re.compile(r"local(?:\[(\*|[1-9]\d*)(?:, *\d+)?\])?")
@@ -40,7 +39,12 @@ def setting_problem(master: str) -> Problem | None:
     """Return the problem of the setting's text; None if it can be used."""
     if any(form.fullmatch(master) for form in (_LOCAL, _STANDALONE, _OTHERS)):
         return None
-    return SPARK_MASTER_UNSUPPORTED.finding(master=master)
+    return Problem(
+        code="spark_master_unsupported",
+        message=f"{master} is not a supported Spark master.",
+        location="spark.master",
+        action="Set spark.master to local[*], spark://HOST:PORT, yarn or k8s://…; Spark Connect (sc://) is not supported.",
+    )
 
 
 def java_problem() -> Problem | None:
@@ -50,7 +54,12 @@ def java_problem() -> Problem | None:
     if shutil.which(program) is not None:
         return None
     where = f"JAVA_HOME ({home}) has no bin/java" if home else "neither JAVA_HOME nor the PATH has one"
-    return JAVA_MISSING.finding(where=where)
+    return Problem(
+        code="java_missing",
+        message=f"Spark needs Java, and {where}.",
+        location="spark",
+        action="Install Java 17 or later, or set JAVA_HOME.",
+    )
 
 
 def reach_problem(master: str, *, timeout_s: float = CONNECT_S) -> Problem | None:
@@ -66,7 +75,12 @@ def reach_problem(master: str, *, timeout_s: float = CONNECT_S) -> Problem | Non
                 return None
         except (OSError, OverflowError) as error:
             reasons.append(f"{address}: {getattr(error, 'strerror', None) or error}")
-    return MASTER_UNREACHABLE.finding(master=master, reasons="; ".join(reasons))
+    return Problem(
+        code="spark_master_unreachable",
+        message=f"The Spark master {master} cannot be reached from this host ({'; '.join(reasons)}).",
+        location="spark.master",
+        action="Start the master, or correct spark.master: it is the URL at the top of the master's own web page.",
+    )
 
 
 def sharing_problems(master: str, paths: Sequence[tuple[str, str]]) -> Sequence[Problem]:
@@ -84,5 +98,13 @@ def sharing_problems(master: str, paths: Sequence[tuple[str, str]]) -> Sequence[
         path = uri.removeprefix("file://")
         if "://" in path or network_file_system(Path(path)):
             continue
-        problems.append(PATH_NOT_SHARED.finding(location=setting, uri=uri, master=master))
+        problems.append(
+            Problem(
+                code="path_not_shared",
+                message=f"{uri} is a path on this host, and Spark's executors run on the cluster {master}.",
+                location=setting,
+                action="If executors run on other hosts, use a location that all share (s3a://…, gs://…, hdfs://…, or a network mount).",
+                severity=Severity.WARNING,
+            )
+        )
     return tuple(problems)

@@ -17,14 +17,6 @@ from typing import IO, Any, Final
 
 from replicator.config import SparkConfig
 from replicator.model.errors import ConfigError, ReplicatorError, TargetCrashedError, TargetUnavailableError
-from replicator.model.rules.spark import (
-    APPLICATION_ENDED,
-    JVM_DIED,
-    MASTER_ACCEPTS_NOTHING,
-    SPARK_NOT_STARTED,
-    SPARK_PACKAGES_UNRESOLVED,
-    SPARK_SCRATCH_UNUSABLE,
-)
 from replicator.observability import get_logger
 from replicator.plugins.target import SparkNeeds
 from replicator.spark.executors import ExecutorWatch, end_reason
@@ -281,7 +273,11 @@ def _leave_gateway() -> None:
 
 def _no_scratch(folder: Path, fact: str) -> ReplicatorError:
     """Return the error of a start without space: Spark's own reason is not available, as its log is most often on the same volume."""
-    return SPARK_SCRATCH_UNUSABLE.error(TargetUnavailableError, folder=folder, fact=fact)
+    return TargetUnavailableError(
+        f"Spark cannot start without temporary files in {folder}: {fact}.",
+        code="spark_scratch_unusable",
+        action="Free some space on the volume of that folder, or make it writable.",
+    )
 
 
 def local_folder() -> str | None:
@@ -302,10 +298,18 @@ def start_error(output: str, config: SparkConfig, needs: SparkNeeds) -> Replicat
     """Turn the output of Spark before it gave up into one message with the next step."""
     tail = "\n".join(output.splitlines()[-_LOG_TAIL_LINES:])
     if "All masters are unresponsive" in output:
-        return MASTER_ACCEPTS_NOTHING.error(TargetUnavailableError, master=config.master)
+        return TargetUnavailableError(
+            f"The Spark master {config.master} did not accept this application within a minute.",
+            code="spark_master_unreachable",
+            action="Check that the port is the master's own (not its web page's), that the cluster runs Spark 4.2 with Scala 2.13, "
+            "and that the master can connect to this host (spark.settings: spark.driver.host, spark.driver.port).",
+        )
     if "unresolved dependency" in output or "UNRESOLVED DEPENDENCIES" in output:
-        return SPARK_PACKAGES_UNRESOLVED.error(
-            ConfigError, wanted_packages=", ".join(wanted_packages(config, needs)), tail=tail
+        return ConfigError(
+            f"Spark could not resolve {', '.join(wanted_packages(config, needs))} from its Maven repositories. Its output ends:\n{tail}",
+            code="spark_packages_unresolved",
+            action="Behind a mirror, set spark.settings.spark.jars.repositories or spark.jars.ivySettings; without a network list "
+            "every jar, including dependencies, as a local file in spark.jars.",
         )
     action = "Check the spark block: master, memory and settings; Spark 4.2 needs Java 17 or later."
     if nameless := re.search(r"UnknownHostException: ([^\s:]+)", output):
@@ -313,7 +317,11 @@ def start_error(output: str, config: SparkConfig, needs: SparkNeeds) -> Replicat
             f"The name {nameless[1]} has no address. If it is this host's own name, add it to /etc/hosts, or set the variable"
             " SPARK_LOCAL_IP to an address of this host; otherwise check the names in the spark block."
         )
-    return SPARK_NOT_STARTED.error(ConfigError, master=config.master, tail=tail, action=action)
+    return ConfigError(
+        f"Spark with master {config.master} did not start. Its output ends:\n{tail}",
+        code="spark_not_started",
+        action=action,
+    )
 
 
 def spark_error(error: BaseException) -> ReplicatorError | None:
@@ -334,8 +342,18 @@ def spark_error(error: BaseException) -> ReplicatorError | None:
     if reason := end_reason():
         return reason
     if not lost:
-        return APPLICATION_ENDED.error(TargetCrashedError)
-    return JVM_DIED.error(TargetCrashedError)
+        return TargetCrashedError(
+            "Spark ended this application.",
+            code="spark_lost",
+            action="It restarts automatically. If it ends again, read the logs of the driver, the master and the executors (work folders "
+            "of the workers). A master ends an application when its executors end ten times right after their start. Often they cannot "
+            "connect to the driver.",
+        )
+    return TargetCrashedError(
+        "Spark's JVM has died.",
+        code="spark_lost",
+        action="It restarts automatically. If it dies again, give it more memory.",
+    )
 
 
 def _jvm_has_ended(*, grace_s: float) -> bool:

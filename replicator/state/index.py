@@ -14,7 +14,6 @@ from sqlalchemy import Column, Connection, Executable, Row, Table, delete, func,
 
 from replicator.model.errors import FatalError
 from replicator.model.offset import Offset
-from replicator.model.rules.journal import INDEX_CONFLICT
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.codec import read_event, read_file, read_schema, write_event, write_file
 from replicator.state.database.engine import Database, upsert
@@ -127,8 +126,11 @@ def _check_continuity(name: str, newest: Row[Any] | None, segments: Iterable[Seg
     id_, last = (0, -1) if newest is None else (newest.id, newest.last_num)
     for segment in segments:
         if segment.id != id_ + 1 or segment.first != last + 1 or segment.last < segment.first - 1:
-            raise INDEX_CONFLICT.error(
-                FatalError, name=name, id_=id_, last=last, id=segment.id, first=segment.first, last_2=segment.last
+            raise FatalError(
+                f"The journal of {name} ends with segment {id_} at number {last}; segment {segment.id} with numbers {segment.first} "
+                f"to {segment.last} does not continue it.",
+                code="index_conflict",
+                action="Make sure that only one worker runs this replicator, and start it again.",
             )
         id_, last = segment.id, segment.last
 

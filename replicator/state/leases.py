@@ -16,7 +16,6 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, select, update
 
 from replicator.model.errors import FencedError
-from replicator.model.rules.processes import LEASE_LOST, STORE_RESTORED
 from replicator.state.codec import read_lease
 from replicator.state.database.engine import Database, check_exists
 from replicator.state.records import Lease
@@ -93,7 +92,7 @@ def _fenced(name: str, epoch: int, row: Row[Any] | None) -> FencedError:
         message = f"Another worker has taken over {name}: {holder_in_words(row.holder)}. This one stops (epoch {epoch}, now {row.epoch})."
     else:
         message = f"This worker no longer holds the lease of {name}, and nobody else does. It stops (epoch {epoch}, now {row.epoch})."
-    return LEASE_LOST.error(FencedError, message=message)
+    return FencedError(message, code="fenced", action="Nothing to do: the worker that holds the lease continues.")
 
 
 def _world() -> str:
@@ -159,7 +158,11 @@ class Leases:
             if row.holder != lease.holder:
                 raise _fenced(lease.replicator, lease.epoch, row)
             if row.expires_at < lease.expires_at:
-                raise STORE_RESTORED.error(FencedError, replicator=lease.replicator)
+                raise FencedError(
+                    f"The state store of the replicator {lease.replicator} was restored from a backup while it ran.",
+                    code="fenced",
+                    action="Start it again.",
+                )
             expires_at = now + timedelta(seconds=ttl_s)
             connection.execute(
                 update(LEASES).where(LEASES.c.replicator == lease.replicator).values(expires_at=expires_at)

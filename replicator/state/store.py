@@ -14,7 +14,6 @@ from replicator.model.counts import BatchCount, Counts
 from replicator.model.errors import ConfigError
 from replicator.model.offset import Offset
 from replicator.model.processes.reports import Report
-from replicator.model.rules.commands import NAME_JUST_TAKEN
 from replicator.model.schema import TableId, TableSchema
 from replicator.state import counters, histories, index, leases, requests
 from replicator.state.alerts import Alerts
@@ -122,7 +121,8 @@ class StateStore:
                 connection.execute(insert(LEASES), [{"replicator": name, "epoch": epoch, "journal_claims": {}}])
                 return read_replicator(connection.execute(select(REPLICATORS).where(REPLICATORS.c.name == name)).one())
         except IntegrityError as error:
-            raise NAME_JUST_TAKEN.error(ConfigError, name=name) from error
+            message = f"A replicator named {name} already exists."
+            raise ConfigError(message, code="exists", action="Choose another name, or delete it first.") from error
 
     def replicator(self, name: str) -> ReplicatorRecord | None:
         """Return the replicator of that name, if there is one."""

@@ -40,7 +40,6 @@ from typing import TYPE_CHECKING, Final
 from replicator.model.alteration import Change
 from replicator.model.events import SnapshotKind
 from replicator.model.identity import TableIdentity
-from replicator.model.rules import journal, sources, tables
 from replicator.model.schema import TableId, TableSchema
 from replicator.projection.columns import NO_PROJECTION, ProjectedColumn, Projection
 from replicator.state.records import (
@@ -58,22 +57,22 @@ from replicator.state.verification.records import VerificationRecord
 if TYPE_CHECKING:
     from replicator.plugins.source import Cursor
 
-JOURNAL_GIVEN_UP: Final = journal.JOURNAL_GIVEN_UP.code
+JOURNAL_GIVEN_UP: Final = "journal_given_up"
 """Code of the error of a table whose changes the journal had to drop."""
 
-DDL_STOP: Final = tables.DDL_STOP.code
+DDL_STOP: Final = "ddl_stop"
 """Code of the error of a table whose policies stop it at a change of its definition."""
 
-VALUE_DOES_NOT_FIT: Final = tables.VALUE_DOES_NOT_FIT.code
+VALUE_DOES_NOT_FIT: Final = "value_does_not_fit"
 """Code of the error of a table with a value that is not the same in the type that the target keeps."""
 
-ACCEPTABLE: Final = (DDL_STOP, sources.DDL_NOT_UNDERSTOOD.code, tables.SCHEMA_CHANGED.code, VALUE_DOES_NOT_FIT)
+ACCEPTABLE: Final = (DDL_STOP, "ddl_not_understood", "schema_changed", VALUE_DOES_NOT_FIT)
 """Codes of the errors after which a table continues once the operator accepts the change."""
 
-TABLE_MISSING: Final = tables.TABLE_MISSING.code
+TABLE_MISSING: Final = "table_missing"
 """Code of the error of a table that does not exist in the source."""
 
-TABLE_RENAMED: Final = tables.TABLE_RENAMED.code
+TABLE_RENAMED: Final = "table_renamed"
 """Code of the error of a table that has another name in the source, under which it is not replicated."""
 
 RESUMES_MAX: Final = 3

@@ -12,7 +12,6 @@ from sqlalchemy.exc import IntegrityError
 
 from replicator.model.access import Scope
 from replicator.model.errors import ConfigError
-from replicator.model.rules.web import TOKEN_EXISTS
 from replicator.state.database.engine import Database
 from replicator.state.tables import TOKENS
 
@@ -52,7 +51,11 @@ class Tokens:
                 connection.execute(insert(TOKENS), [values])
                 return _read(connection.execute(select(TOKENS).where(TOKENS.c.name == name)).one())
         except IntegrityError as error:
-            raise TOKEN_EXISTS.error(ConfigError, name=name) from error
+            raise ConfigError(
+                f"A token named {name} already exists.",
+                code="token_exists",
+                action=f"Choose another name, or run: replicator token revoke {name}",
+            ) from error
 
     def find(self, digest: str) -> TokenRecord | None:
         """Return the token with that hash; None if there is none, or if it has expired."""

@@ -13,9 +13,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from replicator.model.errors import ConfigError, Problem
-from replicator.model.rules.commands import IMPOSSIBLE_ROW_KEY, IMPOSSIBLE_ROW_KEYS, ROWS_WITHOUT_KEY
 from replicator.model.schema import TableSchema
 from replicator.plugins.kit.canonical import digest_of, key_texts
+
+CODE: Final = "unknown_row_key"
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,80}")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,80}(\.[0-9]{1,80})?([eE][-+]?[0-9]{1,3})?")
@@ -44,17 +45,25 @@ def ids_of(texts: Sequence[str], schema: TableSchema) -> frozenset[str]:
     """
     table = str(schema.table)
     if not schema.key:
-        raise ROWS_WITHOUT_KEY.error(ConfigError, table=table)
+        raise ConfigError(
+            "its rows have no key.", code=CODE, table=table, action="Leave out --keys, or compare a --sample of them."
+        )
     ids, problems = set[str](), list[Problem]()
     for number, text in enumerate(texts, start=1):
         try:
             ids.add(_id_of(_parts(text, schema), schema))
         except _WrongError as wrong:
             where = f"--keys, number {number}" + (f", column {wrong.column}" if wrong.column else "")
-            problems.append(IMPOSSIBLE_ROW_KEY.finding(location=where, message=wrong.message, action=wrong.action))
+            problems.append(Problem(code=CODE, location=where, message=wrong.message, action=wrong.action))
     if problems:
         example = json.dumps(dict.fromkeys(schema.key, "…"), ensure_ascii=False)
-        raise IMPOSSIBLE_ROW_KEYS.error(ConfigError, table=table, example=example, problems=tuple(problems))
+        raise ConfigError(
+            "the keys of --keys cannot be keys of its rows.",
+            code=CODE,
+            table=table,
+            action=f"Write each as --keys '{example}', with a value for every column.",
+            problems=tuple(problems),
+        )
     return frozenset(ids)
 
 

@@ -10,7 +10,6 @@ import anyio
 import anyio.to_thread
 
 from replicator.model.errors import RequestError
-from replicator.model.rules.web import NO_ANSWER_IN_TIME
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
 from replicator.state.store import StateStore
@@ -52,7 +51,13 @@ class Access:
             with anyio.fail_after(ANSWER_S):
                 return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
         except TimeoutError:
-            raise NO_ANSWER_IN_TIME.error(RequestError, answer_s=ANSWER_S, status=503, retry_after_s=5) from None
+            raise RequestError(
+                f"The server had no answer within {ANSWER_S:.0f} seconds.",
+                status=503,
+                code="server_busy",
+                action="Try again later. If it stays so, see what keeps the state store from answering.",
+                retry_after_s=5,
+            ) from None
 
     def close(self) -> None:
         """Close the state store."""

@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import ReplicatorError, RequestError
-from replicator.model.rules.web import BODY_NOT_JSON, METHOD_NOT_ALLOWED, NOTHING_AT_PATH, REQUEST_MALFORMED
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
 from replicator.service.access import tokens
@@ -127,7 +126,12 @@ async def _invalid(request: Request, error: Exception) -> Response:
     found = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:_SHOWN_MAX]]
     return pages.refuse(
         request.scope,
-        REQUEST_MALFORMED.error(RequestError, found="; ".join(found), status=422),
+        RequestError(
+            f"The request is not valid. {'; '.join(found)}.",
+            status=422,
+            code="invalid_request",
+            action=f"See {OPENAPI}.",
+        ),
     )
 
 
@@ -139,18 +143,19 @@ async def _not_routed(request: Request, error: Exception) -> Response:
     if error.status_code == HTTPStatus.BAD_REQUEST:
         return pages.refuse(
             request.scope,
-            BODY_NOT_JSON.error(RequestError, status=422),
+            RequestError(
+                "The body cannot be read as JSON.", status=422, code="invalid_request", action=f"See {OPENAPI}."
+            ),
         )
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = (error.headers or {}).get("Allow", "")
         response = pages.refuse(
             request.scope,
-            METHOD_NOT_ALLOWED.error(
-                RequestError,
-                path=request.url.path,
-                method=request.method,
-                action=f"It takes {allowed}." if allowed else None,
+            RequestError(
+                f"{request.url.path} does not take {request.method}.",
                 status=405,
+                code="method_not_allowed",
+                action=f"It takes {allowed}." if allowed else None,
             ),
         )
         if allowed:
@@ -160,7 +165,9 @@ async def _not_routed(request: Request, error: Exception) -> Response:
         return pages.refuse(request.scope, unauthorized("A token is needed."))
     return pages.refuse(
         request.scope,
-        NOTHING_AT_PATH.error(RequestError, status=404),
+        RequestError(
+            "There is nothing at this path.", status=404, code="unknown_path", action=f"The paths are in {OPENAPI}."
+        ),
     )
 
 

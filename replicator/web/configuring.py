@@ -15,7 +15,6 @@ from pydantic import ValidationError
 
 from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import RequestError
-from replicator.model.rules.web import BODY_NOT_UTF8, SERVER_OCCUPIED
 from replicator.observability import get_logger
 from replicator.runtime.process import python
 from replicator.service.configuring.document import ConfiguredDocument, Findings, ValidationDocument
@@ -136,7 +135,7 @@ async def _asked(request: Request, deed: Deed, name: str = "") -> Asked:
     try:
         text = (await request.body()).decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise BODY_NOT_UTF8.error(RequestError, status=422) from None
+        raise RequestError("The body is not UTF-8 text.", status=422, code="invalid_request") from None
     return Asked(deed=deed, text=text, is_json=media_type == JSON_TYPE, name=name)
 
 
@@ -161,4 +160,4 @@ def _refused(status: HTTPStatus) -> dict[int | str, dict[str, Any]]:
 
 
 def _busy(message: str) -> RequestError:
-    return SERVER_OCCUPIED.error(RequestError, message=message, status=503, retry_after_s=5)
+    return RequestError(message, status=503, code="server_busy", action="Try again later.", retry_after_s=5)

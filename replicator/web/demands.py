@@ -18,7 +18,6 @@ from typing_extensions import override
 from replicator.config.messages import nearest
 from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import RequestError
-from replicator.model.rules.web import REQUEST_REFUSED, SCOPE_TOO_SMALL, UNAUTHORIZED, UNSUPPORTED_MEDIA_TYPE
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 JSON_TYPE: Final = "application/json"
@@ -68,8 +67,11 @@ class Rights:
                 f"A token{'' if LOCAL.includes(needed) else f' with the scope {needed.value}'} is needed.", needed
             )
         assert self.allowed is not None
-        raise SCOPE_TOO_SMALL.error(
-            RequestError, token=self.token, value=self.allowed.value, value_2=needed.value, status=403
+        raise RequestError(
+            f"The token {self.token} has the scope {self.allowed.value}, which does not allow this.",
+            status=403,
+            code="scope_too_small",
+            action=f"Use a token with the scope {needed.value}.",
         )
 
 
@@ -166,7 +168,12 @@ def check_type(method: str, headers: Any, taken: Collection[str]) -> None:
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if method not in SAFE and (has_body or media_type) and media_type not in taken:
-        raise UNSUPPORTED_MEDIA_TYPE.error(RequestError, taken=" or ".join(taken), status=415)
+        raise RequestError(
+            f"The body has another content type than {' or '.join(taken)}.",
+            status=415,
+            code="unsupported_media_type",
+            action=f"Send the header Content-Type: {' or '.join(taken)}.",
+        )
 
 
 def check_query(given: Collection[str], known: Collection[str]) -> None:
@@ -190,11 +197,16 @@ def check_query(given: Collection[str], known: Collection[str]) -> None:
 def unauthorized(message: str, needed: TokenScope = TokenScope.READ) -> RequestError:
     """Return the refusal of a caller without a valid token."""
     option = "" if needed is TokenScope.READ else f" --scope {needed.value}"
-    return UNAUTHORIZED.error(RequestError, message=message, option=option, status=401)
+    return RequestError(
+        message,
+        status=401,
+        code="unauthorized",
+        action=f"Send the header Authorization: Bearer TOKEN. To create a token: replicator token create NAME{option}",
+    )
 
 
 def _invalid(message: str, action: str) -> RequestError:
-    return REQUEST_REFUSED.error(RequestError, message=message, action=action, status=422)
+    return RequestError(message, status=422, code="invalid_request", action=action)
 
 
 def _no_demand(path: str) -> Demand:

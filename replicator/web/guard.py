@@ -24,17 +24,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import ReplicatorError, RequestError
 from replicator.model.hosts import is_loopback
-from replicator.model.rules.web import (
-    BODY_TOO_LARGE,
-    CROSS_SITE,
-    HEAD_TOO_LARGE,
-    HOST_NOT_ALLOWED,
-    MALFORMED_LENGTH,
-    MALFORMED_PATH,
-    REQUEST_TOO_SLOW,
-    TOO_MANY_A_SECOND,
-    TOO_MANY_AT_ONCE,
-)
 from replicator.observability import get_logger
 from replicator.service.access.listening import Listening
 from replicator.service.access.tokens import digest
@@ -247,7 +236,13 @@ class Guard:
             yield
             return
         if self._under_way[token] >= most:
-            raise TOO_MANY_AT_ONCE.error(RequestError, most=most, status=429, retry_after_s=1)
+            raise RequestError(
+                f"More than {most} requests of this token are under way.",
+                status=429,
+                code="too_many_requests",
+                action="Wait for their answers, or start the server with a larger --connections-per-client.",
+                retry_after_s=1,
+            )
         self._under_way[token] += 1
         try:
             yield
@@ -258,8 +253,12 @@ class Guard:
 
     def _count(self, caller: str) -> None:
         if not self._rates.take(caller):
-            raise TOO_MANY_A_SECOND.error(
-                RequestError, requests_per_second=self._listening.requests_per_second, status=429, retry_after_s=1
+            raise RequestError(
+                f"More than {self._listening.requests_per_second} requests a second.",
+                status=429,
+                code="too_many_requests",
+                action="Ask less often, or start the server with a larger --requests-per-second.",
+                retry_after_s=1,
             )
 
 
@@ -267,10 +266,14 @@ def check_head(scope: Scope) -> None:
     """Refuse a head that is too large, which uvicorn bounds only until it has come as a whole, and one that can be read in two ways."""
     size = len(scope["raw_path"]) + len(scope["query_string"])
     if size + sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD_BYTES_MAX:
-        raise HEAD_TOO_LARGE.error(RequestError, head_bytes_max=HEAD_BYTES_MAX >> 10, status=431)
+        raise RequestError(
+            f"Path, query and headers are larger than {HEAD_BYTES_MAX >> 10} KiB.", status=431, code="request_too_large"
+        )
     path = scope["path"]
     if not path.startswith("/") or _CONTROL.search(path) or _CONTROL.search(scope["raw_path"].decode("latin-1")):
-        raise MALFORMED_PATH.error(RequestError, status=400)
+        raise RequestError(
+            "The path has a control character, or does not begin with a slash.", status=400, code="malformed_request"
+        )
     check_length(scope)
 
 
@@ -280,7 +283,12 @@ def check_length(scope: Scope) -> None:
     is_chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
     is_odd = len(lengths) > 1 or any(not length.isdigit() for length in lengths)
     if is_odd or (is_chunked and (lengths or scope["http_version"] == "1.0")):
-        raise MALFORMED_LENGTH.error(RequestError, status=400)
+        raise RequestError(
+            "The length of the body is given in several ways, or is not a number.",
+            status=400,
+            code="malformed_request",
+            action="Send either Content-Length, once, or Transfer-Encoding: chunked.",
+        )
 
 
 def check_host(host: str, allowed: tuple[str, ...]) -> None:
@@ -290,7 +298,12 @@ def check_host(host: str, allowed: tuple[str, ...]) -> None:
     """
     name = _host_name(host)
     if name is None or not (name == "localhost" or name in allowed or _is_address(name)):
-        raise HOST_NOT_ALLOWED.error(RequestError, status=421)
+        raise RequestError(
+            "The Host header names another server.",
+            status=421,
+            code="host_not_allowed",
+            action="Use the address, or start the server with --allowed-host NAME.",
+        )
 
 
 def check_origin(method: str, path: str, headers: Mapping[str, str], *, is_tls: bool = False) -> None:
@@ -305,7 +318,12 @@ def check_origin(method: str, path: str, headers: Mapping[str, str], *, is_tls: 
     if is_open or (origin is not None and urlsplit_netloc(origin) != host.lower()):
         is_foreign = True
     if is_foreign:
-        raise CROSS_SITE.error(RequestError, status=403)
+        raise RequestError(
+            "The request comes from a page of another site.",
+            status=403,
+            code="cross_site",
+            action="Behind a proxy, let it pass on the Host header as the browser sent it.",
+        )
 
 
 def urlsplit_netloc(origin: str) -> str | None:
@@ -363,7 +381,7 @@ def _bounded(scope: Scope, receive: Receive) -> Receive:
         try:
             message = await asyncio.wait_for(receive(), max(0.0, until - time.monotonic()))
         except TimeoutError:
-            raise REQUEST_TOO_SLOW.error(RequestError, status=408) from None
+            raise RequestError("The body came too slowly.", status=408, code="request_too_slow") from None
         if message["type"] == "http.request":
             total += len(message.get("body", b""))
             is_read = not message.get("more_body", False)
@@ -375,4 +393,4 @@ def _bounded(scope: Scope, receive: Receive) -> Receive:
 
 
 def _too_large() -> RequestError:
-    return BODY_TOO_LARGE.error(RequestError, body_bytes_max=BODY_BYTES_MAX >> 10, status=413)
+    return RequestError(f"The body is larger than {BODY_BYTES_MAX >> 10} KiB.", status=413, code="request_too_large")

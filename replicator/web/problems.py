@@ -10,17 +10,18 @@ from starlette.responses import Response
 
 from replicator.model.documents.status import Code, StatusModel
 from replicator.model.errors import ConfigError, ReplicatorError, RequestError, TransientError, in_full
-from replicator.model.rules import commands, state
-from replicator.model.rules.processes import REQUEST_FAILED
 
 MEDIA_TYPE: Final = "application/problem+json"
-_NOT_FOUND: Final = frozenset({commands.UNKNOWN_REPLICATOR.code, commands.UNKNOWN_TABLE.code, commands.NO_LOG.code})
-_OF_THE_STORE: Final = frozenset(state.SECTION.rules) - {
-    one.code for one in (state.LEDGER_AHEAD, state.MISSING_DRIVER, state.HOME_WRITABLE_BY_ALL)
-}
+_NOT_FOUND: Final = frozenset({"unknown_replicator", "unknown_table", "no_log"})
+_OF_THE_STORE: Final = frozenset(
+    {
+        "state_unavailable", "state_locked", "state_disk_full", "state_read_only", "state_access_denied", "state_missing", "state_failed",
+        "state_path", "corrupt_state", "newer_state", "older_state", "invalid_state_url", "home", "network_file_system",
+    }
+)  # fmt: skip
 _NO_STORE: Final = "The state store cannot be used."
 _NO_STORE_ACTION: Final = "See the log of `replicator serve`, or run `replicator list` on its host."
-_CONFLICTS: Final = frozenset({commands.BEING_DELETED.code})
+_CONFLICTS: Final = frozenset({"being_deleted"})
 
 
 class HttpProblem(StatusModel):
@@ -75,7 +76,12 @@ def problem(error: ReplicatorError) -> HttpProblem:
 
 def internal_error() -> RequestError:
     """Return the response to an unknown error."""
-    return REQUEST_FAILED.error(RequestError, status=500)
+    return RequestError(
+        "The server failed at this request.",
+        status=500,
+        code="internal_error",
+        action="The log of `replicator serve` has the cause; please report it.",
+    )
 
 
 def answer(error: ReplicatorError) -> Response:

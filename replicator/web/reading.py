@@ -15,7 +15,6 @@ from replicator.config import parse_duration
 from replicator.model.access import Scope as TokenScope
 from replicator.model.documents.status import ReplicatorStatus, StatusModel, TableStatus
 from replicator.model.errors import RequestError
-from replicator.model.rules.web import SINCE_MALFORMED
 from replicator.model.schema import TableId
 from replicator.service import metrics
 from replicator.service import workers as use_case
@@ -232,5 +231,10 @@ def _moment(text: str, now: datetime) -> datetime:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise SINCE_MALFORMED.error(RequestError, status=422)
+        raise RequestError(
+            "`since` is neither a time with its zone nor a duration.",
+            status=422,
+            code="invalid_request",
+            action="Write, for example, 2026-01-31T03:00:00Z or 15m. In an address a + is written %2B.",
+        )
     return moment

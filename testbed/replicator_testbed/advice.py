@@ -6,8 +6,6 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Generic, TypeVar
@@ -15,8 +13,6 @@ from typing import Any, Final, Generic, TypeVar
 import pytest
 
 from replicator.model.errors import Problem, ReplicatorError
-from replicator.model.rules import Rule
-from replicator.plugins.errors import HOST
 from replicator_testbed.present import present
 
 ERRORS: Final = Path(__file__).parents[2] / "docs" / "errors.md"
@@ -64,30 +60,12 @@ def ways_of(cases: Mapping[str, Case[Any]]) -> list[Any]:
 
 
 def codes_in(modules: Iterable[ModuleType]) -> set[str]:
-    """Codes of the rules that are used in modules, or in any module of a package; and those that are written there."""
+    """Codes of `docs/errors.md` that stand in modules, or in any module of a package."""
     known = set(re.findall(r"^\| `([a-z_]+)`", ERRORS.read_text(encoding="utf-8"), re.MULTILINE))
     found = set[str]()
     for module in modules:
         file = Path(present(module.__file__))
-        named = _rules_seen_from(module)
         for path in file.parent.rglob("*.py") if file.name == "__init__.py" else [file]:
-            if path.name == "rules.py":
-                continue
-            for node in ast.walk(ast.parse(path.read_text())):
-                match node:
-                    case ast.Constant(value=str(text)) if text in known:
-                        found.add(text)
-                    case ast.Name(id=name) | ast.Attribute(attr=name) if name in named:
-                        found.add(named[name])
-                    case _:
-                        pass
+            texts = (node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))
+            found |= {text for text in texts if isinstance(text, str)} & known
     return found
-
-
-def _rules_seen_from(module: ModuleType) -> Mapping[str, str]:
-    """Constants of rules, of the host and of the module's own distribution → their codes."""
-    names = [f"replicator.model.rules.{name}" for name in HOST]
-    own = module.__name__.split(".")[0]
-    names += [] if own == "replicator" or find_spec(f"{own}.rules") is None else [f"{own}.rules"]
-    modules = [vars(import_module(name)) for name in names]
-    return {name: rule.code for found in modules for name, rule in found.items() if isinstance(rule, Rule)}

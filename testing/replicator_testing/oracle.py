@@ -14,7 +14,6 @@ from typing import Any
 from replicator.model.errors import KeyMissingError
 from replicator.model.events import DMLOperation
 from replicator.model.merged import Merged
-from replicator.model.rules.tables import KEY_MISSING
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import TableOptions
 from replicator_testing.batches import RowChange
@@ -68,7 +67,7 @@ def keys_of(schema: TableSchema, change: RowChange) -> tuple[Key, Key | None]:
     old = None if change.before is None else tuple(change.before[name] for name in schema.key)
     if change.row is None:
         if old is None:
-            raise KEY_MISSING.error(KeyMissingError, table=str(schema.table))
+            raise KeyMissingError("A DELETE has no key.", code="key_missing", table=str(schema.table))
         return old, None
     sent = {name: value for name, value in change.row.items() if name not in change.absent}
     new = tuple(sent[n] if n in sent else (change.before or change.row)[n] for n in schema.key)

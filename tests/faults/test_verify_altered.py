@@ -19,7 +19,7 @@ ROWS = 2_000
 PAUSE_S = 0.2
 """From one statement to the next: a verification of a small table takes a second or two."""
 GONE = {
-    "The table no longer exists.",
+    "the table no longer exists.",
     "the source does not have it any more, so there is nothing to compare it with",
 }
 """Until capture has found out, and from then on."""

@@ -173,7 +173,7 @@ def test_a_table_that_no_statement_can_name_is_a_finding_of_its_own(database: Sc
     found = source.describe([GOOD, BAD])
     blocking = [p for p in source.check([GOOD, BAD]) if p.severity is Severity.BLOCKING and p.code != "identity_full"]
     assert [(p.code, p.location, p.message) for p in blocking] == [
-        ("not_utf8", "public.bad", f"This is not UTF-8: {said}.")
+        ("not_utf8", "public.bad", f"this is not UTF-8: {said}")
     ]
     assert [
         tuple(row)

@@ -8,19 +8,9 @@ from typing import Final
 
 from replicator.model.errors import FatalError, SchemaConflictError
 from replicator.model.identity import TableIdentity, Truncated
-from replicator.model.rules.sources import STATEMENT_IN_LOG
-from replicator.model.rules.tables import (
-    CHANGE_STOPS,
-    COLUMNS_CHANGED,
-    DROP_STOPS,
-    RENAME_STOPS,
-    SCHEMA_CHANGED,
-    TABLE_NOT_IN_SOURCE,
-    TABLE_RENAMED,
-    UNEXPLAINED_CHANGE,
-)
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import TableDescription
+from replicator.state.table_life import TABLE_MISSING
 
 
 class CatalogChange(StrEnum):
@@ -112,40 +102,73 @@ def _identity_change(accepted: TableIdentity, found: TableIdentity) -> CatalogCh
 
 def columns_changed(before: TableSchema, after: TableSchema | None) -> SchemaConflictError:
     """Why a table fails whose columns changed."""
-    if after is None:
-        return SCHEMA_CHANGED.error(SchemaConflictError, table=str(before.table))
-    return COLUMNS_CHANGED.error(SchemaConflictError, table=str(before.table), difference=_difference(before, after))
+    return SchemaConflictError(
+        f"its columns changed: {_difference(before, after)}." if after else "its columns changed.",
+        code="schema_changed",
+        table=str(before.table),
+        action="Run `replicator ddl accept NAME TABLE`: the target follows to the columns that the table has now.",
+    )
 
 
 def not_understood(table: TableId, statement: str) -> SchemaConflictError:
     """Why a table fails of which nobody knows what a statement made of its columns."""
-    return STATEMENT_IN_LOG.error(SchemaConflictError, table=str(table), statement=statement)
+    return SchemaConflictError(
+        f"the log has a statement about this table that was not understood: {statement}",
+        code="ddl_not_understood",
+        table=str(table),
+        action="Run `replicator ddl accept NAME TABLE`: the target follows to the columns that the table has now.",
+    )
 
 
 def unexplained(table: TableId, change: CatalogChange) -> FatalError:
     """Why the replicator stops where a policy says so at what the log does not show."""
-    return UNEXPLAINED_CHANGE.error(FatalError, table=str(table), unexplained=UNEXPLAINED[change])
+    return FatalError(
+        f"{UNEXPLAINED[change]}, and the log does not show it.",
+        code="unexplained_change",
+        table=str(table),
+        action="Run `replicator snapshot NAME TABLE`, or set `snapshot.unexplained_change: resnapshot`.",
+    )
 
 
 def missing(table: TableId) -> SchemaConflictError:
     """Why a table fails that its source does not have any more."""
-    return TABLE_NOT_IN_SOURCE.error(SchemaConflictError, table=str(table))
+    return SchemaConflictError(
+        "the table does not exist in the source.",
+        code=TABLE_MISSING,
+        table=str(table),
+        action="Exclude it in `tables.exclude`; or create it again and run `replicator snapshot NAME TABLE`.",
+    )
 
 
 def renamed(table: TableId, new: TableId | None, cause: str | None = None) -> SchemaConflictError:
     """Why a table fails that has another name. `cause`: why it is not followed, in a sentence."""
-    what = f"The table was renamed to {new}." if new else "The table was renamed."
-    return TABLE_RENAMED.error(SchemaConflictError, table=str(table), what=f"{what} {cause}" if cause else what)
+    what = f"it was renamed to {new}." if new else "it was renamed."
+    return SchemaConflictError(
+        f"{what} {cause}" if cause else what,
+        code="table_renamed",
+        table=str(table),
+        action="It continues when it has its name again. Or exclude it in `tables.exclude`, and include its new name in `tables.include`.",
+    )
 
 
 def renamed_by_policy(table: TableId, new: TableId) -> SchemaConflictError:
     """Why a table fails whose renaming is to stop it."""
-    return RENAME_STOPS.error(SchemaConflictError, table=str(table), new=new)
+    return SchemaConflictError(
+        f"The source renamed the table to {new}. The policy ddl.rename_table is `stop`.",
+        code="ddl_stop",
+        table=str(table),
+        action="Run `replicator snapshot NAME TABLE`: it takes the table under its new name, if `tables.include` matches that.",
+    )
 
 
 def stopped_by_policy(table: TableId, reason: str) -> SchemaConflictError:
     """Why a table fails that waits for somebody to accept a change of it."""
-    return CHANGE_STOPS.error(SchemaConflictError, table=str(table), reason=reason)
+    return SchemaConflictError(
+        reason,
+        code="ddl_stop",
+        table=str(table),
+        action="Run `replicator ddl accept NAME TABLE`: the target follows this change.",
+    )
 
 
 def truncated_by_policy(table: TableId) -> SchemaConflictError:
@@ -155,7 +178,12 @@ def truncated_by_policy(table: TableId) -> SchemaConflictError:
 
 def dropped_by_policy(table: TableId) -> SchemaConflictError:
     """Why a table fails whose DROP is to stop it."""
-    return DROP_STOPS.error(SchemaConflictError, table=str(table))
+    return SchemaConflictError(
+        "The source dropped the table. The policy ddl.drop_table is `stop`.",
+        code="ddl_stop",
+        table=str(table),
+        action="Run `replicator ddl accept NAME TABLE`: the target table is dropped, too. Or exclude the table in `tables.exclude`.",
+    )
 
 
 def truncated(accepted: TableIdentity | None, transaction: str | None) -> TableIdentity | None:

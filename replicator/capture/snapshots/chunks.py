@@ -17,7 +17,6 @@ from replicator.capture.snapshots.spool import Spool
 from replicator.model.crash import crash_point
 from replicator.model.errors import ImpossibleKeyError, PluginError, TransientError
 from replicator.model.identity import TableIdentity
-from replicator.model.rules.tables import CURSOR_STUCK
 from replicator.plugins.source import Chunk, SourceChunks, Visibility
 
 
@@ -181,7 +180,9 @@ class ChunkReader:
             if (chunk.rows.num_rows or chunk.is_cut) and (
                 chunk.cursor is None or (reading.kind is ReadingKind.RANGE and chunk.cursor == reading.after)
             ):
-                raise CURSOR_STUCK.error(PluginError, table=str(reading.schema.table))
+                raise PluginError(
+                    "reading a chunk did not advance its cursor.", code="cursor_stuck", table=str(reading.schema.table)
+                )
             self._put(ChunkRead(job=job, reading=reading, chunk=chunk, mark=self._write_mark(), is_last=is_last))
             reading = replace(reading, after=chunk.cursor)
 

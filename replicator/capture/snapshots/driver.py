@@ -419,7 +419,7 @@ def due_table(due: AtMark) -> TableId:
 
 def _exhausted(error: TransientError | SchemaConflictError) -> TableError:
     return TableError(
-        f"Gave up after retry.give_up_after: {error.message}",
+        f"gave up after retry.give_up_after: {error.message}",
         code=error.code,
         table=error.table,
         action=f"{(error.action or 'Fix the cause').rstrip('.')}. Then run `replicator snapshot NAME TABLE`.",

@@ -11,7 +11,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from replicator.model.errors import JournalUnavailableError
-from replicator.model.rules.journal import SPOOL_UNAVAILABLE
 
 
 class Spool:
@@ -63,4 +62,8 @@ def _unavailable(folder: Path, error: OSError) -> JournalUnavailableError:
     left = ""
     with suppress(OSError):
         left = f"; {shutil.disk_usage(folder).free} bytes are free on its volume"
-    return SPOOL_UNAVAILABLE.error(JournalUnavailableError, folder=folder, strerror=error.strerror or error, left=left)
+    return JournalUnavailableError(
+        f"the spool folder {folder} cannot be written: {error.strerror or error}{left}.",
+        code="spool_unavailable",
+        action="Free space there, or make it writable.",
+    )

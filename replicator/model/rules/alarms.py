@@ -14,7 +14,6 @@ SECTION: Final = Section(
     ),
 )
 
-
 TARGET_DIVERGED: Final = SECTION.rule(
     "target_diverged",
     is_alarm=True,

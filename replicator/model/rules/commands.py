@@ -9,14 +9,11 @@ from replicator.model.rules import Section
 
 SECTION: Final = Section("Commands")
 
-
 NOTHING_TO_ACCEPT: Final = SECTION.rule(
     "nothing_to_accept",
     raises=(ConfigError,),
     meaning="`ddl accept` names a table that has not stopped at a change of its definition.",
     remedy="`replicator status NAME` shows the state of each table.",
-    text="{table_name} has not stopped at a change of its definition.",
-    action="To see the state of each table: replicator status {name}",
 )
 
 ASSESSMENT_FAILED: Final = SECTION.rule(
@@ -26,27 +23,11 @@ ASSESSMENT_FAILED: Final = SECTION.rule(
     remedy="Fix what is marked `blocking`.",
 )
 
-FILE_REFUSED: Final = ASSESSMENT_FAILED.worded("{file} cannot be replicated as configured: {blocking}{also}.")
-
-REPLICATOR_REFUSED: Final = ASSESSMENT_FAILED.worded("{name} cannot be replicated as configured.")
-
 UNKNOWN_REPLICATOR: Final = SECTION.rule(
     "unknown_replicator",
     raises=(ConfigError, FatalError),
     meaning="No replicator of that name is stored; for a worker: it was deleted in the meantime.",
     remedy="`replicator list`; check `REPLICATOR_HOME` and `REPLICATOR_STATE_URL`.",
-)
-
-NO_SUCH_REPLICATOR: Final = UNKNOWN_REPLICATOR.worded("There is no replicator named {name}.")
-
-REPLICATOR_DELETED: Final = UNKNOWN_REPLICATOR.worded("{name} is not in the state store.")
-
-REPLICATOR_NOT_AMONG: Final = UNKNOWN_REPLICATOR.worded(
-    "There is no replicator called {name!r}.", action="Known here: {known}."
-)
-
-REPLICATOR_NOT_LISTED: Final = UNKNOWN_REPLICATOR.worded(
-    "There is no replicator named {name}.", action="`replicator list` shows those that exist."
 )
 
 OBJECTIVE_NOT_READABLE: Final = SECTION.rule(
@@ -57,8 +38,6 @@ OBJECTIVE_NOT_READABLE: Final = SECTION.rule(
         "nowhere in this environment."
     ),
     remedy="Run the check where the worker runs, with the same environment.",
-    text="The objectives of {name} cannot be read here.",
-    action="Run this where the worker runs, with the same environment.",
 )
 
 ALERTS_NOT_READABLE: Final = SECTION.rule(
@@ -73,10 +52,6 @@ ALERTS_NOT_READABLE: Final = SECTION.rule(
         "Run this where the variables and files are, or correct the file: `replicator validate FILE`, then "
         "`replicator reload FILE`."
     ),
-    text="The settings of {name}'s alerts cannot be read here.",
-    action=(
-        "Run this where the variables and files are that its `alerts:` names, or correct them: replicator validate FILE"
-    ),
 )
 
 LINEAGE_NOT_SUPPORTED: Final = SECTION.rule(
@@ -87,8 +62,6 @@ LINEAGE_NOT_SUPPORTED: Final = SECTION.rule(
         "OpenLineage. A process that watches logs it; the replicator runs without lineage."
     ),
     remedy="Remove `lineage:`, or use plugins that do.",
-    text="The plugins of {name} do not name their tables for lineage.",
-    action="Remove `lineage:`, or use plugins that do.",
 )
 
 UNKNOWN_CHANNEL: Final = SECTION.rule(
@@ -98,15 +71,6 @@ UNKNOWN_CHANNEL: Final = SECTION.rule(
     remedy="Name one of those that the message lists, or add one: `alerts.md`.",
 )
 
-CHANNEL_NOT_FOUND: Final = UNKNOWN_CHANNEL.worded(
-    "{name} has no channel {unknown!r} for alerts.", action="Its channels: {known}."
-)
-
-NO_CHANNELS: Final = UNKNOWN_CHANNEL.worded(
-    "{name} has no channel for alerts.",
-    action="Add one under `alerts:` (docs/alerts.md), then run: replicator reload FILE",
-)
-
 MISSING_EXTRA: Final = SECTION.rule(
     "missing_extra",
     raises=(ConfigError,),
@@ -114,25 +78,11 @@ MISSING_EXTRA: Final = SECTION.rule(
     remedy="Install the extra that the message names.",
 )
 
-WEB_MISSING: Final = MISSING_EXTRA.worded(
-    "--listen needs packages that are not installed: {missing}.", action="Run: pip install 'replicator[web]'"
-)
-
-LINEAGE_MISSING: Final = MISSING_EXTRA.worded(
-    "Lineage needs openlineage-python, which is not installed.", action="Install `replicator[lineage]`."
-)
-
-METRICS_MISSING: Final = MISSING_EXTRA.worded(
-    "Metrics need prometheus-client, which is not installed.", action="Install `replicator[web]`."
-)
-
 UNKNOWN_TABLE: Final = SECTION.rule(
     "unknown_table",
     raises=(ConfigError,),
     meaning="The replicator does not replicate a table named in the command.",
     remedy="Write it as `status` shows it.",
-    text="{name} does not replicate {unknown}.",
-    action="{meant}Its tables: {known}.",
 )
 
 UNKNOWN_REPORT: Final = SECTION.rule(
@@ -141,12 +91,6 @@ UNKNOWN_REPORT: Final = SECTION.rule(
     meaning=("`verify --report` names a file that is neither `.json` nor `.md`, or in a folder that does not exist."),
     remedy="Choose another file.",
 )
-
-UNKNOWN_REPORT_FORMAT: Final = UNKNOWN_REPORT.worded(
-    "{path} is neither .json nor .md.", action="Choose one of these endings."
-)
-
-NO_FOLDER_FOR_REPORT: Final = UNKNOWN_REPORT.worded("{parent} is not a folder.", action="Create it, or choose another.")
 
 TWO_SCOPES: Final = SECTION.rule(
     "two_scopes",
@@ -158,19 +102,11 @@ TWO_SCOPES: Final = SECTION.rule(
     remedy="Choose one of them.",
 )
 
-SCOPES_EXCLUDE_EACH_OTHER: Final = TWO_SCOPES.worded("{named} cannot be combined.", action="Choose one of them.")
-
-SCOPE_NOT_FOR_WHOLE_TABLES: Final = TWO_SCOPES.worded(
-    "{named} cannot be combined with {others}, which is for whole tables.", action="Leave out {named}, or the other."
-)
-
 UNKNOWN_SAMPLE: Final = SECTION.rule(
     "unknown_sample",
     raises=(ConfigError,),
     meaning="`verify --sample` is not a number above 0 and up to 100.",
     remedy="Write a percentage, such as `5` or `0.5`.",
-    text="{said!r} is not a percentage.",
-    action="Write a number above 0 and up to 100 for --sample, such as 5 or 0.5.",
 )
 
 UNKNOWN_DURATION: Final = SECTION.rule(
@@ -178,8 +114,6 @@ UNKNOWN_DURATION: Final = SECTION.rule(
     raises=(ConfigError,),
     meaning="`verify --since` is not a duration.",
     remedy="Write a number with a unit, such as `90m`.",
-    text="{said!r} {error}.",
-    action="Write a duration for --since, such as 90m.",
 )
 
 UNKNOWN_ROW_KEY: Final = SECTION.rule(
@@ -193,29 +127,11 @@ UNKNOWN_ROW_KEY: Final = SECTION.rule(
     remedy="The message names the option and the column; `verify.md` has the form for each type.",
 )
 
-KEYS_OF_SEVERAL_TABLES: Final = UNKNOWN_ROW_KEY.worded(
-    "--keys are keys of one table; {count} tables are named.",
-    action="Name the table: replicator verify NAME TABLE --keys '…'.",
-)
-
-ROWS_WITHOUT_KEY: Final = UNKNOWN_ROW_KEY.worded(
-    "Its rows have no key.", action="Leave out --keys, or compare a --sample of them."
-)
-
-IMPOSSIBLE_ROW_KEYS: Final = UNKNOWN_ROW_KEY.worded(
-    "The keys of --keys cannot be keys of its rows.",
-    action="Write each as --keys '{example}', with a value for every column.",
-)
-
-IMPOSSIBLE_ROW_KEY: Final = UNKNOWN_ROW_KEY.worded("{message}")
-
 JOURNAL_TOO_SHORT: Final = SECTION.rule(
     "journal_too_short",
     raises=(ConfigError,),
     meaning="`verify --since` is longer than `journal.keep`.",
     remedy="Choose a shorter time, or verify the whole table or a sample.",
-    text="The journal of {name} keeps changes for {keep}, not for {since}.",
-    action="Choose a shorter --since, or leave it out. To keep changes for longer, raise journal.keep.",
 )
 
 REHEARSAL_NOT_SUPPORTED: Final = SECTION.rule(
@@ -223,8 +139,6 @@ REHEARSAL_NOT_SUPPORTED: Final = SECTION.rule(
     raises=(ConfigError,),
     meaning="`plan --ddl`: the source's plugin cannot say beforehand what a statement would bring.",
     remedy="`schema-changes.md` says what becomes of each change.",
-    text="A source of the type {source_type} cannot say what a statement would bring.",
-    action="docs/schema-changes.md says what becomes of each change.",
 )
 
 PLANNING_NOT_SUPPORTED: Final = SECTION.rule(
@@ -232,8 +146,6 @@ PLANNING_NOT_SUPPORTED: Final = SECTION.rule(
     found=(Severity.NOTICE,),
     meaning="`plan`: the source's plugin cannot say how much there is to replicate.",
     remedy="`plan` still shows what `validate` finds.",
-    text="A source of the type {source_type} cannot say how much there is to replicate.",
-    location="source.type",
 )
 
 PLAN_LOG_SHORT: Final = SECTION.rule(
@@ -244,12 +156,6 @@ PLAN_LOG_SHORT: Final = SECTION.rule(
         "worker that is stopped for longer loses its position."
     ),
     remedy="Have the source keep its log for longer.",
-    text=(
-        "The source keeps its log for about {value} ({log_kept_how}): a worker that is stopped for longer loses "
-        "its position. The first snapshot takes about {snapshot}."
-    ),
-    action="Have the source keep its log for longer than any stop of a worker, at least a day.",
-    location="source",
 )
 
 PLAN_JOURNAL_LIMIT: Final = SECTION.rule(
@@ -257,9 +163,6 @@ PLAN_JOURNAL_LIMIT: Final = SECTION.rule(
     found=(Severity.WARNING,),
     meaning="`plan`: the journal will need more than `journal.bytes_max`; capture stops there.",
     remedy="Raise it, or lower `journal.keep`.",
-    text="The journal will take about {needed}, more than journal.bytes_max ({bytes_max}).",
-    action="Raise journal.bytes_max, or lower journal.keep.",
-    location="journal.bytes_max",
 )
 
 PLAN_DISK_SMALL: Final = SECTION.rule(
@@ -267,9 +170,6 @@ PLAN_DISK_SMALL: Final = SECTION.rule(
     found=(Severity.WARNING,),
     meaning="`plan`: the journal will need more than is free on its disk.",
     remedy="Name a larger disk in `journal.uri`, or lower `journal.keep`.",
-    text="The journal will take about {needed}; {how} has {free} free.",
-    action="Name a larger disk in journal.uri, or lower journal.keep.",
-    location="journal.uri",
 )
 
 RESTART_WITH_TABLES: Final = SECTION.rule(
@@ -279,10 +179,6 @@ RESTART_WITH_TABLES: Final = SECTION.rule(
     remedy=(
         "Leave the table names out. For some tables whose log is not lost: `replicator verify NAME TABLE --repair`."
     ),
-    text="{option} applies to all tables. Leave the table names out.",
-    action=(
-        "To read rows of some tables again that differ, while the log is there: replicator verify NAME TABLE --repair."
-    ),
 )
 
 RESTART_WITH_RECREATE: Final = SECTION.rule(
@@ -290,7 +186,6 @@ RESTART_WITH_RECREATE: Final = SECTION.rule(
     raises=(ConfigError,),
     meaning="`--restart` or `--changed-only` together with `--recreate`.",
     remedy="First one, then the other.",
-    text="{option} and --recreate cannot be combined. Run {option} first, then --recreate.",
 )
 
 EXISTS: Final = SECTION.rule(
@@ -300,22 +195,11 @@ EXISTS: Final = SECTION.rule(
     remedy="Repeat the command, or choose another name.",
 )
 
-NAME_TAKEN: Final = EXISTS.worded(
-    "There is a replicator called {name} already.",
-    action=("Choose another name. To change that one: replicator reload FILE. To see it: replicator status {name}"),
-)
-
-NAME_JUST_TAKEN: Final = EXISTS.worded(
-    "A replicator named {name} already exists.", action="Choose another name, or delete it first."
-)
-
 DEMO_NOT_INSTALLED: Final = SECTION.rule(
     "demo_not_installed",
     raises=(ConfigError,),
     meaning="`replicator demo` is not part of the plain installation.",
     remedy='`pip install "replicator[demo]"`',
-    text="The demo is not installed.",
-    action='Run: pip install "replicator[demo]"',
 )
 
 DEMO_BROKEN: Final = SECTION.rule(
@@ -323,8 +207,6 @@ DEMO_BROKEN: Final = SECTION.rule(
     raises=(ConfigError,),
     meaning="The installed demo cannot be loaded; the message has the reason. Other commands do not need it.",
     remedy='Repair the installation: `pip install --force-reinstall "replicator[demo]"`.',
-    text="The demo is installed, but {name} cannot be loaded: {reason}.",
-    action='Repair its installation: pip install --force-reinstall "replicator[demo]"',
 )
 
 FILE_EXISTS: Final = SECTION.rule(
@@ -332,8 +214,6 @@ FILE_EXISTS: Final = SECTION.rule(
     raises=(ConfigError,),
     meaning="`init` would overwrite a file.",
     remedy="Choose another name.",
-    text="{output} already exists.",
-    action="Choose another name.",
 )
 
 HOME_COPIED: Final = SECTION.rule(
@@ -352,24 +232,6 @@ HOME_COPIED: Final = SECTION.rule(
     ),
 )
 
-JOURNAL_USED_ELSEWHERE: Final = HOME_COPIED.worded(
-    (
-        "The journal {uri} was last used with another copy of the state store, at {at} by {holder}: the state "
-        "store of {name} was copied, or restored from a backup."
-    ),
-    action=(
-        "Use the state store of that worker. If it was lost and this one is its backup, make sure that no worker "
-        "uses the other, delete the file {where} and start again."
-    ),
-)
-
-JOURNAL_OUTSIDE_HOME: Final = HOME_COPIED.worded(
-    ("The journal of {name} is {stored}, outside REPLICATOR_HOME ({folder}): this home was copied or moved."),
-    action=(
-        "Use the original home. If it was moved, move it back, or put a symbolic link to the new folder where it was."
-    ),
-)
-
 IDENTITY_CHANGED: Final = SECTION.rule(
     "identity_changed",
     raises=(ConfigError,),
@@ -377,23 +239,11 @@ IDENTITY_CHANGED: Final = SECTION.rule(
     remedy="Give it another name, or delete the stored one first.",
 )
 
-OTHER_JOURNAL: Final = IDENTITY_CHANGED.worded(
-    "{name} is stored with the journal {journal_uri}, now {uri}.",
-    action="Restore the old journal.uri, or delete the stored one first: replicator delete {name}",
-)
-
-OTHER_IDENTITY: Final = IDENTITY_CHANGED.worded(
-    "{name} is stored with another source or target: {differences}.",
-    action="Give the file another name, or delete the stored one first: replicator delete {name}",
-)
-
 ALREADY_RUNNING: Final = SECTION.rule(
     "already_running",
     raises=(ConfigError,),
     meaning="Another process holds the replicator's lease; the message names host, process and since when.",
     remedy="Check it with `status`, or stop that process; the lease of a dead host expires after 10 s.",
-    text="{name} is already run by {holder}{since}.",
-    action="To see what it does: replicator status {name}. To run it here instead, stop that process first.",
 )
 
 BEING_DELETED: Final = SECTION.rule(
@@ -401,8 +251,6 @@ BEING_DELETED: Final = SECTION.rule(
     raises=(ConfigError,),
     meaning="The replicator is being deleted.",
     remedy="Wait, or `replicator delete NAME --yes`.",
-    text="{name} is being deleted.",
-    action="Wait, or run: replicator delete {name} --yes",
 )
 
 PAUSED: Final = SECTION.rule(
@@ -412,15 +260,9 @@ PAUSED: Final = SECTION.rule(
     remedy="`replicator resume NAME`.",
 )
 
-NOT_RUNNING: Final = PAUSED.worded("{name} is {what}.", action="Run: replicator resume {name}")
-
-PAUSED_SO_NOT_VERIFIED: Final = PAUSED.worded("{name} is paused.", action="Run: replicator resume {name}")
-
 NO_LOG: Final = SECTION.rule(
     "no_log",
     raises=(ConfigError,),
     meaning="This host has no log of the replicator.",
     remedy="Look on the host whose worker ran it.",
-    text="There is no log at {path}.",
-    action="Logs stay on the host whose worker wrote them.",
 )

@@ -32,11 +32,6 @@ class Texts(TypedDict, total=False):
 _NO_TEXTS: Final = Texts(action=None, sql=(), location=None, applies="start", is_access=False)
 
 
-def capital(text: str) -> str:
-    """Return a text that begins with a capital letter."""
-    return text[:1].upper() + text[1:]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """What can be wrong under one code. The exception that is raised and the finding of `validate` have their text from it.
@@ -94,7 +89,7 @@ class Rule:
 
     def next_step(self, **fields: object) -> str | None:
         """Return the action."""
-        return None if self.action is None else self.action.format(**fields).strip()
+        return None if self.action is None else self.action.format(**fields)
 
     def error(
         self, kind: type[ErrorT], /, *, table: str | None = None, action: str | None = None, **given: Any
@@ -108,9 +103,9 @@ class Rule:
             given: The fields of the texts; and further arguments of the class.
         """
         fields: dict[str, object] = {name: given.pop(name) for name in self.fields & given.keys()} | {"table": table}
-        if table is not None:
-            given["table"] = table  # a RequestError has none
-        return kind(self.message(**fields), code=self.code, action=action or self.next_step(**fields), **given)
+        return kind(
+            self.message(**fields), code=self.code, table=table, action=action or self.next_step(**fields), **given
+        )
 
     def finding(
         self,

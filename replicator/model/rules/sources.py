@@ -24,7 +24,6 @@ SECTION: Final = Section(
     "Sources in general", "Several sources have these codes. They mean the same, whatever the server calls the cause."
 )
 
-
 SERVER_TOO_OLD: Final = SECTION.rule(
     "server_too_old",
     found=(Severity.BLOCKING,),
@@ -61,7 +60,6 @@ SOURCE_UNAVAILABLE: Final = SECTION.rule(
     raises=(SourceUnavailableError,),
     meaning="The server cannot be reached, refuses connections, or closed one; the message quotes the server.",
     remedy="If it did not answer: check server, host and port.",
-    text="{message}",
 )
 
 ANOTHER_SERVER: Final = SECTION.rule(
@@ -79,7 +77,6 @@ SOURCE_CLOSED: Final = SECTION.rule(
     raises=(SourceUnavailableError,),
     meaning="The plugin was used after it was closed; a restart fixes it.",
     remedy="Nothing; report it if it happens again.",
-    text="The source has been closed.",
 )
 
 SOURCE_READ_ONLY: Final = SECTION.rule(
@@ -87,7 +84,6 @@ SOURCE_READ_ONLY: Final = SECTION.rule(
     raises=(SourceUnavailableError,),
     meaning="The server takes no writes: a standby, or read-only.",
     remedy="Name the primary.",
-    text="{message}",
 )
 
 SOURCE_OUT_OF_RESOURCES: Final = SECTION.rule(
@@ -95,7 +91,6 @@ SOURCE_OUT_OF_RESOURCES: Final = SECTION.rule(
     raises=(SourceUnavailableError,),
     meaning="The server has no disk space or memory left for a statement.",
     remedy="Read the server's message; free space or memory there.",
-    text="{message}",
 )
 
 SOURCE_ERROR: Final = SECTION.rule(
@@ -114,7 +109,6 @@ LOCK_TIMEOUT: Final = SECTION.rule(
     raises=(SourceUnavailableError,),
     meaning="A lock was not free within `source.lock_timeout`.",
     remedy="Nothing; it is tried again.",
-    text="{message}",
 )
 
 STATEMENT_TIMEOUT: Final = SECTION.rule(
@@ -122,7 +116,6 @@ STATEMENT_TIMEOUT: Final = SECTION.rule(
     raises=(SourceUnavailableError,),
     meaning="A statement took longer than `source.statement_timeout`.",
     remedy="Lower `snapshot.chunk_rows`, or raise the time-out.",
-    text="{message}",
 )
 
 DEADLOCK: Final = SECTION.rule(
@@ -130,7 +123,6 @@ DEADLOCK: Final = SECTION.rule(
     raises=(SourceUnavailableError,),
     meaning="The server ended our statement to solve a deadlock.",
     remedy="Nothing.",
-    text="{message}",
 )
 
 GAVE_WAY: Final = SECTION.rule(
@@ -138,7 +130,6 @@ GAVE_WAY: Final = SECTION.rule(
     raises=(SourceUnavailableError,),
     meaning="A read ended because another session waited for its lock.",
     remedy="Nothing; it is tried again.",
-    text="Session {waiting} waited for a lock that the read held, so the read stopped.",
 )
 
 SELECT_MISSING: Final = SECTION.rule(
@@ -180,16 +171,11 @@ COLUMN_GONE: Final = SECTION.rule(
     remedy="A new snapshot.",
 )
 
-COLUMN_MISSING: Final = COLUMN_GONE.worded("The column {name} no longer exists.")
-
-COLUMN_IS_ANOTHER: Final = COLUMN_GONE.worded("The column {name} is another one now.")
-
 COLUMN_TYPE_CHANGED: Final = SECTION.rule(
     "column_type_changed",
     raises=(SchemaConflictError,),
     meaning="A column's type changed.",
     remedy="A new snapshot.",
-    text="The column {name} is {found} now; {expected} was expected.",
 )
 
 KEY_CHANGED: Final = SECTION.rule(
@@ -197,7 +183,6 @@ KEY_CHANGED: Final = SECTION.rule(
     raises=(SchemaConflictError,),
     meaning="The table's key changed.",
     remedy="A new snapshot.",
-    text="The key is now ({found}); ({expected}) was expected.",
 )
 
 UNREPRESENTABLE_VALUE: Final = SECTION.rule(
@@ -208,8 +193,6 @@ UNREPRESENTABLE_VALUE: Final = SECTION.rule(
         "Find the rows with the statement in the message, fix them and take a new snapshot; or set "
         "`source.unrepresentable: null`."
     ),
-    text="A value is not of its column's type ({error_type}).",
-    action="Correct the value in the source, or exclude the table (tables.exclude).",
 )
 
 NO_QUIET_MOMENT: Final = SECTION.rule(
@@ -245,7 +228,6 @@ SOURCE_SHUTDOWN: Final = SECTION.rule(
     raises=(SourceUnavailableError,),
     meaning="The server shuts down.",
     remedy="Nothing.",
-    text="{message}",
 )
 
 TOO_MANY_CONNECTIONS: Final = SECTION.rule(
@@ -253,7 +235,6 @@ TOO_MANY_CONNECTIONS: Final = SECTION.rule(
     raises=(SourceUnavailableError,),
     meaning="The server takes no more connections.",
     remedy="Raise `max_connections`; the Replicator needs five.",
-    text="{message}",
 )
 
 CONNECTION_KILLED: Final = SECTION.rule(
@@ -261,7 +242,6 @@ CONNECTION_KILLED: Final = SECTION.rule(
     raises=(SourceUnavailableError,),
     meaning="Somebody ended our connection.",
     remedy="Nothing.",
-    text="{message}",
 )
 
 STATEMENT_INTERRUPTED: Final = SECTION.rule(
@@ -269,7 +249,6 @@ STATEMENT_INTERRUPTED: Final = SECTION.rule(
     raises=(SourceUnavailableError,),
     meaning="Somebody ended our statement.",
     remedy="Nothing; it is run again.",
-    text="{message}",
 )
 
 TABLE_CHANGED_UNDER_SNAPSHOT: Final = SECTION.rule(
@@ -277,7 +256,6 @@ TABLE_CHANGED_UNDER_SNAPSHOT: Final = SECTION.rule(
     raises=(SourceUnavailableError,),
     meaning="The table was rebuilt or altered while it, or its tracked changes, were read.",
     remedy="Nothing; it is read again.",
-    text="{message}",
 )
 
 OTHER_HISTORY: Final = SECTION.rule(
@@ -300,15 +278,6 @@ DDL_NOT_UNDERSTOOD: Final = SECTION.rule(
     ),
 )
 
-STATEMENT_IN_LOG: Final = DDL_NOT_UNDERSTOOD.worded(
-    "The log has a statement about this table that was not understood: {statement}",
-    action=("Run `replicator ddl accept NAME TABLE`: the target follows to the columns that the table has now."),
-)
-
-STATEMENT_WITHOUT_COLUMNS: Final = DDL_NOT_UNDERSTOOD.worded(
-    "The source does not say which columns the table would have: {statement}"
-)
-
 KEY_NEEDED: Final = SECTION.rule(
     "key_needed",
     raises=(CurableError,),
@@ -327,5 +296,4 @@ OFFSET_EXPIRED: Final = SECTION.rule(
         "The source no longer has its log after our position, or a table of changes lacks rows that were not read."
     ),
     remedy="A new log position. To keep changes for longer, see the message.",
-    text="Change {position} is no longer in the table.",
 )

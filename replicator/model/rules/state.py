@@ -15,7 +15,6 @@ from replicator.model.rules import Section
 
 SECTION: Final = Section("State store")
 
-
 INVALID_STATE_URL: Final = SECTION.rule(
     "invalid_state_url",
     raises=(ConfigError,),
@@ -24,8 +23,6 @@ INVALID_STATE_URL: Final = SECTION.rule(
         "`sqlite:////path/state.db` or `postgresql://user@host/database`, with each `@` of the password as `%40` "
         "(`connections.md`)."
     ),
-    text="The state store's URL cannot be used: {fact}.",
-    action="Set REPLICATOR_STATE_URL to `sqlite:////path/of/state.db` or `postgresql://user@host/database`.",
 )
 
 MISSING_DRIVER: Final = SECTION.rule(
@@ -33,8 +30,6 @@ MISSING_DRIVER: Final = SECTION.rule(
     raises=(ConfigError,),
     meaning="A store on PostgreSQL needs psycopg.",
     remedy="Install `replicator[postgresql]`.",
-    text="A state store on PostgreSQL needs psycopg, which is not installed.",
-    action="Install `replicator[postgresql]`.",
 )
 
 HOME: Final = SECTION.rule(
@@ -42,8 +37,6 @@ HOME: Final = SECTION.rule(
     raises=(ConfigError,),
     meaning="The folder `REPLICATOR_HOME` cannot be made.",
     remedy="Set it to a folder that this user may write.",
-    text="The folder {folder} cannot be created: {strerror}.",
-    action="Set REPLICATOR_HOME to a folder that this user may write.",
 )
 
 HOME_WRITABLE_BY_ALL: Final = SECTION.rule(
@@ -54,8 +47,6 @@ HOME_WRITABLE_BY_ALL: Final = SECTION.rule(
         "which programs run as this user."
     ),
     remedy="`chmod o-w` it. Where that is not possible (a volume of a container), set it to a new folder in it.",
-    text="Every user of this machine may write into {folder}, and so change what runs as this user.",
-    action="chmod o-w {quoted_folder}. Where you may not, set REPLICATOR_HOME to a new folder in it.",
 )
 
 STATE_PATH: Final = SECTION.rule(
@@ -65,22 +56,11 @@ STATE_PATH: Final = SECTION.rule(
     remedy="Correct `REPLICATOR_HOME` or `REPLICATOR_STATE_URL`.",
 )
 
-STATE_NOT_OPENED: Final = STATE_PATH.worded(
-    "The state store {path} cannot be opened: {strerror}.",
-    action="Set REPLICATOR_HOME to a folder that this user may write, or correct REPLICATOR_STATE_URL.",
-)
-
-STATE_NOT_A_FILE: Final = STATE_PATH.worded(
-    "The state store {path} is not a file.", action="Correct REPLICATOR_STATE_URL."
-)
-
 NETWORK_FILE_SYSTEM: Final = SECTION.rule(
     "network_file_system",
     raises=(ConfigError,),
     meaning="SQLite on a network file system loses data.",
     remedy="A local disk, or PostgreSQL.",
-    text="The state store {path} is on a network file system ({sort}), where SQLite loses data.",
-    action="Put REPLICATOR_HOME on a local disk, or use PostgreSQL: REPLICATOR_STATE_URL=postgresql://…",
 )
 
 STATE_LOCKED: Final = SECTION.rule(
@@ -88,8 +68,6 @@ STATE_LOCKED: Final = SECTION.rule(
     raises=(StateUnavailableError,),
     meaning="Another process kept the file locked.",
     remedy="Find it with `fuser` or `lsof`.",
-    text="The state store {where} stayed locked by another process.",
-    action="Find the process that holds it (`fuser` or `lsof` on the file).",
 )
 
 STATE_UNAVAILABLE: Final = SECTION.rule(
@@ -97,28 +75,13 @@ STATE_UNAVAILABLE: Final = SECTION.rule(
     raises=(StateUnavailableError,),
     meaning="The store cannot be reached or opened, or its server does not prove who it is by TLS.",
     remedy="Check server, disk and rights; for TLS see `connections.md`.",
-    text="The state store {where}: {fact}",
 )
-
-STORE_SILENT: Final = STATE_UNAVAILABLE.worded(
-    "The state store has not answered for {lease_s:.0f} s.",
-    action="Check the network and the state store; the worker continues once it holds the lease again.",
-)
-
-
-NO_CONNECTION_FREE: Final = STATE_UNAVAILABLE.worded("No connection to the state store {where} became free in time.")
 
 STATE_DISK_FULL: Final = SECTION.rule(
     "state_disk_full",
     raises=(StateUnavailableError,),
     meaning="Its disk is full.",
     remedy="Free some space.",
-    action="Free some space on its disk.",
-    text="The state store {where}: {fact}",
-)
-
-STATE_DISK_FULL_WHEN_OPENED: Final = STATE_DISK_FULL.worded(
-    "The state store {path} cannot be opened: {strerror}.", action=STATE_DISK_FULL.action
 )
 
 STATE_READ_ONLY: Final = SECTION.rule(
@@ -126,7 +89,6 @@ STATE_READ_ONLY: Final = SECTION.rule(
     raises=(StateUnavailableError,),
     meaning="The file or its folder is read-only.",
     remedy="Make both writable.",
-    text="The state store {where}: {fact}",
 )
 
 STATE_ACCESS_DENIED: Final = SECTION.rule(
@@ -134,8 +96,6 @@ STATE_ACCESS_DENIED: Final = SECTION.rule(
     raises=(AccessDeniedError,),
     meaning="The server refuses credentials or a privilege.",
     remedy="Fix them.",
-    text="The state store {where}: {fact}",
-    action="Correct the credentials in REPLICATOR_STATE_URL or grant the privilege.",
 )
 
 STATE_FAILED: Final = SECTION.rule(
@@ -143,8 +103,6 @@ STATE_FAILED: Final = SECTION.rule(
     raises=(FatalError,),
     meaning="The store answered with an unexpected error; the message has its words and code.",
     remedy="Report it with the log, then start again.",
-    text="The state store {where} failed with an unexpected error: {words}.",
-    action="Report it with the log, which has the traceback; then start again.",
 )
 
 STATE_MISSING: Final = SECTION.rule(
@@ -152,8 +110,6 @@ STATE_MISSING: Final = SECTION.rule(
     raises=(FatalError,),
     meaning="The database of the URL does not exist.",
     remedy="Create it, or correct the URL.",
-    text="The state store {where}: {fact}",
-    action="Create the database, or correct REPLICATOR_STATE_URL.",
 )
 
 NEWER_STATE: Final = SECTION.rule(
@@ -161,8 +117,6 @@ NEWER_STATE: Final = SECTION.rule(
     raises=(FatalError,),
     meaning="A newer version has migrated it.",
     remedy="Use that version.",
-    text=("The state store {where} has format {version}; this version supports formats up to {format_version}."),
-    action="Use the version of the Replicator that wrote it, or a newer one.",
 )
 
 OLDER_STATE: Final = SECTION.rule(
@@ -170,8 +124,6 @@ OLDER_STATE: Final = SECTION.rule(
     raises=(FatalError,),
     meaning="A version before the first release wrote it, and nothing reads its format any more.",
     remedy=("With the version that wrote it, `delete` its replicators; then move the store away and start them again."),
-    text=("The state store {where} has format {version}; this version supports formats from {first_version} on."),
-    action=("Delete its replicators with the version that wrote it, move the store away, and start them again."),
 )
 
 CORRUPT_STATE: Final = SECTION.rule(
@@ -185,15 +137,6 @@ CORRUPT_STATE: Final = SECTION.rule(
     ),
 )
 
-INCARNATION_WITHOUT_TABLE: Final = CORRUPT_STATE.worded(
-    "Incarnation {newest} begins at number {first_number} without its CREATE_TABLE."
-)
-
-CORRUPT_STORE: Final = CORRUPT_STATE.worded(
-    "The state store {where} cannot be used: {fact}.",
-    action=("Restore it from a backup; or move it away, set `target.adopt: replace` and run every replicator again."),
-)
-
 LEDGER_AHEAD: Final = SECTION.rule(
     "ledger_ahead",
     raises=(FatalError,),
@@ -203,6 +146,4 @@ LEDGER_AHEAD: Final = SECTION.rule(
         "changes."
     ),
     remedy="Restore the newest store; or `delete NAME --drop-target` and run the file again.",
-    text="The target {reason}: the state store is older than the target.",
-    action=("Restore the newest state store; or run `replicator delete {name} --drop-target`, and run its file again."),
 )

@@ -18,21 +18,11 @@ from replicator.model.rules import Section
 
 SECTION: Final = Section("Tables in general")
 
-
 NO_TABLES: Final = SECTION.rule(
     "no_tables",
     found=(Severity.BLOCKING,),
     meaning="The patterns match no table, or the source shows none to the user.",
     remedy="Correct `tables:`, or grant the privileges; `validate` lists the tables that are left out.",
-    action="Change tables.include, or grant the user access to the tables.",
-    location="tables",
-    text="The source shows no tables to this user.",
-)
-
-NO_TABLE_MATCHES: Final = NO_TABLES.worded(
-    "The patterns match none of the tables that the source shows to this user ({count}).",
-    action=NO_TABLES.action,
-    location=NO_TABLES.location,
 )
 
 PATTERN_WITHOUT_MATCH: Final = SECTION.rule(
@@ -40,11 +30,6 @@ PATTERN_WITHOUT_MATCH: Final = SECTION.rule(
     found=(Severity.WARNING,),
     meaning="A pattern matches no table.",
     remedy="Correct it; names are case-sensitive.",
-    text="The pattern {pattern} matches no table.",
-    action=(
-        "Names are case-sensitive. Write schema.table, such as public.customers, public.* or *.customers; a "
-        "backslash takes a * or . literally."
-    ),
 )
 
 TABLE_NAMES_CLASH: Final = SECTION.rule(
@@ -53,8 +38,6 @@ TABLE_NAMES_CLASH: Final = SECTION.rule(
     found=(Severity.BLOCKING,),
     meaning="Tables whose names differ only in case, or become one in the target.",
     remedy="Exclude all but one.",
-    text="{group} differ only in case, and a target may treat them as one table.",
-    action="Exclude all but one of them (tables.exclude).",
 )
 
 COLUMN_NAMES_CLASH: Final = SECTION.rule(
@@ -62,8 +45,6 @@ COLUMN_NAMES_CLASH: Final = SECTION.rule(
     found=(Severity.BLOCKING,),
     meaning="Columns whose names differ only in case.",
     remedy="Rename all but one, or exclude the table.",
-    text="The columns {names} differ only in case, and targets ignore the case of column names.",
-    action="Rename all but one of them in the source, or exclude the table (tables.exclude).",
 )
 
 COLUMN_NAME_RESERVED: Final = SECTION.rule(
@@ -75,8 +56,6 @@ COLUMN_NAME_RESERVED: Final = SECTION.rule(
         "while the replicator ran."
     ),
     remedy="Rename it, or exclude the table.",
-    text="The column {name} has a name that Replicator uses for a column of its own ({reserved}).",
-    action="Rename the column in the source, or exclude the table (tables.exclude).",
 )
 
 TABLE_NOT_FOUND: Final = SECTION.rule(
@@ -87,12 +66,6 @@ TABLE_NOT_FOUND: Final = SECTION.rule(
     remedy="Check name and privileges.",
 )
 
-TABLE_DROPPED: Final = TABLE_NOT_FOUND.worded("The table no longer exists.")
-
-TABLE_NOT_VISIBLE: Final = TABLE_NOT_FOUND.worded(
-    "The table does not exist, or this user may not see it.", action="Check the name and the privileges."
-)
-
 TABLE_MISSING: Final = SECTION.rule(
     "table_missing",
     raises=(SchemaConflictError, TableError),
@@ -100,13 +73,6 @@ TABLE_MISSING: Final = SECTION.rule(
     meaning="A replicated table is no longer in the source (`dropped` in the status).",
     remedy="Exclude it; or create it again and take a new snapshot.",
 )
-
-TABLE_NOT_IN_SOURCE: Final = TABLE_MISSING.worded(
-    "The table does not exist in the source.",
-    action="Exclude it in `tables.exclude`; or create it again and run `replicator snapshot NAME TABLE`.",
-)
-
-TABLE_NOT_THERE: Final = TABLE_MISSING.worded("The table does not exist.", action="Exclude it (tables.exclude).")
 
 TABLE_RENAMED: Final = SECTION.rule(
     "table_renamed",
@@ -117,11 +83,6 @@ TABLE_RENAMED: Final = SECTION.rule(
         "The message says which."
     ),
     remedy="It continues when a table has its name again. Or exclude it, and include its new name.",
-    text="{what}",
-    action=(
-        "It continues when it has its name again. Or exclude it in `tables.exclude`, and include its new name in "
-        "`tables.include`."
-    ),
 )
 
 VALUE_DOES_NOT_FIT: Final = SECTION.rule(
@@ -132,11 +93,6 @@ VALUE_DOES_NOT_FIT: Final = SECTION.rule(
         "`ignore`."
     ),
     remedy="`replicator ddl accept NAME TABLE`: the target table is rebuilt with the source's types.",
-    text=(
-        "A value of column {name} does not fit the type {type}. The target keeps that type, because a policy "
-        "ignores its change."
-    ),
-    action="Run `replicator ddl accept NAME TABLE`: the target table is rebuilt with the source's types.",
 )
 
 SCHEMA_CHANGED: Final = SECTION.rule(
@@ -147,17 +103,6 @@ SCHEMA_CHANGED: Final = SECTION.rule(
         "(`docs/schema-changes.md`)."
     ),
     remedy="`replicator ddl accept NAME TABLE`: the target follows to the columns that the table has now.",
-    text="The table's columns changed.",
-    action="Run `replicator ddl accept NAME TABLE`: the target follows to the columns that the table has now.",
-)
-
-COLUMNS_CHANGED: Final = SCHEMA_CHANGED.worded(
-    "The table's columns changed: {difference}.", action=SCHEMA_CHANGED.action
-)
-
-TABLE_REDEFINED: Final = SCHEMA_CHANGED.worded(
-    "The table was dropped, recreated or altered.",
-    action="Recreate it: replicator snapshot {replicator} {quoted_table} --recreate.",
 )
 
 UNEXPLAINED_CHANGE: Final = SECTION.rule(
@@ -168,8 +113,6 @@ UNEXPLAINED_CHANGE: Final = SECTION.rule(
         "differently, and the log does not show it."
     ),
     remedy="A new snapshot of it; or set `resnapshot`.",
-    text="{unexplained}, and the log does not show it.",
-    action="Run `replicator snapshot NAME TABLE`, or set `snapshot.unexplained_change: resnapshot`.",
 )
 
 DDL_STOP: Final = SECTION.rule(
@@ -182,25 +125,6 @@ DDL_STOP: Final = SECTION.rule(
     remedy=(
         "`replicator ddl accept NAME TABLE`: the target follows this one change. A new snapshot takes the table "
         "as it is now."
-    ),
-)
-
-RENAME_STOPS: Final = DDL_STOP.worded(
-    "The source renamed the table to {new}. The policy ddl.rename_table is `stop`.",
-    action=(
-        "Run `replicator snapshot NAME TABLE`: it takes the table under its new name, if `tables.include` matches that."
-    ),
-)
-
-CHANGE_STOPS: Final = DDL_STOP.worded(
-    "{reason}", action="Run `replicator ddl accept NAME TABLE`: the target follows this change."
-)
-
-DROP_STOPS: Final = DDL_STOP.worded(
-    "The source dropped the table. The policy ddl.drop_table is `stop`.",
-    action=(
-        "Run `replicator ddl accept NAME TABLE`: the target table is dropped, too. Or exclude the table in "
-        "`tables.exclude`."
     ),
 )
 
@@ -217,7 +141,6 @@ KEY_MISSING: Final = SECTION.rule(
     raises=(KeyMissingError,),
     meaning="A change came without a value in a key column.",
     remedy="Compare the replica identity with the key, then a new snapshot.",
-    text="A DELETE has no key.",
 )
 
 INSERT_LACKS_COLUMNS: Final = SECTION.rule(
@@ -225,8 +148,6 @@ INSERT_LACKS_COLUMNS: Final = SECTION.rule(
     raises=(TableError,),
     meaning="The log has an INSERT without all columns. What is missing is not NULL, so nothing is written.",
     remedy="A new snapshot; replica identity FULL, or no row filter, prevents it.",
-    text="The log has {count} INSERT{plural} with missing column values. Only a new snapshot can read them.",
-    action="Run `replicator snapshot {name} {quoted_table}`.",
 )
 
 CORRUPT_ROWS: Final = SECTION.rule(
@@ -247,7 +168,6 @@ IMPOSSIBLE_KEY: Final = SECTION.rule(
         "target; it stops a table only if a source plugin has spelled the key."
     ),
     remedy="Report it.",
-    text="A key is no value of its type.",
 )
 
 CURSOR_STUCK: Final = SECTION.rule(
@@ -255,11 +175,4 @@ CURSOR_STUCK: Final = SECTION.rule(
     raises=(PluginError, TableError),
     meaning=("Reading a table in chunks makes no progress, by an error of the source plugin or by values of its key."),
     remedy="Correct the values; otherwise report it.",
-    text="Reading a chunk did not advance its cursor.",
-)
-
-KEY_NOT_ORDERED: Final = CURSOR_STUCK.worded(
-    "A chunk ended at the key where it began: the server takes its last key for another one than the one that it gave. "
-    "Some values of the key are not valid in their character set or code page.",
-    action="Correct these values, or convert the key to Unicode; then run `replicator snapshot NAME TABLE`.",
 )

@@ -19,15 +19,12 @@ from replicator.model.rules import Section
 
 SECTION: Final = Section("Target in general")
 
-
 NOT_OURS: Final = SECTION.rule(
     "not_ours",
     raises=(TableError,),
     found=(Severity.BLOCKING,),
     meaning="A table of another replicator, or of somebody else, is at this path.",
     remedy="Use another path, move it away, or `target.adopt: replace` to lose its content.",
-    text="The target already has a table with this name. {whose}",
-    action="Choose another {setting}, move the table away, or set target.adopt: replace to lose its content.",
 )
 
 TARGET_OCCUPIED: Final = SECTION.rule(
@@ -44,8 +41,6 @@ TABLE_NAME_TOO_LONG: Final = SECTION.rule(
     found=(Severity.BLOCKING,),
     meaning="On a file system: the table's folder would have a name of more than 255 bytes.",
     remedy="Rename or exclude the table, or write to an object store.",
-    text="A name of the table is longer than {bytes_max} bytes.",
-    action="Exclude the table.",
 )
 
 TARGET_NOT_WRITABLE: Final = SECTION.rule(
@@ -75,11 +70,6 @@ TARGET_BUSY: Final = SECTION.rule(
     raises=(TargetUnavailableError, ThrottledError),
     meaning="Another writer committed to the table at the same moment, or recreated it.",
     remedy="Nothing; if it happens often, find the other writer.",
-    text=(
-        "The target table was set back, for example by a restore. Its ledger is at {last}; this process had "
-        "applied {applied}."
-    ),
-    action="Nothing to do: Replicator continues automatically from the ledger.",
 )
 
 STATE_NOT_READABLE: Final = SECTION.rule(
@@ -94,7 +84,6 @@ BROKEN_CONTRACT: Final = SECTION.rule(
     raises=(PluginError,),
     meaning="The target skipped a batch that its ledger does not hold.",
     remedy="Report it to the plugin's author.",
-    text="The target skipped a batch from {skip_to} to {last}; its ledger is {found}.",
 )
 
 COMMENT_CHANGED: Final = SECTION.rule(
@@ -102,7 +91,6 @@ COMMENT_CHANGED: Final = SECTION.rule(
     found=(Severity.NOTICE,),
     meaning="A comment does not arrive as it is: it is cut, for example.",
     remedy="Nothing; the target's page says why.",
-    text="The comment has {count} characters and is shortened to {length}.",
 )
 
 TYPE_CHANGED: Final = SECTION.rule(
@@ -110,7 +98,6 @@ TYPE_CHANGED: Final = SECTION.rule(
     found=(Severity.NOTICE,),
     meaning="A type is held as another one.",
     remedy="Nothing; the target's page has the tables.",
-    text="{said}",
 )
 
 KEY_TYPE_UNSUPPORTED: Final = SECTION.rule(
@@ -118,8 +105,6 @@ KEY_TYPE_UNSUPPORTED: Final = SECTION.rule(
     found=(Severity.BLOCKING,),
     meaning="A key has a floating-point column.",
     remedy="Another key, or none.",
-    text="The key has a floating-point column ({source_type}): NaN and -0.0 cannot identify a row.",
-    action="Give the table a key of another type, or replicate it without a key.",
 )
 
 SOFT_DELETES_NEED_KEY: Final = SECTION.rule(
@@ -127,8 +112,6 @@ SOFT_DELETES_NEED_KEY: Final = SECTION.rule(
     raises=(SchemaConflictError,),
     meaning="`deletes: soft` for a table without a key.",
     remedy="`deletes: hard` for it.",
-    text="A table without a key cannot keep deleted rows: equal rows cannot be told apart.",
-    action="Set deletes: hard for this table.",
 )
 
 SCHEMA_CONFLICT: Final = SECTION.rule(
@@ -149,8 +132,6 @@ DDL_NOT_SUPPORTED: Final = SECTION.rule(
     raises=(SchemaConflictError,),
     meaning="A schema change that the target does not support.",
     remedy="A new snapshot.",
-    text="The target does not support ALTER_TABLE yet.",
-    action="Recreate it: replicator snapshot {replicator} {quoted_table} --recreate.",
 )
 
 JOURNAL_FILE_UNREADABLE: Final = SECTION.rule(
@@ -175,6 +156,4 @@ LEDGER_DAMAGED: Final = SECTION.rule(
         "changed it."
     ),
     remedy="Drop it and its table, then recreate the table.",
-    text="The table's entry in the ledger {what}: somebody else changed it.",
-    action="{step}: replicator snapshot {replicator} {quoted_table} --recreate.",
 )

@@ -16,14 +16,11 @@ SECTION: Final = Section(
     ),
 )
 
-
 INVALID_LISTEN: Final = SECTION.rule(
     "invalid_listen",
     raises=(ConfigError,),
     meaning="`--listen` is not an address and a port.",
     remedy="Write, for example, `127.0.0.1:8410` or `[::1]:8410`.",
-    text="--listen {said} is not an address and a port.",
-    action="Write, for example, 127.0.0.1:8410 or [::1]:8410.",
 )
 
 TLS_REQUIRED: Final = SECTION.rule(
@@ -31,8 +28,6 @@ TLS_REQUIRED: Final = SECTION.rule(
     raises=(ConfigError,),
     meaning="`--listen` names an address that other hosts can reach, without TLS.",
     remedy="Add `--tls-cert` and `--tls-key`, or `--behind-proxy`; or listen on `127.0.0.1`.",
-    text="{host} can be reached from other hosts, so TLS is needed.",
-    action=("Add --tls-cert and --tls-key; or --behind-proxy, if a proxy on the way adds TLS; or listen on 127.0.0.1."),
 )
 
 TLS_UNUSABLE: Final = SECTION.rule(
@@ -40,8 +35,6 @@ TLS_UNUSABLE: Final = SECTION.rule(
     raises=(ConfigError,),
     meaning="The certificate and its key cannot be used, or one of them is missing.",
     remedy="Give both as PEM files, the key without a password.",
-    text="{message}",
-    action="Give a certificate with its chain, and its private key without a password, both as PEM files.",
 )
 
 CANNOT_LISTEN: Final = SECTION.rule(
@@ -49,8 +42,6 @@ CANNOT_LISTEN: Final = SECTION.rule(
     raises=(ConfigError,),
     meaning="The port is taken, or the address is not one of this host.",
     remedy="Choose another port, or end the process that uses it (`ss -ltnp`).",
-    text="{host}:{port} cannot be listened on: {strerror}.",
-    action="Choose another port, or end the process that uses it: ss -ltnp",
 )
 
 WEB_NOT_STARTED: Final = SECTION.rule(
@@ -58,8 +49,6 @@ WEB_NOT_STARTED: Final = SECTION.rule(
     raises=(ConfigError,),
     meaning="The process of the REST API ended before it answered; the lines above say why.",
     remedy="Correct what they say.",
-    text="The REST API did not start.",
-    action="The lines above this one say why.",
 )
 
 INVALID_TOKEN_NAME: Final = SECTION.rule(
@@ -67,8 +56,6 @@ INVALID_TOKEN_NAME: Final = SECTION.rule(
     raises=(ConfigError,),
     meaning="`token create`: the name has another form.",
     remedy="Use 1 to 63 characters: a-z, 0-9, `_` and `-`.",
-    text=("The name of a token has 1 to 63 characters: a-z, 0-9, _ and -, the first one a letter or a digit."),
-    action="Choose another name.",
 )
 
 TOKEN_EXISTS: Final = SECTION.rule(
@@ -76,8 +63,6 @@ TOKEN_EXISTS: Final = SECTION.rule(
     raises=(ConfigError,),
     meaning="`token create`: there is a token of that name.",
     remedy="Choose another name, or revoke that one.",
-    text="A token named {name} already exists.",
-    action="Choose another name, or run: replicator token revoke {name}",
 )
 
 UNKNOWN_TOKEN: Final = SECTION.rule(
@@ -85,8 +70,6 @@ UNKNOWN_TOKEN: Final = SECTION.rule(
     raises=(ConfigError,),
     meaning="`token revoke`: there is no token of that name.",
     remedy="`replicator token list`",
-    text="There is no token called {name!r}.",
-    action="Known here: {known}.",
 )
 
 UNAUTHORIZED: Final = SECTION.rule(
@@ -97,8 +80,6 @@ UNAUTHORIZED: Final = SECTION.rule(
         "Send `Authorization: Bearer TOKEN`; to create one: `replicator token create NAME`, with `--scope "
         "operate` to change something, or `--scope configure` for configurations."
     ),
-    text="{message}",
-    action=("Send the header Authorization: Bearer TOKEN. To create a token: replicator token create NAME{option}"),
 )
 
 SCOPE_TOO_SMALL: Final = SECTION.rule(
@@ -106,8 +87,6 @@ SCOPE_TOO_SMALL: Final = SECTION.rule(
     raises=(RequestError,),
     meaning="Status 403. The token does not allow this: it only reads, or may not send configurations.",
     remedy="Use a token with the scope that the answer names.",
-    text="The token {token} has the scope {value}, which does not allow this.",
-    action="Use a token with the scope {value_2}.",
 )
 
 HOST_NOT_ALLOWED: Final = SECTION.rule(
@@ -117,8 +96,6 @@ HOST_NOT_ALLOWED: Final = SECTION.rule(
         "Status 421. The header `Host` is neither an address, nor `localhost`, nor a name that the server was given."
     ),
     remedy="Start the server with `--allowed-host NAME`.",
-    text="The Host header names another server.",
-    action="Use the address, or start the server with --allowed-host NAME.",
 )
 
 FORM_EXPIRED: Final = SECTION.rule(
@@ -126,8 +103,6 @@ FORM_EXPIRED: Final = SECTION.rule(
     raises=(RequestError,),
     meaning="Status 403. A form of the dashboard does not belong to a page that this browser was shown.",
     remedy="Go back, load the page again, and repeat what you did.",
-    text="The form does not belong to a page that this browser was shown.",
-    action="Go back, load the page again, and repeat what you did.",
 )
 
 CROSS_SITE: Final = SECTION.rule(
@@ -135,8 +110,6 @@ CROSS_SITE: Final = SECTION.rule(
     raises=(RequestError,),
     meaning="Status 403. A page of another site has sent the request.",
     remedy="Call the API from a program, or from a page of the same origin.",
-    text="The request comes from a page of another site.",
-    action="Behind a proxy, let it pass on the Host header as the browser sent it.",
 )
 
 UNSUPPORTED_MEDIA_TYPE: Final = SECTION.rule(
@@ -147,8 +120,6 @@ UNSUPPORTED_MEDIA_TYPE: Final = SECTION.rule(
         "header `Content-Type`."
     ),
     remedy="Send `Content-Type: application/json`, or `application/yaml`.",
-    text="The body has another content type than {taken}.",
-    action="Send the header Content-Type: {taken}.",
 )
 
 MALFORMED_REQUEST: Final = SECTION.rule(
@@ -161,13 +132,6 @@ MALFORMED_REQUEST: Final = SECTION.rule(
     remedy="Send another path, and one length: `Content-Length` or `Transfer-Encoding: chunked`.",
 )
 
-MALFORMED_PATH: Final = MALFORMED_REQUEST.worded("The path has a control character, or does not begin with a slash.")
-
-MALFORMED_LENGTH: Final = MALFORMED_REQUEST.worded(
-    "The length of the body is given in several ways, or is not a number.",
-    action="Send either Content-Length, once, or Transfer-Encoding: chunked.",
-)
-
 REQUEST_TOO_LARGE: Final = SECTION.rule(
     "request_too_large",
     raises=(RequestError,),
@@ -175,16 +139,11 @@ REQUEST_TOO_LARGE: Final = SECTION.rule(
     remedy="Send less.",
 )
 
-BODY_TOO_LARGE: Final = REQUEST_TOO_LARGE.worded("The body is larger than {body_bytes_max} KiB.")
-
-HEAD_TOO_LARGE: Final = REQUEST_TOO_LARGE.worded("Path, query and headers are larger than {head_bytes_max} KiB.")
-
 REQUEST_TOO_SLOW: Final = SECTION.rule(
     "request_too_slow",
     raises=(RequestError,),
     meaning="Status 408. The body did not come in time.",
     remedy="Send it again.",
-    text="The body came too slowly.",
 )
 
 TOO_MANY_REQUESTS: Final = SECTION.rule(
@@ -197,16 +156,6 @@ TOO_MANY_REQUESTS: Final = SECTION.rule(
     remedy="Wait as long as the header `Retry-After` says, or allow more.",
 )
 
-TOO_MANY_AT_ONCE: Final = TOO_MANY_REQUESTS.worded(
-    "More than {most} requests of this token are under way.",
-    action="Wait for their answers, or start the server with a larger --connections-per-client.",
-)
-
-TOO_MANY_A_SECOND: Final = TOO_MANY_REQUESTS.worded(
-    "More than {requests_per_second} requests a second.",
-    action="Ask less often, or start the server with a larger --requests-per-second.",
-)
-
 SERVER_BUSY: Final = SECTION.rule(
     "server_busy",
     raises=(RequestError,),
@@ -217,13 +166,6 @@ SERVER_BUSY: Final = SECTION.rule(
     remedy="Try again; see the state store, or the configuration's source and target.",
 )
 
-NO_ANSWER_IN_TIME: Final = SERVER_BUSY.worded(
-    "The server had no answer within {answer_s:.0f} seconds.",
-    action="Try again later. If it stays so, see what keeps the state store from answering.",
-)
-
-SERVER_OCCUPIED: Final = SERVER_BUSY.worded("{message}", action="Try again later.")
-
 UNKNOWN_PATH: Final = SECTION.rule(
     "unknown_path",
     raises=(RequestError,),
@@ -231,18 +173,11 @@ UNKNOWN_PATH: Final = SECTION.rule(
     remedy="The paths are in `/api/v1/openapi.json`.",
 )
 
-NOTHING_AT_PATH: Final = UNKNOWN_PATH.worded(
-    "There is nothing at this path.", action="The paths are in /api/v1/openapi.json."
-)
-
-NO_PAGE_AT_PATH: Final = UNKNOWN_PATH.worded("There is nothing at this path.")
-
 METHOD_NOT_ALLOWED: Final = SECTION.rule(
     "method_not_allowed",
     raises=(RequestError,),
     meaning="Status 405. The path does not take this method.",
     remedy="The header `Allow` has those that it takes.",
-    text="{path} does not take {method}.",
 )
 
 INVALID_REQUEST: Final = SECTION.rule(
@@ -253,27 +188,4 @@ INVALID_REQUEST: Final = SECTION.rule(
         "parameter that the path does not have is named, with the nearest that it has."
     ),
     remedy="Correct what the message names.",
-)
-
-BODY_MALFORMED: Final = INVALID_REQUEST.worded("The body cannot be read as JSON: {reason}.")
-
-REQUEST_MALFORMED: Final = INVALID_REQUEST.worded(
-    "The request is not valid. {found}.", action="See /api/v1/openapi.json."
-)
-
-BODY_NOT_JSON: Final = INVALID_REQUEST.worded("The body cannot be read as JSON.", action="See /api/v1/openapi.json.")
-
-BODY_NOT_UTF8: Final = INVALID_REQUEST.worded("The body is not UTF-8 text.")
-
-FORM_MALFORMED: Final = INVALID_REQUEST.worded("The form cannot be read.")
-
-NAME_NOT_CONFIRMED: Final = INVALID_REQUEST.worded(
-    "The name does not match. Nothing was deleted.", action="Go back and write {name} into the field."
-)
-
-REQUEST_REFUSED: Final = INVALID_REQUEST.worded("{message}")
-
-SINCE_MALFORMED: Final = INVALID_REQUEST.worded(
-    "`since` is neither a time with its zone nor a duration.",
-    action="Write, for example, 2026-01-31T03:00:00Z or 15m. In an address a + is written %2B.",
 )

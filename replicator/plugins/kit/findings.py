@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from replicator.model.errors import Problem, TableError, UnsupportedTypeError
-from replicator.model.rules.targets import KEY_TYPE_UNSUPPORTED, TABLE_NAME_TOO_LONG, TYPE_CHANGED
+from replicator.model.errors import Problem, Severity, TableError, UnsupportedTypeError
 from replicator.model.schema import Column, TableSchema
 
 
@@ -34,15 +33,22 @@ def type_findings(schema: TableSchema, changes_of: Callable[[Column], Sequence[s
                 )
             )
             continue
-        problems += [TYPE_CHANGED.finding(table=table, location=location, said=text) for text in told]
+        problems += [
+            Problem(code="type_changed", message=text, table=table, location=location, severity=Severity.NOTICE)
+            for text in told
+        ]
     return problems + key_findings(schema)
 
 
 def key_findings(schema: TableSchema) -> list[Problem]:
     """Return findings for columns of the key whose values do not identify a row."""
     return [
-        KEY_TYPE_UNSUPPORTED.finding(
-            table=str(schema.table), location=f"{schema.table}.{column.name}", source_type=column.source_type
+        Problem(
+            code="key_type_unsupported",
+            message=f"The key has a floating-point column ({column.source_type}): NaN and -0.0 cannot identify a row.",
+            table=str(schema.table),
+            location=f"{schema.table}.{column.name}",
+            action="Give the table a key of another type, or replicate it without a key.",
         )
         for column in schema.columns
         if column.name in schema.key and pa.types.is_floating(column.type)
@@ -57,4 +63,9 @@ def refuse_long_names(schema: TableSchema, bytes_max: int) -> None:
     """
     names = [schema.table.namespace, schema.table.name, *(column.name for column in schema.held)]
     if max(len(name.encode()) for name in names) > bytes_max:
-        raise TABLE_NAME_TOO_LONG.error(TableError, table=str(schema.table), bytes_max=bytes_max)
+        raise TableError(
+            f"A name of the table is longer than {bytes_max} bytes.",
+            code="table_name_too_long",
+            table=str(schema.table),
+            action="Exclude the table.",
+        )

@@ -24,15 +24,6 @@ from replicator.model.alteration import steps
 from replicator.model.crash import crash_point
 from replicator.model.errors import FencedError, SchemaConflictError, TableError, TargetUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation, no_fill
-from replicator.model.rules import Rule
-from replicator.model.rules.processes import TABLE_CLAIMED
-from replicator.model.rules.targets import (
-    DDL_NOT_SUPPORTED,
-    NOT_OURS,
-    SCHEMA_CONFLICT,
-    SOFT_DELETES_NEED_KEY,
-    TARGET_BUSY,
-)
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.target import (
     EMPTY_LEDGER,
@@ -107,7 +98,7 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
         A target that does not override this refuses, and the table fails.
         """
         del actual, wanted, fill, sequence_num
-        raise self.recreate(held.table, "The target does not support ALTER_TABLE yet.", rule=DDL_NOT_SUPPORTED)
+        raise self.recreate(held.table, "The target does not support ALTER_TABLE yet.", code="ddl_not_supported")
 
     def publish_table(self, held: HeldT, sequence_num: int) -> None:
         """See `DeltaTarget.publish`."""
@@ -147,7 +138,7 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
                     self.alter_table(held, event.before, event.schema, fill, sequence_num)
                 case _:
                     raise self.recreate(
-                        table, f"The target does not support {event.operation} yet.", rule=DDL_NOT_SUPPORTED
+                        table, f"The target does not support {event.operation} yet.", code="ddl_not_supported"
                     )
             held.last = sequence_num
             crash_point("target.after_ddl")
@@ -212,12 +203,12 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
         with self._lock:
             self._held.clear()
 
-    def recreate(self, table: TargetTable, message: str, *, rule: Rule = SCHEMA_CONFLICT) -> SchemaConflictError:
-        """Return the error where only a table that is created from scratch helps. `rule` has its code."""
+    def recreate(self, table: TargetTable, message: str, *, code: str = "schema_conflict") -> SchemaConflictError:
+        """Return the error where only a table that is created from scratch helps."""
         action = (
             f"Recreate it: replicator snapshot {self.context.replicator} {shlex.quote(str(table.table))} --recreate."
         )
-        return SchemaConflictError(message, code=rule.code, table=str(table.table), action=action)
+        return SchemaConflictError(message, code=code, table=str(table.table), action=action)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -232,7 +223,7 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
         ]
         if retyped or [origin[name] for name in wanted.key] != list(actual.key):
             what = f"the type of {', '.join(retyped)}" if retyped else "the columns of the key"
-            raise self.recreate(table, f"ALTER TABLE changes {what}.", rule=DDL_NOT_SUPPORTED)
+            raise self.recreate(table, f"ALTER TABLE changes {what}.", code="ddl_not_supported")
 
     def _claim(self, table: TargetTable) -> HeldT:
         self.let_go(table.table)
@@ -251,7 +242,12 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
 
 def set_back(table: TargetTable, last: int, applied: int) -> TargetUnavailableError:
     """Return the error where the ledger is lower than this process left it: the host continues from the ledger."""
-    return TARGET_BUSY.error(TargetUnavailableError, table=str(table.table), last=last, applied=applied)
+    return TargetUnavailableError(
+        f"The target table was set back, for example by a restore. Its ledger is at {last}; this process had applied {applied}.",
+        code="target_busy",
+        table=str(table.table),
+        action="Nothing to do: Replicator continues automatically from the ledger.",
+    )
 
 
 def last_applied(table: TargetTable, owner: str, found: Ledger, *, may_adopt: bool, setting: str) -> int:
@@ -280,8 +276,10 @@ def last_applied(table: TargetTable, owner: str, found: Ledger, *, may_adopt: bo
 def fenced(table: TargetTable, epoch: int | None = None, incarnation: int | None = None) -> FencedError:
     """Return the error of a writer that another has replaced: the one of this epoch and incarnation, if the ledger says so."""
     newer = "Another replicator" if epoch is None else f"Epoch {epoch}, incarnation {incarnation}"
-    return TABLE_CLAIMED.error(
-        FencedError, table=str(table.table), newer=newer, epoch=table.epoch, incarnation=table.incarnation
+    return FencedError(
+        f"{newer} has claimed the table; this process has epoch {table.epoch}, incarnation {table.incarnation}.",
+        code="fenced",
+        table=str(table.table),
     )
 
 
@@ -294,10 +292,20 @@ def not_ours(table: TableId, owner: str | None, setting: str) -> TableError:
         setting: The setting that selects another location.
     """
     whose = f"It belongs to replicator {owner}." if owner else "No replicator created it."
-    return NOT_OURS.error(TableError, table=str(table), whose=whose, setting=setting)
+    return TableError(
+        f"The target already has a table with this name. {whose}",
+        code="not_ours",
+        table=str(table),
+        action=f"Choose another {setting}, move the table away, or set target.adopt: replace to lose its content.",
+    )
 
 
 def refuse_soft_multiset(table: TargetTable, schema: TableSchema) -> None:
     """Refuse to keep the deleted rows of a table without a key."""
     if table.options.deletes == "soft" and not schema.key:
-        raise SOFT_DELETES_NEED_KEY.error(SchemaConflictError, table=str(table.table))
+        raise SchemaConflictError(
+            "A table without a key cannot keep deleted rows: equal rows cannot be told apart.",
+            code="soft_deletes_need_key",
+            table=str(table.table),
+            action="Set deletes: hard for this table.",
+        )

@@ -36,8 +36,6 @@ from replicator.model.events import (
 from replicator.model.identity import TableIdentity
 from replicator.model.isolation import of_table
 from replicator.model.offset import Offset
-from replicator.model.rules.sources import OFFSET_EXPIRED, UNREPRESENTABLE_VALUE
-from replicator.model.rules.tables import TABLE_NOT_THERE, TABLE_REDEFINED
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.relational import RelationalConfig
 from replicator.plugins.source import (
@@ -272,7 +270,7 @@ class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
         position = after.value["number"]
         with self.asking() as connection:
             if not list(self.changes(connection, position - 1, position)):
-                raise OFFSET_EXPIRED.error(OffsetExpiredError, position=position)
+                raise OffsetExpiredError(f"Change {position} is no longer in the table.", code="offset_expired")
         return _PolledLog(self, position, schemas)
 
     def mark(self) -> str:
@@ -447,8 +445,11 @@ def _decoding(table: TableId) -> Iterator[None]:
         yield
     except (ValueError, TypeError, pa.ArrowException) as error:
         # The error's own text may hold the value.
-        raise UNREPRESENTABLE_VALUE.error(
-            UnsupportedTypeError, table=str(table), error_type=type(error).__name__
+        raise UnsupportedTypeError(
+            f"A value is not of its column's type ({type(error).__name__}).",
+            code="unrepresentable_value",
+            table=str(table),
+            action="Correct the value in the source, or exclude the table (tables.exclude).",
         ) from error
 
 
@@ -457,10 +458,15 @@ def _offset(number: int) -> Offset:
 
 
 def _missing(table: TableId) -> TableError:
-    return TABLE_NOT_THERE.error(TableError, table=str(table))
+    return TableError(
+        "The table does not exist.", code="table_missing", table=str(table), action="Exclude it (tables.exclude)."
+    )
 
 
 def _changed(table: TableId, replicator: str) -> TableError:
-    return TABLE_REDEFINED.error(
-        TableError, table=str(table), replicator=replicator, quoted_table=shlex.quote(str(table))
+    return TableError(
+        "The table was dropped, recreated or altered.",
+        code="schema_changed",
+        table=str(table),
+        action=f"Recreate it: replicator snapshot {replicator} {shlex.quote(str(table))} --recreate.",
     )

@@ -12,8 +12,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import pyarrow as pa
 
 from replicator.model.errors import ImpossibleKeyError, ReplicatorError, SchemaConflictError, SourceUnavailableError
-from replicator.model.rules.sources import COLUMN_IS_ANOTHER, COLUMN_MISSING, COLUMN_TYPE_CHANGED, GAVE_WAY, KEY_CHANGED
-from replicator.model.rules.tables import IMPOSSIBLE_KEY, TABLE_DROPPED
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.session import ConnectionT, Session
 from replicator.plugins.source import ChunkRequest
@@ -76,7 +74,11 @@ class TableReads(ABC, Generic[ConnectionT, TableT, PlanT]):
         except ReplicatorError as error:
             self._tables.pop(schema.table, None)
             if isinstance(error, SourceUnavailableError) and watch is not None and watch.waiting is not None:
-                raise GAVE_WAY.error(SourceUnavailableError, table=str(schema.table), waiting=watch.waiting) from error
+                raise SourceUnavailableError(
+                    f"Session {watch.waiting} waited for a lock that the read held, so the read stopped.",
+                    code="gave_way",
+                    table=str(schema.table),
+                ) from error
             raise
         if watch.error is not None:
             raise watch.error
@@ -93,7 +95,7 @@ class TableReads(ABC, Generic[ConnectionT, TableT, PlanT]):
                 return known, self.plan(known, schema)
         found = self.find(connection, schema.table)
         if found is None:
-            raise TABLE_DROPPED.error(SchemaConflictError, table=str(schema.table))
+            raise SchemaConflictError("the table no longer exists.", code="table_not_found", table=str(schema.table))
         plan = self.plan(found, schema)
         self._tables[schema.table] = found
         return found, plan
@@ -188,24 +190,30 @@ def verify_shape(schema: TableSchema, columns: Mapping[str, FoundColumn], key: S
     table = str(schema.table)
     for column in schema.columns:
         if column.name not in columns:
-            raise COLUMN_MISSING.error(SchemaConflictError, table=table, name=column.name)
+            raise SchemaConflictError(f"the column {column.name} no longer exists.", code="column_gone", table=table)
         found = columns[column.name]
         if found.type != column.type:
-            raise COLUMN_TYPE_CHANGED.error(
-                SchemaConflictError, table=table, name=column.name, found=found.declared, expected=column.source_type
+            raise SchemaConflictError(
+                f"the column {column.name} is {found.declared} now; {column.source_type} was expected.",
+                code="column_type_changed",
+                table=table,
             )
     if tuple(key) != tuple(schema.key):
-        raise KEY_CHANGED.error(SchemaConflictError, table=table, found=", ".join(key), expected=", ".join(schema.key))
+        raise SchemaConflictError(
+            f"the key is now ({', '.join(key)}); ({', '.join(schema.key)}) was expected.",
+            code="key_changed",
+            table=table,
+        )
     for column in schema.columns:
         # Where the source has no numbers, those of the host tell columns apart.
         id_ = columns[column.name].id
         if None not in (column.id, id_) and column.id != id_:
-            raise COLUMN_IS_ANOTHER.error(SchemaConflictError, table=table, name=column.name)
+            raise SchemaConflictError(f"the column {column.name} is another one now.", code="column_gone", table=table)
 
 
 def impossible_key(table: TableId) -> ImpossibleKeyError:
     """Return the error of a key that no row can have."""
-    return IMPOSSIBLE_KEY.error(ImpossibleKeyError, table=str(table))
+    return ImpossibleKeyError("A key is no value of its type.", code="impossible_key", table=str(table))
 
 
 def joined(batches: Sequence[pa.RecordBatch], schema: TableSchema) -> pa.RecordBatch:

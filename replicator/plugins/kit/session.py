@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import ClassVar, Final, Generic, TypeVar
 
 from replicator.model.errors import ReplicatorError, SourceUnavailableError
-from replicator.model.rules.sources import SOURCE_CLOSED
 from replicator.model.schema import TableId
 
 ConnectionT = TypeVar("ConnectionT")
@@ -121,7 +120,7 @@ class Session(ABC, Generic[ConnectionT]):
 
     def _opened(self) -> ConnectionT:
         if self._is_closed:
-            raise SOURCE_CLOSED.error(SourceUnavailableError)
+            raise SourceUnavailableError("The source has been closed.", code="source_closed")
         if self._connection is None or not self.is_open(self._connection):
             self._connection = self.connect()
         return self._connection

@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from replicator.model.errors import ImpossibleKeyError, TableError
 from replicator.model.identity import TableIdentity
-from replicator.model.rules.tables import KEY_NOT_ORDERED
 from replicator.model.schema import TableSchema
 from replicator.plugins.kit.reads import ChunkBounds, PlanT, TableReads, TableT, impossible_key, joined
 from replicator.plugins.kit.session import ConnectionT
@@ -175,7 +174,13 @@ class SnapshotReads(TableReads[ConnectionT, TableT, PlanT]):
             raise
         cursor = run.cursor(batches) if batches else None
         if cursor is not None and cursor == request.after:
-            raise KEY_NOT_ORDERED.error(TableError, table=str(request.schema.table))
+            raise TableError(
+                "A chunk ended at the key where it began: the server takes its last key for another one than the one that it gave. "
+                "Some values of the key are not valid in their character set or code page.",
+                code="cursor_stuck",
+                table=str(request.schema.table),
+                action="Correct these values, or convert the key to Unicode; then run `replicator snapshot NAME TABLE`.",
+            )
         rows = joined(batches, request.schema)
         return Chunk(rows=rows, cursor=cursor, visibility=visibility, identity=identity, is_cut=is_cut)
 

@@ -25,7 +25,6 @@ from replicator.model.alteration import Steps, steps
 from replicator.model.errors import Problem, SchemaConflictError, TableError
 from replicator.model.merged import Merged
 from replicator.model.naming import check_columns, refuse_columns
-from replicator.model.rules.targets import DDL_NOT_SUPPORTED, LEDGER_DAMAGED
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.findings import key_findings
 from replicator.plugins.kit.ledger import Held, LedgerTarget, fenced, last_applied, not_ours, refuse_soft_multiset
@@ -128,11 +127,11 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
         Called in an order in which no name means two columns. A target that does not override this refuses, and the table fails.
         """
         del transaction, old, new, value
-        raise DDL_NOT_SUPPORTED.error(
-            SchemaConflictError,
+        raise SchemaConflictError(
+            "The target does not support ALTER_TABLE yet.",
+            code="ddl_not_supported",
             table=str(table),
-            replicator=self.context.replicator,
-            quoted_table=shlex.quote(str(table)),
+            action=f"Recreate it: replicator snapshot {self.context.replicator} {shlex.quote(str(table))} --recreate.",
         )
 
     def alter_columns(
@@ -294,13 +293,11 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
 
     def damaged(self, table: TableId, what: str, action: str) -> TableError:
         """The error for a ledger that somebody else changed; after the action the table is recreated."""
-        return LEDGER_DAMAGED.error(
-            TableError,
+        return TableError(
+            f"The table's entry in the ledger {what}: somebody else changed it.",
+            code="ledger_damaged",
             table=str(table),
-            what=what,
-            step=action,
-            replicator=self.context.replicator,
-            quoted_table=shlex.quote(str(table)),
+            action=f"{action}: replicator snapshot {self.context.replicator} {shlex.quote(str(table))} --recreate.",
         )
 
     # -- inside -------------------------------------------------------------------------------------------------------

@@ -12,8 +12,6 @@ from pydantic import BaseModel, ConfigDict
 
 from replicator.model.errors import ConfigError
 from replicator.model.hosts import is_loopback
-from replicator.model.rules.commands import WEB_MISSING
-from replicator.model.rules.web import CANNOT_LISTEN, INVALID_LISTEN, TLS_REQUIRED, TLS_UNUSABLE
 
 _NEEDED: Final = ("fastapi", "h11", "jinja2", "prometheus_client", "uvicorn")
 CONNECTIONS_PER_CLIENT: Final = 64
@@ -66,7 +64,11 @@ class Listening(BaseModel):
             raise _no_tls("--tls-cert and --tls-key belong together.")
         is_local = is_loopback(host)
         if not is_local and tls_cert is None and not behind_proxy:
-            raise TLS_REQUIRED.error(ConfigError, host=host)
+            raise ConfigError(
+                f"{host} can be reached from other hosts, so TLS is needed.",
+                code="tls_required",
+                action="Add --tls-cert and --tls-key; or --behind-proxy, if a proxy on the way adds TLS; or listen on 127.0.0.1.",
+            )
         if tls_cert is not None and tls_key is not None:
             _check_tls(tls_cert, tls_key)
         return cls(
@@ -99,14 +101,22 @@ class Listening(BaseModel):
                 listener.close()
                 raise
         except OSError as error:
-            raise CANNOT_LISTEN.error(ConfigError, host=self.host, port=self.port, strerror=error.strerror) from error
+            raise ConfigError(
+                f"{self.host}:{self.port} cannot be listened on: {error.strerror}.",
+                code="cannot_listen",
+                action="Choose another port, or end the process that uses it: ss -ltnp",
+            ) from error
         assert family in (AF_INET, AF_INET6)
         return listener
 
 
 def _check_extra() -> None:
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
-        raise WEB_MISSING.error(ConfigError, missing=", ".join(missing))
+        raise ConfigError(
+            f"--listen needs packages that are not installed: {', '.join(missing)}.",
+            code="missing_extra",
+            action="Run: pip install 'replicator[web]'",
+        )
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -115,7 +125,11 @@ def _address(text: str) -> tuple[str, int]:
     host = host[1:-1] if is_bracketed else host
     is_host = bool(host) and (is_bracketed or ":" not in host)
     if not colon or not is_host or not (port.isascii() and port.isdigit()) or int(port) > _PORT_MAX:
-        raise INVALID_LISTEN.error(ConfigError, said=text)
+        raise ConfigError(
+            f"--listen {text} is not an address and a port.",
+            code="invalid_listen",
+            action="Write, for example, 127.0.0.1:8410 or [::1]:8410.",
+        )
     return host, int(port)
 
 
@@ -134,4 +148,8 @@ def _no_password() -> str:
 
 
 def _no_tls(message: str) -> ConfigError:
-    return TLS_UNUSABLE.error(ConfigError, message=message)
+    return ConfigError(
+        message,
+        code="tls_unusable",
+        action="Give a certificate with its chain, and its private key without a password, both as PEM files.",
+    )

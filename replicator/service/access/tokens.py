@@ -11,7 +11,6 @@ from typing import Final
 
 from replicator.model.access import Scope
 from replicator.model.errors import ConfigError
-from replicator.model.rules.web import INVALID_TOKEN_NAME, UNKNOWN_TOKEN
 from replicator.state.store import StateStore
 from replicator.state.tokens import TokenRecord
 
@@ -29,7 +28,11 @@ def create(store: StateStore, name: str, scope: Scope, lifetime: timedelta | Non
         ConfigError: `invalid_token_name`, `token_exists`.
     """
     if not _NAME.fullmatch(name):
-        raise INVALID_TOKEN_NAME.error(ConfigError)
+        raise ConfigError(
+            "The name of a token has 1 to 63 characters: a-z, 0-9, _ and -, the first one a letter or a digit.",
+            code="invalid_token_name",
+            action="Choose another name.",
+        )
     text = PREFIX + secrets.token_urlsafe(_BYTES)
     return store.tokens.add(name, scope, digest(text), lifetime), text
 
@@ -52,7 +55,7 @@ def revoke(store: StateStore, name: str) -> None:
     """
     if not store.tokens.remove(name):
         known = ", ".join(token.name for token in store.tokens.all()) or "none"
-        raise UNKNOWN_TOKEN.error(ConfigError, name=name, known=known)
+        raise ConfigError(f"There is no token called {name!r}.", code="unknown_token", action=f"Known here: {known}.")
 
 
 def digest(text: str) -> str:

@@ -8,7 +8,6 @@ from pydantic import ValidationError
 
 from replicator.config import AlertsConfig, Resolver, environment
 from replicator.model.errors import ConfigError, Severity
-from replicator.model.rules.commands import ALERTS_NOT_READABLE
 from replicator.service.configuring.stored_settings import stored_document
 from replicator.state.records import ReplicatorRecord
 
@@ -38,4 +37,9 @@ def alert_settings(record: ReplicatorRecord) -> AlertsConfig:
 
 
 def _refusal(name: str, **found: Any) -> ConfigError:
-    return ALERTS_NOT_READABLE.error(ConfigError, name=name, **found)
+    return ConfigError(
+        f"The settings of {name}'s alerts cannot be read here.",
+        code="alerts_not_readable",
+        action="Run this where the variables and files are that its `alerts:` names, or correct them: replicator validate FILE",
+        **found,
+    )

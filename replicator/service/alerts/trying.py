@@ -7,7 +7,6 @@ from uuid import uuid4
 
 from replicator.model.documents.alerts import AlertEvent, AlertMessage, AlertNotice
 from replicator.model.errors import ConfigError
-from replicator.model.rules.commands import CHANNEL_NOT_FOUND, NO_CHANNELS
 from replicator.service.alerts.delivery import deliver
 from replicator.service.alerts.settings import alert_settings
 from replicator.service.configuring.stored import find
@@ -23,11 +22,17 @@ def try_channels(store: StateStore, name: str, channels: Sequence[str]) -> Mappi
     record = find(store, name)
     known = alert_settings(record).channels
     if unknown := [channel for channel in channels if channel not in known]:
-        raise CHANNEL_NOT_FOUND.error(
-            ConfigError, name=name, unknown=unknown[0], known=", ".join(sorted(known)) or "none"
+        raise ConfigError(
+            f"{name} has no channel {unknown[0]!r} for alerts.",
+            code="unknown_channel",
+            action=f"Its channels: {', '.join(sorted(known)) or 'none'}.",
         )
     if not known:
-        raise NO_CHANNELS.error(ConfigError, name=name)
+        raise ConfigError(
+            f"{name} has no channel for alerts.",
+            code="unknown_channel",
+            action="Add one under `alerts:` (docs/alerts.md), then run: replicator reload FILE",
+        )
     now = store.now()
     text = f"{name}: this is a test. Nothing is wrong."
     notice = AlertNotice(event=AlertEvent.TEST, kind=None, message=text, since=now)

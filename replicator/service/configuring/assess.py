@@ -10,7 +10,6 @@ from replicator.capture.asking import ask, describe
 from replicator.config import LoadedConfig
 from replicator.journal.location import check_location
 from replicator.model.errors import Problem, ReplicatorError, Severity, TransientError
-from replicator.model.rules.tables import TABLE_NOT_VISIBLE
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.registry import Registry
 from replicator.plugins.source import SourceCatalogue, SourceContext, TableSummary
@@ -190,7 +189,12 @@ def _finding(error: ReplicatorError, location: str, *, may_retry: bool) -> Probl
 
 
 def _missing(table: TableId) -> Problem:
-    return TABLE_NOT_VISIBLE.finding(table=str(table))
+    return Problem(
+        code="table_not_found",
+        message="The table does not exist, or this user may not see it.",
+        table=str(table),
+        action="Check the name and the privileges.",
+    )
 
 
 def _has_finding(problems: Sequence[Problem], table: TableId) -> bool:

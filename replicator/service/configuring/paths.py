@@ -11,7 +11,6 @@ from pydantic import BaseModel
 
 from replicator.config import LoadedConfig
 from replicator.model.errors import Problem
-from replicator.model.rules.journal import PATH_NOT_ABSOLUTE
 
 LOCATIONS: Final = ("path", "uri")
 """Names of a target's location, in its identity and its settings."""
@@ -52,4 +51,9 @@ def _is_relative(value: str) -> bool:
 
 
 def _not_absolute(location: str, value: str) -> Problem:
-    return PATH_NOT_ABSOLUTE.finding(location=location, value=value, absolute=Path(value).expanduser().absolute())
+    return Problem(
+        code="path_not_absolute",
+        message=f"The path {value} is not absolute: it would lead elsewhere for a worker that starts in another folder.",
+        location=location,
+        action=f"Write the whole path, for example {Path(value).expanduser().absolute()}.",
+    )

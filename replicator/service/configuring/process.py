@@ -15,7 +15,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from replicator.model.errors import ReplicatorError
-from replicator.model.rules.processes import CONFIGURATION_FAILED
 from replicator.observability import configure_logging, get_logger
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
@@ -75,7 +74,7 @@ def answer(asked: Asked, home: Home, registry: Registry) -> ConfiguringOutcome:
         return ConfiguringOutcome(refused=Refusal.of(error, has_lines=not asked.is_json))
     except Exception:  # noqa: BLE001 - a bug is answered; its traceback is in the log
         _log.exception("configuration_failed", deed=asked.deed.value)
-        bug = CONFIGURATION_FAILED.error(ReplicatorError)
+        bug = ReplicatorError("The server failed at this configuration.", code="internal_error")
         return ConfiguringOutcome(refused=Refusal.of(bug, has_lines=False))
 
 

@@ -9,10 +9,7 @@ from typing import Any, NoReturn
 import yaml
 
 from replicator.config import LoadedConfig, environment
-from replicator.model.errors import ConfigError, RequestError
-from replicator.model.rules.commands import EXISTS, NAME_TAKEN
-from replicator.model.rules.configuration import NAME_DIFFERS
-from replicator.model.rules.web import BODY_MALFORMED
+from replicator.model.errors import ConfigError, Problem, RequestError
 from replicator.observability import register_secret
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
@@ -64,7 +61,7 @@ def yaml_of_json(text: str) -> str:
         reason = "it is nested too deeply"
     except ValueError as error:
         reason = str(error)
-    raise BODY_MALFORMED.error(RequestError, reason=reason, status=422)
+    raise RequestError(f"The body cannot be read as JSON: {reason}.", status=422, code="invalid_request")
 
 
 def validate(store: StateStore, home: Home, registry: Registry, text: str, *, has_lines: bool) -> ValidationDocument:
@@ -98,14 +95,20 @@ def configure(
     """
     loaded = _load(registry, text)
     if loaded.config.name != name:
-        problem = NAME_DIFFERS.finding(name=loaded.config.name)
-        raise NAME_DIFFERS.error(ConfigError, name=loaded.config.name, problems=(problem,))
+        message = f"The file is that of {loaded.config.name}, and the path names another replicator."
+        problem = Problem(
+            code="name_differs",
+            message=message,
+            location="name",
+            action="Use the same name in the path and in the file.",
+        )
+        raise ConfigError(message, code="name_differs", action=problem.action, problems=(problem,))
     record = store.replicator(name)
     if record is None:
         try:
             record, found = lifecycle.put(store, home, registry, loaded)
         except ConfigError as error:
-            if error.code != EXISTS.code or must_be_new:
+            if error.code != "exists" or must_be_new:
                 raise
             # Another caller was faster: the configuration that it stored is changed.
         else:
@@ -114,7 +117,11 @@ def configure(
                 name, found, has_worker=store.leases.current(name) is not None, has_lines=has_lines
             )
     elif must_be_new:
-        raise NAME_TAKEN.error(ConfigError, name=name)
+        raise ConfigError(
+            f"There is a replicator called {name} already.",
+            code="exists",
+            action=f"Choose another name. To change that one: replicator reload FILE. To see it: replicator status {name}",
+        )
     elif record.config == text and record.identity and record.desired is not Desired.DELETED:
         return ConfiguredDocument.same(name, has_worker=store.leases.current(name) is not None)
     return ConfiguredDocument.again(name, reloading.reload(store, home, registry, loaded), has_lines=has_lines)

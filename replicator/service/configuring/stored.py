@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from replicator.model.errors import ConfigError
-from replicator.model.rules.commands import BEING_DELETED, REPLICATOR_NOT_AMONG
 from replicator.state.records import Desired, ReplicatorRecord
 from replicator.state.store import StateStore
 
@@ -13,7 +12,9 @@ def find(store: StateStore, name: str) -> ReplicatorRecord:
     record = store.replicator(name)
     if record is None:
         known = ", ".join(r.name for r in store.replicators()) or "none yet"
-        raise REPLICATOR_NOT_AMONG.error(ConfigError, name=name, known=known)
+        raise ConfigError(
+            f"There is no replicator called {name!r}.", code="unknown_replicator", action=f"Known here: {known}."
+        )
     return record
 
 
@@ -27,4 +28,6 @@ def find_kept(store: StateStore, name: str) -> ReplicatorRecord:
 
 def being_deleted(name: str) -> ConfigError:
     """Return the error about a replicator that is being deleted."""
-    return BEING_DELETED.error(ConfigError, name=name)
+    return ConfigError(
+        f"{name} is being deleted.", code="being_deleted", action=f"Wait, or run: replicator delete {name} --yes"
+    )

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from replicator.config import Document, ReplicatorConfig, Resolver, environment, read_document
 from replicator.model.errors import ConfigError, Problem, Severity
-from replicator.model.rules.commands import OBJECTIVE_NOT_READABLE
 from replicator.state.records import ReplicatorRecord
 
 _NAME: Final = "stored"
@@ -100,4 +99,9 @@ def check_objectives(record: ReplicatorRecord) -> None:
     problems = stored_settings(record.config).problems
     blocking = tuple(problem for problem in problems if problem.severity is Severity.BLOCKING)
     if blocking:
-        raise OBJECTIVE_NOT_READABLE.error(ConfigError, name=record.name, problems=blocking)
+        raise ConfigError(
+            f"The objectives of {record.name} cannot be read here.",
+            code="objective_not_readable",
+            action="Run this where the worker runs, with the same environment.",
+            problems=blocking,
+        )

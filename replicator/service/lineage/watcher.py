@@ -15,7 +15,6 @@ from replicator.config import LoadedConfig
 from replicator.model.counts import CounterName, Counts
 from replicator.model.errors import ConfigError, StateUnavailableError
 from replicator.model.processes.reports import RefusedReport
-from replicator.model.rules.commands import LINEAGE_MISSING, LINEAGE_NOT_SUPPORTED
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.lineage import SupportsLineage
@@ -87,9 +86,17 @@ class LineageWatcher:
         if not loaded.config.lineage.has_sink:
             return
         if find_spec("openlineage") is None:
-            raise LINEAGE_MISSING.error(ConfigError)
+            raise ConfigError(
+                "Lineage needs openlineage-python, which is not installed.",
+                code="missing_extra",
+                action="Install `replicator[lineage]`.",
+            )
         if not isinstance(source, SupportsLineage) or not isinstance(target, SupportsLineage):
-            raise LINEAGE_NOT_SUPPORTED.error(ConfigError, name=record.name)
+            raise ConfigError(
+                f"The plugins of {record.name} do not name their tables for lineage.",
+                code="lineage_not_supported",
+                action="Remove `lineage:`, or use plugins that do.",
+            )
         if not self._store.watches.hold(record.name, WatchJob.LINEAGE, self._holder, TTL_S):
             return
         queue = self._queue(record.name, loaded)

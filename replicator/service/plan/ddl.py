@@ -12,8 +12,6 @@ from replicator.config import LoadedConfig, ReplicatorConfig
 from replicator.model.alteration import Change
 from replicator.model.errors import ConfigError, SchemaConflictError, TableError, with_names
 from replicator.model.events import DDLEvent, DDLOperation
-from replicator.model.rules.commands import REHEARSAL_NOT_SUPPORTED
-from replicator.model.rules.sources import STATEMENT_WITHOUT_COLUMNS
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.registry import Registry
 from replicator.plugins.source import SupportsRehearsal, TableDescription
@@ -146,7 +144,11 @@ def _ask(loaded: LoadedConfig, registry: Registry, statement: str, uuid: str) ->
     source = assembly.make_source(loaded, registry)
     try:
         if not isinstance(source, SupportsRehearsal):
-            raise REHEARSAL_NOT_SUPPORTED.error(ConfigError, source_type=loaded.source_type)
+            raise ConfigError(
+                f"A source of the type {loaded.source_type} cannot say what a statement would bring.",
+                code="rehearsal_not_supported",
+                action="docs/schema-changes.md says what becomes of each change.",
+            )
         events = [event for event in _rehearsed(source, statement) if event.operation in _ABOUT_TABLES]
         selected = assembly.select_tables(source, loaded).tables
         concerned = dict.fromkeys(event.table for event in events if event.table in selected)
@@ -176,7 +178,11 @@ def _rehearsed(source: SupportsRehearsal, statement: str) -> Sequence[DDLEvent]:
         ) from error
     for event in events:
         if event.operation is DDLOperation.ALTER_TABLE and event.schema is None:
-            raise STATEMENT_WITHOUT_COLUMNS.error(ConfigError, table=str(event.table), statement=statement)
+            raise ConfigError(
+                f"The source does not say which columns the table would have: {statement}",
+                code="ddl_not_understood",
+                table=str(event.table),
+            )
     return events
 
 

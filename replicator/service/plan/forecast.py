@@ -12,9 +12,8 @@ from pydantic import Field, NonNegativeInt
 
 from replicator.config import JournalConfig, format_duration, format_size
 from replicator.model.documents.status import StatusModel
-from replicator.model.errors import Problem
+from replicator.model.errors import Problem, Severity
 from replicator.model.figures import Basis, Figure, derived, product, total, unknown
-from replicator.model.rules.commands import PLAN_DISK_SMALL, PLAN_JOURNAL_LIMIT, PLAN_LOG_SHORT
 from replicator.model.schema import TableSchema
 from replicator.plugins.planning import Price, SourceStatistics, SupportsTargetPlanning, TableCost, TableLoad
 from replicator.service.plan.sampling import Sampled, TableSample, is_young
@@ -284,22 +283,37 @@ def _problems(found: Totals, source: SourceStatistics, given: Given) -> Sequence
     pause, snapshot = found.log_pause_s, found.snapshot_s.value or 0.0
     if pause is not None and pause.value is not None and pause.value < max(DAY_S, snapshot):
         problems.append(
-            PLAN_LOG_SHORT.finding(
-                value=duration(pause.value), log_kept_how=source.log_kept_how, snapshot=duration(snapshot)
+            Problem(
+                code="plan_log_short",
+                message=f"The source keeps its log for about {duration(pause.value)} ({source.log_kept_how}): a worker that is stopped "
+                f"for longer loses its position. The first snapshot takes about {duration(snapshot)}.",
+                location="source",
+                action="Have the source keep its log for longer than any stop of a worker, at least a day.",
+                severity=Severity.WARNING,
             )
         )
     needed = found.journal_bytes.value
     if needed is not None and needed > given.journal.bytes_max:
         problems.append(
-            PLAN_JOURNAL_LIMIT.finding(
-                needed=format_size(round(needed)), bytes_max=format_size(given.journal.bytes_max)
+            Problem(
+                code="plan_journal_limit",
+                message=f"The journal will take about {format_size(round(needed))}, more than journal.bytes_max "
+                f"({format_size(given.journal.bytes_max)}).",
+                location="journal.bytes_max",
+                action="Raise journal.bytes_max, or lower journal.keep.",
+                severity=Severity.WARNING,
             )
         )
     free = given.free_bytes.value
     if needed is not None and free is not None and needed > free:
         problems.append(
-            PLAN_DISK_SMALL.finding(
-                needed=format_size(round(needed)), how=given.free_bytes.how, free=format_size(round(free))
+            Problem(
+                code="plan_disk_small",
+                message=f"The journal will take about {format_size(round(needed))}; {given.free_bytes.how} has {format_size(round(free))} "
+                "free.",
+                location="journal.uri",
+                action="Name a larger disk in journal.uri, or lower journal.keep.",
+                severity=Severity.WARNING,
             )
         )
     if given.target is not None and found.billed_bytes_per_day is not None:

@@ -11,7 +11,6 @@ from replicator.config import LoadedConfig
 from replicator.journal.files import local_path
 from replicator.model.errors import Problem, ReplicatorError, Severity
 from replicator.model.figures import Basis, Figure, unknown
-from replicator.model.rules.commands import PLANNING_NOT_SUPPORTED
 from replicator.plugins.planning import Price, SupportsPlanning, SupportsTargetPlanning
 from replicator.plugins.registry import Registry
 from replicator.runtime import assembly
@@ -121,7 +120,12 @@ def is_blocked(found: StartPlan) -> bool:
 
 
 def _cannot_tell(loaded: LoadedConfig) -> Problem:
-    return PLANNING_NOT_SUPPORTED.finding(source_type=loaded.source_type)
+    return Problem(
+        code="planning_not_supported",
+        message=f"A source of the type {loaded.source_type} cannot say how much there is to replicate.",
+        location="source.type",
+        severity=Severity.NOTICE,
+    )
 
 
 def _free(uri: str) -> Figure:

@@ -10,7 +10,6 @@ from typing import Final
 
 from replicator.journal import JournalReader
 from replicator.model.errors import ConfigError, ReplicatorError
-from replicator.model.rules.commands import NO_FOLDER_FOR_REPORT, PAUSED_SO_NOT_VERIFIED, UNKNOWN_REPORT_FORMAT
 from replicator.plugins.registry import Registry
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
@@ -39,9 +38,13 @@ _REPORTS: Final = (".json", ".md")
 def check_report(path: Path) -> None:
     """Refuse a report file of an unknown kind, or one that cannot be written."""
     if path.suffix not in _REPORTS:
-        raise UNKNOWN_REPORT_FORMAT.error(ConfigError, path=path)
+        raise ConfigError(
+            f"{path} is neither .json nor .md.", code="unknown_report", action="Choose one of these endings."
+        )
     if not path.parent.is_dir():
-        raise NO_FOLDER_FOR_REPORT.error(ConfigError, parent=path.parent)
+        raise ConfigError(
+            f"{path.parent} is not a folder.", code="unknown_report", action="Create it, or choose another."
+        )
 
 
 def verify(
@@ -78,7 +81,7 @@ def verify(
     record = find(store, name)
     chosen = replicated_tables(store, name, tables)
     if record.desired is not Desired.RUNNING or record.apply_paused:
-        raise PAUSED_SO_NOT_VERIFIED.error(ReplicatorError, name=name)
+        raise ReplicatorError(f"{name} is paused.", code="paused", action=f"Run: replicator resume {name}")
     loaded = assembly.load(record, registry)
     scope = asked.scope(store, name, chosen, loaded.config.journal.keep)
     rows_max = loaded.config.verify.repair_rows_max

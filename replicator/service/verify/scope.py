@@ -11,14 +11,6 @@ from typing import Final, Self
 
 from replicator.config import format_duration, parse_duration
 from replicator.model.errors import ConfigError
-from replicator.model.rules.commands import (
-    JOURNAL_TOO_SHORT,
-    KEYS_OF_SEVERAL_TABLES,
-    SCOPE_NOT_FOR_WHOLE_TABLES,
-    SCOPES_EXCLUDE_EACH_OTHER,
-    UNKNOWN_DURATION,
-    UNKNOWN_SAMPLE,
-)
 from replicator.model.schema import TableId
 from replicator.state.store import StateStore
 from replicator.state.verification.records import RangeRecord
@@ -59,12 +51,22 @@ class AskedScope:
         """
         given = {"--sample": sample is not None, "--keys": bool(keys), "--since": since is not None}
         if len(named := [option for option, is_given in given.items() if is_given]) > 1:
-            raise SCOPES_EXCLUDE_EACH_OTHER.error(ConfigError, named=" and ".join(named))
+            raise ConfigError(
+                f"{' and '.join(named)} cannot be combined.", code="two_scopes", action="Choose one of them."
+            )
         of_whole = {"--resume": resumes, "--rows-per-second": rows_per_second is not None}
         if named and (others := [option for option, is_given in of_whole.items() if is_given]):
-            raise SCOPE_NOT_FOR_WHOLE_TABLES.error(ConfigError, named=named[0], others=" and ".join(others))
+            raise ConfigError(
+                f"{named[0]} cannot be combined with {' and '.join(others)}, which is for whole tables.",
+                code="two_scopes",
+                action=f"Leave out {named[0]}, or the other.",
+            )
         if keys and len(tables) != 1:
-            raise KEYS_OF_SEVERAL_TABLES.error(ConfigError, count=len(tables))
+            raise ConfigError(
+                f"--keys are keys of one table; {len(tables)} tables are named.",
+                code="unknown_row_key",
+                action="Name the table: replicator verify NAME TABLE --keys '…'.",
+            )
         return cls(
             sample=None if sample is None else _percent(sample),
             keys=tuple(keys),
@@ -106,8 +108,10 @@ class AskedScope:
         if self.since is None:
             return Whole()
         if self.since > keep:
-            raise JOURNAL_TOO_SHORT.error(
-                ConfigError, name=name, keep=format_duration(keep), since=format_duration(self.since)
+            raise ConfigError(
+                f"The journal of {name} keeps changes for {format_duration(keep)}, not for {format_duration(self.since)}.",
+                code="journal_too_short",
+                action="Choose a shorter --since, or leave it out. To keep changes for longer, raise journal.keep.",
             )
         return Since(store.now() - self.since)
 
@@ -115,7 +119,11 @@ class AskedScope:
 def _percent(text: str) -> Decimal:
     percent = Decimal(text) if _PERCENT.fullmatch(text) else None
     if percent is None or not 0 < percent <= _PERCENT_MAX:
-        raise UNKNOWN_SAMPLE.error(ConfigError, said=text)
+        raise ConfigError(
+            f"{text!r} is not a percentage.",
+            code="unknown_sample",
+            action="Write a number above 0 and up to 100 for --sample, such as 5 or 0.5.",
+        )
     return percent
 
 
@@ -123,4 +131,6 @@ def _duration(text: str) -> timedelta:
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise UNKNOWN_DURATION.error(ConfigError, said=text, error=error) from None
+        raise ConfigError(
+            f"{text!r} {error}.", code="unknown_duration", action="Write a duration for --since, such as 90m."
+        ) from None

@@ -17,7 +17,6 @@ from sqlalchemy.exc import ArgumentError
 from replicator.model.errors import ConfigError
 from replicator.model.hosts import is_loopback, system_authorities
 from replicator.model.redaction import is_sensitive_name
-from replicator.model.rules.state import INVALID_STATE_URL
 
 TLS_MODES: Final = ("disable", "prefer", "require", "verify-ca", "verify-full")
 # Of SCRAM, the keys are as good as the password.
@@ -133,4 +132,8 @@ def _is_socket(host: str) -> bool:
 
 
 def _invalid(fact: str) -> ConfigError:
-    return INVALID_STATE_URL.error(ConfigError, fact=fact)
+    return ConfigError(
+        f"The state store's URL cannot be used: {fact}.",
+        code="invalid_state_url",
+        action="Set REPLICATOR_STATE_URL to `sqlite:////path/of/state.db` or `postgresql://user@host/database`.",
+    )

@@ -15,8 +15,6 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import OperationalError
 
 from replicator.model.errors import ConfigError
-from replicator.model.rules.commands import REPLICATOR_NOT_LISTED
-from replicator.model.rules.state import MISSING_DRIVER
 from replicator.state.database import address
 from replicator.state.database.errors import translated
 from replicator.state.database.local_files import prepared_file
@@ -138,7 +136,11 @@ def check_exists(connection: Connection, name: str) -> None:
         ConfigError: `unknown_replicator`.
     """
     if connection.scalar(select(REPLICATORS.c.name).where(REPLICATORS.c.name == name)) is None:
-        raise REPLICATOR_NOT_LISTED.error(ConfigError, name=name)
+        raise ConfigError(
+            f"There is no replicator named {name}.",
+            code="unknown_replicator",
+            action="`replicator list` shows those that exist.",
+        )
 
 
 def next_id(connection: Connection) -> int:
@@ -222,7 +224,11 @@ def _postgresql_engine(url: URL, busy_timeout_s: float) -> Engine:
         )
         from replicator.state.database.postgresql import connector
     except ImportError as error:
-        raise MISSING_DRIVER.error(ConfigError) from error
+        raise ConfigError(
+            "A state store on PostgreSQL needs psycopg, which is not installed.",
+            code="missing_driver",
+            action="Install `replicator[postgresql]`.",
+        ) from error
     connect = connector(answer_s, demands_tls=address.demands_tls(url))
 
     @event.listens_for(engine, "do_connect")

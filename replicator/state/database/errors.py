@@ -17,26 +17,18 @@ from replicator.model.errors import (
     ReplicatorError,
     StateUnavailableError,
 )
-from replicator.model.rules.state import (
-    CORRUPT_STORE,
-    NO_CONNECTION_FREE,
-    STATE_ACCESS_DENIED,
-    STATE_DISK_FULL,
-    STATE_FAILED,
-    STATE_LOCKED,
-    STATE_MISSING,
-    STATE_READ_ONLY,
-    STATE_UNAVAILABLE,
-)
 
+_CORRUPT_ACTION: Final = (
+    "Restore it from a backup; or move it away, set `target.adopt: replace` and run every replicator again."
+)
 _SQLITE_CORRUPT: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")
 _SQLITE_BUSY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
 _SQLITE_TRANSIENT: Final = {
-    "SQLITE_FULL": (STATE_DISK_FULL, "Free some space on its disk."),
-    "SQLITE_READONLY": (STATE_READ_ONLY, "Make the file and its folder writable."),
-    "SQLITE_CANTOPEN": (STATE_UNAVAILABLE, "Check that the file and its folder exist and are writable."),
-    "SQLITE_PERM": (STATE_UNAVAILABLE, "Check the permissions of the file and its folder."),
-    "SQLITE_IOERR": (STATE_UNAVAILABLE, "Check its disk."),
+    "SQLITE_FULL": ("state_disk_full", "Free some space on its disk."),
+    "SQLITE_READONLY": ("state_read_only", "Make the file and its folder writable."),
+    "SQLITE_CANTOPEN": ("state_unavailable", "Check that the file and its folder exist and are writable."),
+    "SQLITE_PERM": ("state_unavailable", "Check the permissions of the file and its folder."),
+    "SQLITE_IOERR": ("state_unavailable", "Check its disk."),
 }
 # SQLSTATE classes and codes, https://www.postgresql.org/docs/current/errcodes-appendix.html
 _POSTGRES_DENIED: Final = ("28", "42501")
@@ -61,7 +53,9 @@ class DamagedValueError(ValueError):
 
 def corrupt_state(location: str, fact: str) -> CorruptStreamError:
     """Return the error for a store that is damaged or is not ours."""
-    return CORRUPT_STORE.error(CorruptStreamError, where=location, fact=fact)
+    return CorruptStreamError(
+        f"The state store {location} cannot be used: {fact}.", code="corrupt_state", action=_CORRUPT_ACTION
+    )
 
 
 @contextmanager
@@ -82,7 +76,9 @@ def translated(location: str) -> Iterator[None]:
     except DamagedValueError as error:
         raise corrupt_state(location, str(error)) from error
     except exc.TimeoutError as error:
-        raise NO_CONNECTION_FREE.error(StateUnavailableError, where=location) from error
+        raise StateUnavailableError(
+            f"No connection to the state store {location} became free in time.", code="state_unavailable"
+        ) from error
     except exc.IntegrityError:
         raise  # the caller knows what exists twice
     except exc.DBAPIError as error:
@@ -90,7 +86,11 @@ def translated(location: str) -> Iterator[None]:
             _of_sqlite(location, error) if isinstance(error.orig, sqlite3.Error) else _of_postgresql(location, error)
         )
         # Never an unknown exception: it would be blamed on whatever table was being worked on.
-        raise known or STATE_FAILED.error(FatalError, where=location, words=_words(error)) from error
+        raise known or FatalError(
+            f"The state store {location} failed with an unexpected error: {_words(error)}.",
+            code="state_failed",
+            action="Report it with the log, which has the traceback; then start again.",
+        ) from error
 
 
 def _of_sqlite(location: str, error: exc.DBAPIError) -> ReplicatorError | None:
@@ -99,10 +99,14 @@ def _of_sqlite(location: str, error: exc.DBAPIError) -> ReplicatorError | None:
     if name.startswith(_SQLITE_CORRUPT):
         return corrupt_state(location, str(error.orig))
     if name.startswith(_SQLITE_BUSY):
-        return STATE_LOCKED.error(StateUnavailableError, where=location)
-    for prefix, (rule, action) in _SQLITE_TRANSIENT.items():
+        return StateUnavailableError(
+            f"The state store {location} stayed locked by another process.",
+            code="state_locked",
+            action="Find the process that holds it (`fuser` or `lsof` on the file).",
+        )
+    for prefix, (code, action) in _SQLITE_TRANSIENT.items():
         if name.startswith(prefix):
-            return rule.error(StateUnavailableError, where=location, fact=f"{error.orig}.", action=action)
+            return StateUnavailableError(f"The state store {location}: {error.orig}.", code=code, action=action)
     if name == "SQLITE_ERROR" and str(error.orig).startswith(("no such table", "no such column")):
         return corrupt_state(location, str(error.orig))
     return None
@@ -112,14 +116,24 @@ def _of_postgresql(location: str, error: exc.DBAPIError) -> ReplicatorError | No
     state = getattr(error.orig, "sqlstate", None) or ""
     fact = _fact(error)
     if state.startswith(_POSTGRES_DENIED) or (not state and any(text in fact for text in _LIBPQ_DENIED)):
-        return STATE_ACCESS_DENIED.error(AccessDeniedError, where=location, fact=fact)
+        return AccessDeniedError(
+            f"The state store {location}: {fact}",
+            code="state_access_denied",
+            action="Correct the credentials in REPLICATOR_STATE_URL or grant the privilege.",
+        )
     if state == "3D000" or (not state and "database" in fact and "does not exist" in fact):
-        return STATE_MISSING.error(FatalError, where=location, fact=fact)
+        return FatalError(
+            f"The state store {location}: {fact}",
+            code="state_missing",
+            action="Create the database, or correct REPLICATOR_STATE_URL.",
+        )
     if state.startswith(_POSTGRES_MISSING):
         return corrupt_state(location, fact)
     if state.startswith(_POSTGRES_PASSING) or isinstance(error, exc.OperationalError | exc.InterfaceError):
-        return STATE_UNAVAILABLE.error(
-            StateUnavailableError, where=location, fact=fact, action=_TLS_ACTION if _TLS.search(fact) else None
+        return StateUnavailableError(
+            f"The state store {location}: {fact}",
+            code="state_unavailable",
+            action=_TLS_ACTION if _TLS.search(fact) else None,
         )
     return None
 

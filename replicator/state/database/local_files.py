@@ -11,12 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from replicator.model.errors import ConfigError, ReplicatorError, StateUnavailableError
-from replicator.model.rules.state import (
-    NETWORK_FILE_SYSTEM,
-    STATE_DISK_FULL_WHEN_OPENED,
-    STATE_NOT_A_FILE,
-    STATE_NOT_OPENED,
-)
 
 _MOUNTS: Final = Path("/proc/self/mounts")
 _NETWORK_TYPES: Final = frozenset(
@@ -62,7 +56,11 @@ def prepared_file(path: Path) -> Iterator[None]:
         ConfigError: `network_file_system`, or `state_path` when the path cannot be used.
     """
     if kind := network_file_system(path):
-        raise NETWORK_FILE_SYSTEM.error(ConfigError, path=path, sort=kind)
+        raise ConfigError(
+            f"The state store {path} is on a network file system ({kind}), where SQLite loses data.",
+            code="network_file_system",
+            action="Put REPLICATOR_HOME on a local disk, or use PostgreSQL: REPLICATOR_STATE_URL=postgresql://…",
+        )
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -88,7 +86,9 @@ def _make_private(path: Path) -> None:
 
 def _narrow(path: Path) -> None:
     if not path.is_file():
-        raise STATE_NOT_A_FILE.error(ConfigError, path=path)
+        raise ConfigError(
+            f"The state store {path} is not a file.", code="state_path", action="Correct REPLICATOR_STATE_URL."
+        )
     status = path.stat()
     if status.st_mode & 0o077 and status.st_uid == os.geteuid():
         path.chmod(status.st_mode & 0o700)
@@ -96,5 +96,13 @@ def _narrow(path: Path) -> None:
 
 def _unusable(path: Path, error: OSError) -> ReplicatorError:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return STATE_DISK_FULL_WHEN_OPENED.error(StateUnavailableError, path=path, strerror=error.strerror)
-    return STATE_NOT_OPENED.error(ConfigError, path=path, strerror=error.strerror)
+        return StateUnavailableError(
+            f"The state store {path} cannot be opened: {error.strerror}.",
+            code="state_disk_full",
+            action="Free some space on its disk.",
+        )
+    return ConfigError(
+        f"The state store {path} cannot be opened: {error.strerror}.",
+        code="state_path",
+        action="Set REPLICATOR_HOME to a folder that this user may write, or correct REPLICATOR_STATE_URL.",
+    )

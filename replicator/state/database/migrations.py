@@ -13,7 +13,6 @@ from sqlalchemy import Connection, text
 from sqlalchemy.schema import CreateSchema
 
 from replicator.model.errors import FatalError
-from replicator.model.rules.state import NEWER_STATE, OLDER_STATE
 from replicator.state.database.errors import DamagedValueError
 from replicator.state.tables import METADATA, STORE
 
@@ -57,9 +56,17 @@ def is_current(connection: Connection, location: str) -> bool:
     """
     version = stored_version(connection)
     if version > FORMAT_VERSION:
-        raise NEWER_STATE.error(FatalError, where=location, version=version, format_version=FORMAT_VERSION)
+        raise FatalError(
+            f"The state store {location} has format {version}; this version supports formats up to {FORMAT_VERSION}.",
+            code="newer_state",
+            action="Use the version of the Replicator that wrote it, or a newer one.",
+        )
     if 0 < version < FIRST_VERSION:
-        raise OLDER_STATE.error(FatalError, where=location, version=version, first_version=FIRST_VERSION)
+        raise FatalError(
+            f"The state store {location} has format {version}; this version supports formats from {FIRST_VERSION} on.",
+            code="older_state",
+            action="Delete its replicators with the version that wrote it, move the store away, and start them again.",
+        )
     return version == FORMAT_VERSION
 
 

@@ -10,7 +10,6 @@ from typing import Final
 from sqlalchemy import ColumnElement, Connection, delete, select
 
 from replicator.model.documents.verdict import Result
-from replicator.model.rules import alarms
 from replicator.model.schema import TableId
 from replicator.state import counters, leases
 from replicator.state.codec import read_range, read_verification, write_range, write_verification
@@ -20,7 +19,7 @@ from replicator.state.tables import TABLES, VERIFICATIONS, VERIFIED_RANGES
 from replicator.state.verification import ranges
 from replicator.state.verification.records import RangeOutcome, RangeRecord, VerificationOutcome, VerificationRecord
 
-VERIFY_DIFFERENT: Final = alarms.VERIFY_DIFFERENT.code
+VERIFY_DIFFERENT: Final = "verify_different"
 
 
 def after(before: VerificationRecord | None, outcome: VerificationOutcome, now: datetime) -> VerificationRecord:

@@ -14,7 +14,6 @@ from starlette.responses import RedirectResponse, Response
 from replicator.config import read_document
 from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import RequestError
-from replicator.model.rules.web import FORM_MALFORMED
 from replicator.observability import MASK
 from replicator.plugins.registry import Registry
 from replicator.service.configuring.document import ORIGIN, Refusal, ValidationDocument
@@ -68,7 +67,7 @@ def router(access: Access, configurations: Configurations) -> APIRouter:
         if do == "edit":
             return await access.run(lambda: _page(request, access.registry, draft))
         if do not in ("validate", "start"):
-            raise FORM_MALFORMED.error(RequestError, status=422)
+            raise RequestError("The form cannot be read.", status=422, code="invalid_request")
         deed = Deed.CONFIGURE if do == "start" else Deed.VALIDATE
         name = await access.run(lambda: draft.name)
         outcome = await configurations.ask(

@@ -7,7 +7,6 @@ import secrets
 from typing import Final
 
 from replicator.model.errors import RequestError
-from replicator.model.rules.web import FORM_EXPIRED
 
 COOKIE: Final = "replicator_form"
 FIELD: Final = "form"
@@ -26,4 +25,9 @@ def check(field: str, cookie: str | None) -> None:
         RequestError: `form_expired`.
     """
     if not cookie or not hmac.compare_digest(field.encode(), cookie.encode()):
-        raise FORM_EXPIRED.error(RequestError, status=403)
+        raise RequestError(
+            "The form does not belong to a page that this browser was shown.",
+            status=403,
+            code="form_expired",
+            action="Go back, load the page again, and repeat what you did.",
+        )

@@ -12,7 +12,6 @@ from starlette.responses import RedirectResponse, Response
 
 from replicator.model.access import Scope as TokenScope
 from replicator.model.errors import RequestError
-from replicator.model.rules.web import FORM_MALFORMED, NAME_NOT_CONFIRMED, NO_PAGE_AT_PATH
 from replicator.service import lifecycle
 from replicator.service.access import tokens
 from replicator.service.access.listening import Listening
@@ -59,7 +58,7 @@ def router(access: Access, listening: Listening) -> APIRouter:
         request: Request, name: Name, action: str, table: Annotated[str, Query(max_length=512)] = ""
     ) -> Response:
         if action not in _CONFIRMED:
-            raise NO_PAGE_AT_PATH.error(RequestError, status=404)
+            raise RequestError("There is nothing at this path.", status=404, code="unknown_path")
         one = await access.run(lambda: use_cases.status(access.store, find(access.store, name)))
         return pages.render(request, "confirm.html", one=one, action=action, table=table)
 
@@ -116,11 +115,16 @@ def _action(access: Access, name: str, action: str, form: Form) -> Callable[[], 
             return lambda: lifecycle.snapshot(access.store, name, [], restart=True)
         case "delete":
             if form.text("name") != name:
-                raise NAME_NOT_CONFIRMED.error(RequestError, name=name, status=422)
+                raise RequestError(
+                    "The name does not match. Nothing was deleted.",
+                    status=422,
+                    code="invalid_request",
+                    action=f"Go back and write {name} into the field.",
+                )
             drop_target, force = form.is_set("drop_target"), form.is_set("force")
             return lambda: lifecycle.request_delete(access.store, name, drop_target=drop_target, force=force)
         case _:
-            raise NO_PAGE_AT_PATH.error(RequestError, status=404)
+            raise RequestError("There is nothing at this path.", status=404, code="unknown_path")
 
 
 async def read_form(request: Request, fields_max: int = _FIELDS_MAX) -> Form:
@@ -134,7 +138,7 @@ async def read_form(request: Request, fields_max: int = _FIELDS_MAX) -> Form:
             (await request.body()).decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=fields_max
         )
     except ValueError:
-        raise FORM_MALFORMED.error(RequestError, status=422) from None
+        raise RequestError("The form cannot be read.", status=422, code="invalid_request") from None
     form = Form(pairs)
     csrf.check(form.text(csrf.FIELD), request.cookies.get(csrf.COOKIE))
     return form

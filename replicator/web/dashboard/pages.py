@@ -25,7 +25,6 @@ from replicator.model.access import Scope as TokenScope
 from replicator.model.documents import ordering
 from replicator.model.documents.status import DesiredState, ReplicatorStatus
 from replicator.model.errors import ReplicatorError, RequestError
-from replicator.model.rules.web import NO_PAGE_AT_PATH
 from replicator.service.configuring.stored import find
 from replicator.service.history import changes as history
 from replicator.service.history.document import HistoryDocument
@@ -189,7 +188,7 @@ def router(access: Access) -> APIRouter:
     async def static(file: str) -> Response:
         media_type = _STATIC_TYPES.get(file)
         if media_type is None:
-            raise NO_PAGE_AT_PATH.error(RequestError, status=404)
+            raise RequestError("There is nothing at this path.", status=404, code="unknown_path")
         body = (files("replicator.web.dashboard") / "static" / file).read_bytes()
         return Response(body, headers={"cache-control": "no-cache"}, media_type=media_type)
 

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from replicator.model.errors import Problem, TableError
 from replicator.model.schema import TableId, TableSchema
-from replicator_testing.memory import rules
 from replicator_testing.memory.log import (
     Key,
     LogMark,
@@ -140,7 +139,7 @@ class MemoryDatabase:
         """Return the table's object; TableError if there is none."""
         found = self.tables.get(table)
         if found is None:
-            raise rules.TABLE_MISSING.error(TableError, table=str(table))
+            raise TableError("the table does not exist", code="table_missing", table=str(table))
         return found
 
     # -- transactions

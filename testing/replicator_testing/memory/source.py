@@ -57,7 +57,6 @@ from replicator.plugins.source import (
     WholeRead,
 )
 from replicator.plugins.verification import SourceState, SupportsSourceVerification
-from replicator_testing.memory import rules
 from replicator_testing.memory.database import MemoryDatabase, Slot, Snapshot
 from replicator_testing.memory.faults import Faults
 from replicator_testing.memory.log import LogMark, LogTransaction, MemoryChange, Row
@@ -139,7 +138,9 @@ class MemorySource(DeltaSource[MemorySourceConfig], SupportsRehearsal, SupportsS
             missing = [t for t in tables if t not in self.database.tables]
             others = {str(t) for t in self.database.tables if t not in tables}
             found = [p for p in self.database.problems if p.table not in others]
-        return found + [rules.TABLE_MISSING.finding(table=str(t)) for t in missing]
+        return found + [
+            Problem(code="table_missing", message="the table does not exist", table=str(t)) for t in missing
+        ]
 
     def rehearse(self, statement: str) -> Sequence[DDLEvent]:
         self.faults.hit("rehearse")
@@ -189,12 +190,12 @@ class MemorySource(DeltaSource[MemorySourceConfig], SupportsRehearsal, SupportsS
         with self.database.changed:
             slot = self._slot()
             if after.value["system"] != self.database.name:
-                raise rules.OTHER_DATABASE.error(LogGapError)
+                raise LogGapError("the offset is another database's", code="log_gap")
             if position < slot.confirmed:
-                raise rules.ACKNOWLEDGED_BEYOND.error(LogGapError, confirmed=slot.confirmed, position=position)
+                raise LogGapError(f"{slot.confirmed} has been acknowledged, beyond {position}", code="log_gap")
             if position < self.database.log_start:
-                raise rules.OFFSET_EXPIRED.error(
-                    OffsetExpiredError, log_start=self.database.log_start, position=position
+                raise OffsetExpiredError(
+                    f"the log begins at {self.database.log_start}, not at {position}", code="offset_expired"
                 )
             return MemoryLogReader(self, slot, position, frozenset(schemas))
 
@@ -255,7 +256,7 @@ class MemorySource(DeltaSource[MemorySourceConfig], SupportsRehearsal, SupportsS
     def _slot(self) -> Slot:
         slot = self.database.slots.get(self.context.replicator)
         if slot is None:
-            raise rules.SLOT_MISSING.error(LogGapError)
+            raise LogGapError("the slot does not exist", code="log_gap")
         return slot
 
     def offset(self, position: int) -> Offset:
@@ -266,7 +267,11 @@ class MemorySource(DeltaSource[MemorySourceConfig], SupportsRehearsal, SupportsS
         held = self.database.tables.get(schema.table)
         shape = {} if held is None else {c.name: c.type for c in held.schema.columns}
         if held is None or any(shape.get(c.name) != c.type for c in schema.columns):
-            raise rules.SCHEMA_CHANGED.error(SchemaConflictError, table=str(schema.table))
+            raise SchemaConflictError(
+                "the table no longer has the columns that were asked for",
+                code="schema_changed",
+                table=str(schema.table),
+            )
         return held
 
     def _identity_if(self, table: TableId, before: TableIdentity) -> TableIdentity | None:
@@ -339,7 +344,7 @@ class MemoryLogReader(LogReader):
         if self._slot.holder is not self or self._slot is not self.source.database.slots.get(
             self.source.context.replicator
         ):
-            raise rules.SOURCE_UNAVAILABLE.error(SourceUnavailableError)
+            raise SourceUnavailableError("the connection of the log was closed", code="source_unavailable")
 
     def _fill(self, pull: _Pull, limits: PullLimits) -> None:
         log = self.source.database.log

@@ -12,7 +12,6 @@ import pyarrow as pa
 from replicator.model.errors import ConfigError
 from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator_testing.memory import rules
 
 _STATEMENT: Final = re.compile(r"(ALTER|TRUNCATE|DROP|CREATE) TABLE (\w+\.\w+) ?(.*)", re.IGNORECASE)
 _RENAME: Final = re.compile(r"RENAME TO (\w+\.\w+)", re.IGNORECASE)
@@ -104,4 +103,4 @@ def _typed(statement: str, column: Column, name: str) -> Column:
 
 def not_understood(statement: str) -> ConfigError:
     """Return the error for a statement that this source cannot rehearse."""
-    return rules.DDL_NOT_UNDERSTOOD.error(ConfigError, statement=statement)
+    return ConfigError(f"The statement was not understood: {statement}", code="ddl_not_understood")

@@ -21,7 +21,6 @@ from replicator.plugins.kit.ledger import Held, LedgerTarget, fenced, last_appli
 from replicator.plugins.target import EMPTY_LEDGER, Audit, Batch, Ledger, TargetContext, TargetTable
 from replicator.plugins.verification import SupportsTargetVerification, VerifiedState
 from replicator_testing.batches import RowChange, read_batch
-from replicator_testing.memory import rules
 from replicator_testing.memory.faults import Faults
 from replicator_testing.memory.log import State, altered_row, state_of
 from replicator_testing.memory.verification import RowsState
@@ -230,8 +229,10 @@ class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held], SupportsTargetVerific
             if stored.schema is None or stored.schema.fingerprint != batch.schema.fingerprint:
                 raise self.recreate(table, "The batch has another schema than the table.")
             if batch.skip_to != stored.ledger:
-                raise rules.LEDGER_MISMATCH.error(
-                    FatalError, table=str(table.table), skip_to=batch.skip_to, ledger=stored.ledger
+                raise FatalError(
+                    f"the batch continues {batch.skip_to}, the ledger is {stored.ledger}",
+                    code="ledger_mismatch",
+                    table=str(table.table),
                 )
             changes = list(read_batch(batch))
             _check_append(stored, table, batch, changes)
@@ -251,7 +252,7 @@ class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held], SupportsTargetVerific
             past = [entry for entry in stored.history if entry.incarnation == table.incarnation and entry.ledger <= at]
             then = past[-1].schema if past else None
             if then is None or not set(columns.values()) <= {column.name for column in then.held}:
-                raise rules.STATE_NOT_READABLE.error(TableError, table=str(table.table))
+                raise TableError("The table was not there then.", code="state_not_readable", table=str(table.table))
             if stored.ledger <= at and stored.schema is not None:
                 # With changes of others since.
                 rows = stored.live()
@@ -360,4 +361,6 @@ def _check_append(held: StoredTable, table: TargetTable, batch: Batch, changes: 
     keys = [keys_of(batch.schema, change)[1] for change in new]
     there = {tuple(stored.values[n] for n in batch.schema.key) for stored in held.rows}
     if len(keys) != len(changes) or (batch.schema.key and (len(set(keys)) != len(keys) or there & set(keys))):
-        raise rules.WRONG_APPEND.error(FatalError, table=str(table.table))
+        raise FatalError(
+            "a batch that may be appended holds more than new rows", code="wrong_append", table=str(table.table)
+        )

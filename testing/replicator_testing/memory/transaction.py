@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Self
 from replicator.model.errors import SourceUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation, DMLOperation
 from replicator.model.identity import TableIdentity
-from replicator.model.rules.sources import LOCK_TIMEOUT
 from replicator.model.schema import TableId, TableSchema
 from replicator_testing.memory.log import (
     Key,
@@ -29,7 +28,7 @@ class LockedError(SourceUnavailableError):
     """A row or table is locked by a transaction that is open or not yet visible."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what} is locked by another transaction.", code=LOCK_TIMEOUT.code)
+        super().__init__(f"{what} is locked by another transaction", code="lock_timeout")
 
 
 @dataclass(slots=True, kw_only=True)

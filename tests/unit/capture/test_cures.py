@@ -125,7 +125,7 @@ def test_what_the_check_finds_is_the_reason_of_a_failure_that_another_part_met_f
             bench.store.requests.add(NAME, RequestKind.SNAPSHOT, {"tables": [str(bad)]})
         capture.until(lambda: bench.known(bad).stage is Stage.FAILED and bench.error_of(bad).is_curable)
         found = bench.error_of(bad)
-        assert (found.code, found.message) == ("column_not_captured", "it lacks a column")
+        assert (found.code, found.message) == ("column_not_captured", "it lacks a column.")
         assert present(found.action).startswith("Add it. Then a new snapshot begins by itself")
         bench.write(bad, {"id": 70, "a": "unseen", "b": None})
         bench.database.problems.clear()

@@ -195,7 +195,7 @@ def test_a_table_that_cannot_be_read_for_too_long_fails_and_says_what_is_to_be_d
     error = SourceUnavailableError("it is locked", code="lock_timeout", table=str(bad), action="End the lock")
     with bench.running(lambda s: s.faults.fail(call, bad, lambda: error)) as capture:
         capture.until(lambda: has_failed(bench, bad, "lock_timeout"))
-        assert bench.error_of(bad).message == "Gave up after retry.give_up_after: it is locked"
+        assert bench.error_of(bad).message == "gave up after retry.give_up_after: it is locked"
         assert bench.error_of(bad).action == "End the lock. Then run `replicator snapshot NAME TABLE`."
         bench.write(good, {"id": 70, "a": "new", "b": None})
         capture.until(lambda: bench.known(good).stage is Stage.STREAMING and bench.holds(good)())

@@ -14,7 +14,7 @@ def test_what_a_server_quotes_of_a_secret_is_masked() -> None:
     error = SourceUnavailableError(said, code="source_unavailable", action=f"Try {SECRET}.")
     problem = Problem(code="x", message=said, location=f"source.{SECRET}", action=f"Try {SECRET}.")
     printed = Problem(code="x", message="m", sql=(f"ALTER USER u PASSWORD '{SECRET}';",))
-    refusal = ConfigError(said, code="invalid_configuration", problems=(problem, printed))
+    refusal = ConfigError(said, problems=(problem, printed))
     shown = f"{error!r} {error} {error.message} {error.action} {problem} {refusal!r} {refusal}"
     assert SECRET not in shown.replace(str(printed.sql), "")
     assert (problem.message, problem.action) == ('password authentication failed for "***"', "Try ***.")

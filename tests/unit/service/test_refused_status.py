@@ -35,7 +35,6 @@ lineage: {url: "${env:NOT_SET_LINEAGE}"}
 """
 REFUSED = ConfigError(
     "shop (stored) cannot be used: 2 problems.",
-    code="invalid_configuration",
     problems=(
         Problem(code="variable_not_set", message="The environment variable A is not set.", location="line 3", action="Set A."),
         Problem(code="variable_not_set", message="The environment variable B is not set.", location="line 4", action="Set B."),
@@ -72,11 +71,9 @@ def test_a_message_that_counts_problems_names_them_wherever_it_goes(store: State
     told = messages.decode_error(json.loads(json.dumps(messages.encode_error(REFUSED))))
     assert (type(told), told.message, told.code) == (ConfigError, LISTED, "invalid_configuration")
     assert str(REFUSED) == f"{LISTED} Set A."
-    many = ConfigError(
-        "no: 7 problems.", code="c", problems=tuple(Problem(code="c", message=f"It is {n}.") for n in range(7))
-    )
+    many = ConfigError("no: 7 problems.", problems=tuple(Problem(code="c", message=f"It is {n}.") for n in range(7)))
     assert in_full(many).message == "no: 7 problems: It is 0. It is 1. It is 2. It is 3. It is 4. And 2 more."
-    one = ConfigError("It is so.", code="c", problems=(Problem(code="c", message="It is so."),))
+    one = ConfigError("It is so.", problems=(Problem(code="c", message="It is so."),))
     assert (str(one), in_full(one).message) == ("It is so.", "It is so.")
 
 

@@ -177,6 +177,6 @@ def test_everything_that_is_wrong_is_told_without_values() -> None:
 
 
 def test_a_table_without_a_key_has_none() -> None:
-    with pytest.raises(ConfigError, match="Its rows have no key") as refused:
+    with pytest.raises(ConfigError, match="its rows have no key") as refused:
         ids_of(["7"], schema_of())
     assert refused.value.code == "unknown_row_key"

@@ -8,7 +8,6 @@ from typing import Final
 from replicator.model.errors import ConfigError, TableError
 from replicator.model.events import DDLEvent
 from replicator.model.schema import TableId, TableSchema
-from replicator_source_mysql import rules
 from replicator_source_mysql.catalogue import discovery
 from replicator_source_mysql.connecting.connection import Connection, rows_of
 from replicator_source_mysql.ddl.alterations import Alteration, alteration
@@ -50,7 +49,7 @@ def rehearse(connection: Connection, facts: ServerFacts, statement: str) -> Sequ
     tables = {s.table for s in discovery.list_tables(connection, watermark=TableId("", "")) if s.left_out is None}
     query = Query("", statement, sql_mode)
     if not _defines(query, facts):
-        raise rules.STATEMENT_WITHOUT_TABLE.error(ConfigError, shown=shown(query, facts.flavor))
+        raise ConfigError(f"It defines no table: {shown(query, facts.flavor)}", code="ddl_not_understood")
     query = Query(_database(query, tables, facts), statement, sql_mode)
     found = effects(query, tables, flavor=facts.flavor, is_lower_case=is_lower_case)
     described = discovery.read_tables(connection, [effect.table for effect in found], may_see_storage=False)
@@ -91,8 +90,11 @@ def _database(query: Query, tables: Collection[TableId], facts: ServerFacts) -> 
     choices = [{table.namespace for table in tables if table.name == name} for name in named]
     databases = set.intersection(*choices) if choices else set()
     if choices and len(databases) != 1:
-        raise rules.STATEMENT_WITHOUT_DATABASE.error(
-            ConfigError, named=", ".join(sorted(named)), count=len(databases) or "no", shown=shown(query, facts.flavor)
+        raise ConfigError(
+            f"It names {', '.join(sorted(named))} without a database, and {len(databases) or 'no'} databases have all of them:"
+            f" {shown(query, facts.flavor)}",
+            code="ddl_not_understood",
+            action="Write DATABASE.TABLE.",
         )
     return databases.pop() if databases else ""
 
@@ -107,4 +109,9 @@ def _not_understood(effect: TableEffect, query: Query, facts: ServerFacts) -> Ta
     text = shown(query, facts.flavor)
     if effect.effect is Effect.STATEMENT:
         return refusal(effect, text)
-    return rules.STATEMENT_NOT_PARSED.error(TableError, table=str(effect.table), said=text)
+    return TableError(
+        f"This statement would not be understood, and the table would fail: {text}",
+        code="ddl_not_understood",
+        table=str(effect.table),
+        action="Write it in other words, or in several statements; or plan for `replicator ddl accept NAME TABLE` after it.",
+    )

@@ -22,7 +22,6 @@ from replicator.plugins.kit.reads import FoundColumn, verify_shape
 from replicator.plugins.kit.table_reads import ReadKind, SnapshotRead, SnapshotReads, SnapshotRun
 from replicator.plugins.source import ChunkRequest, Cursor, Visibility
 from replicator.plugins.verification import SourceState
-from replicator_source_mysql import rules
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.catalogue.discovery import read_tables
 from replicator_source_mysql.catalogue.tables import CatalogTable, system_versioned, virtual_column
@@ -214,8 +213,11 @@ class _Run(SnapshotRun[Rows]):
             ) from error
         except Exception as error:
             # Whatever it is, it is about this table's values. Arrow's own text may hold one.
-            raise rules.ROWS_DO_NOT_MATCH.error(
-                TableError, table=str(schema.table), name=name, error_type=type(error).__name__
+            raise TableError(
+                f"Column {name}: the server's rows do not match their types ({type(error).__name__}).",
+                code="corrupt_rows",
+                table=str(schema.table),
+                action="Run `replicator snapshot NAME TABLE`; if it fails again, exclude the table and report its CREATE TABLE.",
             ) from error
         self._cursors.append(cursor)
         return arrays

@@ -173,11 +173,13 @@ class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal, SupportsSourceVer
         try:
             return coordinates.start_at(connection, facts, text)
         except ValueError as error:
-            raise rules.START_NOT_A_SET.error(
-                ConfigError, names=coordinates.names, name=facts.name, error=error
+            raise ConfigError(
+                f"source.start_at is not a {coordinates.names} of {facts.name}: {error}.", code="invalid_start"
             ) from error
         except FatalError as error:
-            raise rules.START_NOT_A_POSITION.error(ConfigError, name=facts.name, message=error.message) from error
+            raise ConfigError(
+                f"source.start_at is not a log position of {facts.name}: {error.message}", code="invalid_start"
+            ) from error
 
     @override
     def status(self, since: Visibility | None = None) -> LogStatus:

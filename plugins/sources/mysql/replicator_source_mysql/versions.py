@@ -11,7 +11,6 @@ from replicator.model.errors import SchemaConflictError, TableError, Unsupported
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins import get_logger
 from replicator_source_mysql import column_types as t
-from replicator_source_mysql import rules
 from replicator_source_mysql.binlog import (
     ColumnSpec,
     MapColumn,
@@ -147,8 +146,11 @@ class Versions:
             except TableError:
                 raise
             except Exception as error:
-                raise rules.COLUMNS_NOT_READABLE.error(
-                    TableError, table=str(expected.table), error_type=type(error).__name__, error=error
+                raise TableError(
+                    f"what the log says of its columns cannot be read ({type(error).__name__}: {error}).",
+                    code="corrupt_rows",
+                    table=str(expected.table),
+                    action="Exclude the table, and report its CREATE TABLE.",
                 ) from error
             self._versions[table_map] = version
         if version.schema is expected:
@@ -189,7 +191,12 @@ class Versions:
 
     def _build(self, table_map: TableMap, expected: TableSchema) -> Version:
         if not table_map.has_names:
-            raise rules.ROW_METADATA_MISSING.error(TableError, table=str(expected.table))
+            raise TableError(
+                "The log was written without the names of the columns.",
+                code="row_metadata_missing",
+                table=str(expected.table),
+                action="SET GLOBAL binlog_row_metadata = 'FULL'; then run `replicator snapshot NAME TABLE`.",
+            )
         columns: list[Column] = []
         specs: list[ColumnSpec] = []
         positions: list[int] = []

@@ -216,7 +216,7 @@ def test_the_class_says_who_acts(
     error = translate(pymysql.err.OperationalError(number, text), doing="reading a chunk on h:1", table=table)
     assert isinstance(error, kind)
     assert (error.code, error.table is not None) == (code, named)
-    assert f"Reading a chunk on h:1: ({number}) {text}" in str(error)
+    assert f"reading a chunk on h:1: ({number}) {text}" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -411,7 +411,7 @@ def test_a_virtual_column_that_depends_on_the_session_is_refused(
     found = [(p.location, p.code) for p in source.check(tables) if p.severity is Severity.BLOCKING]
     assert found == [(str(tables[0]), "virtual_column"), (str(tables[1]), "virtual_column")]
     (first,) = [p for p in source.check(tables[:1]) if p.code == "virtual_column"]
-    assert "Its virtual column d " in first.message
+    assert "its virtual column d " in first.message
     assert "STORED" in (first.action or "")
     for table in tables[:2]:
         schema = source.describe([table])[table].schema

@@ -7,7 +7,6 @@ from typing import Self
 
 from replicator.model.errors import CorruptStreamError
 from replicator.model.offset import Offset
-from replicator_source_postgresql import rules
 from replicator_source_postgresql.lsn import lsn_from_text, lsn_to_text
 
 
@@ -46,4 +45,6 @@ class Position:
             value = offset.value
             return cls(lsn=lsn_from_text(value["lsn"]), timeline=int(value["timeline"]), system=str(value["system"]))
         except (ValueError, KeyError, TypeError, AssertionError) as error:
-            raise rules.CORRUPT_OFFSET.error(CorruptStreamError, said=offset.text) from error
+            raise CorruptStreamError(
+                f"The recorded offset {offset.text!r} is not a position in a PostgreSQL log.", code="corrupt_offset"
+            ) from error

@@ -44,6 +44,7 @@ from replicator_source_postgresql.catalogue import statistics as planning
 from replicator_source_postgresql.catalogue.raw_texts import is_raw
 from replicator_source_postgresql.catalogue.tables import CatalogTable
 from replicator_source_postgresql.config import PostgresqlConfig
+from replicator_source_postgresql.connecting.errors import CONNECTION_POOLER
 from replicator_source_postgresql.connecting.sessions import Sessions
 from replicator_source_postgresql.log.feed import Feed
 from replicator_source_postgresql.log.lookups import LogCatalogue
@@ -408,7 +409,11 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
             return (state.confirmed_flush if state is not None else None) or 0
         if state is not None:
             if fault := state.unusable_in(self.config.database):
-                raise rules.SLOT_NAME_TAKEN.error(ConfigError, name=self._slot_name, fault=fault)
+                raise ConfigError(
+                    f"A replication slot {self._slot_name} exists already and {fault}.",
+                    code="slot_name_taken",
+                    action="Rename the replicator, or drop that slot.",
+                )
             self._drop_slot(state)
         with self._sessions.replication.use("creating the replication slot") as replication:
             return slot.create_slot(replication, self._slot_name)
@@ -424,7 +429,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal, Support
             with self._sessions.replication.use("connecting for replication") as replication:
                 continuity.identify_system(replication)
         except ReplicatorError as error:
-            if error.code == rules.CONNECTION_POOLER.code:
+            if error.code == CONNECTION_POOLER:
                 raise
             return error.message
         self._sessions.replication.release()

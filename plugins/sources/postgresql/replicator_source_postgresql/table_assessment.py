@@ -7,39 +7,85 @@ from typing import Final
 
 from psycopg.sql import Identifier
 
-from replicator.model.errors import Problem
-from replicator.model.rules import Rule
+from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
-from replicator_source_postgresql import rules
 from replicator_source_postgresql.catalogue.tables import VERSION_GENERATED_PUBLISHED, CatalogTable, Identity, KeyFault
+from replicator_source_postgresql.connecting.errors import NOT_UTF8_ACTION
 
 
 def assess_table(table: CatalogTable, role: str) -> list[Problem]:
     """Return findings about one table for this role, whether it is to be published by us or by the user."""
     if table.is_partition:
-        return [rules.IS_PARTITION.finding(table=str(table.table))]
+        return [
+            finding(
+                table,
+                "is_partition",
+                "it is a partition; the whole table is replicated under the name of its root",
+                "Name the root in tables.include.",
+            )
+        ]
     problems = (
         assess_persistence(table) + _assess_access(table, Identifier(role).as_string(None)) + _assess_columns(table)
     )
     if table.other_storage is not None:
-        problems.append(rules.OTHER_ACCESS_METHOD.finding(table=str(table.table), other_storage=table.other_storage))
+        problems.append(
+            finding(
+                table,
+                "other_access_method",
+                f"its rows are kept by the access method {table.other_storage}: its extension may not write every change for "
+                "logical decoding",
+                "Check the extension's manual. If it does not: ALTER TABLE … SET ACCESS METHOD heap;",
+                Severity.WARNING,
+            )
+        )
     if table.key_fault is not None:
         problems.append(_identity_finding(table, table.key_fault))
     if table.has_children or table.has_parent:
-        problems.append(rules.INHERITANCE.finding(table=str(table.table)))
+        problems.append(
+            finding(
+                table,
+                "inheritance",
+                "it is part of an inheritance tree; its own rows are replicated, those of its children belong to the children",
+                "Include the children if their rows are wanted; the target table equals SELECT … FROM ONLY.",
+                Severity.NOTICE,
+            )
+        )
     if table.key_fault is None and not table.key:
-        problems.append(rules.NO_KEY.finding(table=str(table.table)))
+        problems.append(
+            finding(
+                table,
+                "no_key",
+                "it has no usable key and is replicated as a multiset of rows; its snapshot is one statement, which starts again "
+                "if it is interrupted",
+                "Give it a primary key if it is large.",
+                Severity.NOTICE,
+            )
+        )
     if (
         any(not part.is_plain or part.collation for part in table.key)
         or len({part.is_descending for part in table.key}) > 1
     ):
-        problems.append(rules.UNUSUAL_KEY_ORDER.finding(table=str(table.table)))
+        problems.append(
+            finding(
+                table,
+                "unusual_key_order",
+                "its key index has an order of its own; chunks are read in that order, and sorted where the index mixes"
+                " ascending and descending columns",
+                None,
+                Severity.NOTICE,
+            )
+        )
     return problems
 
 
 def missing_table(table: TableId) -> Problem:
     """The finding for a table that is not in the catalogue."""
-    return rules.NO_SUCH_TABLE.finding(table=str(table))
+    return Problem(
+        code="table_not_found",
+        message="there is no such table",
+        table=str(table),
+        action="Check the name; names are case-sensitive.",
+    )
 
 
 def identity_statements(table: CatalogTable) -> Sequence[str]:
@@ -84,20 +130,45 @@ def quoted(table: TableId) -> str:
     return Identifier(table.namespace, table.name).as_string(None)
 
 
+def finding(
+    table: CatalogTable,
+    code: str,
+    message: str,
+    action: str | None,
+    severity: Severity = Severity.BLOCKING,
+    *,
+    sql: Sequence[str] = (),
+    is_access: bool = False,
+) -> Problem:
+    """Return a problem of the table."""
+    return Problem(
+        code=code,
+        message=message,
+        table=str(table.table),
+        action=action,
+        sql=tuple(sql),
+        severity=severity,
+        is_access=is_access,
+    )
+
+
 def assess_persistence(table: CatalogTable) -> list[Problem]:
     """Return findings about a table whose changes are not in the log."""
     problems = []
     if table.persistence != "p" and not table.is_partitioned:
         logged = [f"ALTER TABLE {quoted(table.table)} SET LOGGED;"]
-        problems.append(rules.UNLOGGED_TABLE.finding(table=str(table.table), sql=tuple(logged)))
+        message = "it is unlogged, so its changes are not in the log"
+        problems.append(finding(table, "unlogged_table", message, None, sql=logged))
     unlogged = [leaf for leaf in table.leaves if leaf.persistence != "p"]
     if unlogged:
         names = ", ".join(str(leaf.name) for leaf in unlogged)
         problems.append(
-            rules.UNLOGGED_PARTITION.finding(
-                table=str(table.table),
-                names=names,
-                sql=tuple([f"ALTER TABLE {quoted(leaf.name)} SET LOGGED;" for leaf in unlogged]),
+            finding(
+                table,
+                "unlogged_partition",
+                f"these partitions are unlogged, so their changes are not in the log: {names}",
+                None,
+                sql=[f"ALTER TABLE {quoted(leaf.name)} SET LOGGED;" for leaf in unlogged],
             )
         )
     return problems
@@ -119,8 +190,13 @@ def assess_row_filter(table: CatalogTable) -> list[Problem]:
     names = [leaf.name for leaf in table.leaves] if table.is_partitioned else [table.table]
     full = [f"ALTER TABLE {quoted(name)} REPLICA IDENTITY FULL;" for name in names]
     return [
-        rules.ROW_FILTER_NEEDS_FULL_IDENTITY.finding(
-            table=str(table.table), wide=", ".join(wide), full=" ".join(full), sql=tuple(full)
+        finding(
+            table,
+            "row_filter_needs_full_identity",
+            "an UPDATE that brings a row into the publication's row filter comes as an INSERT, without the large values that it"
+            f" did not change (columns {', '.join(wide)})",
+            f"{' '.join(full)} Or take the filter, or these columns, out of the publication.",
+            sql=full,
         )
     ]
 
@@ -130,59 +206,99 @@ def _assess_access(table: CatalogTable, role: str) -> list[Problem]:
     if not table.is_schema_usable:
         schema = Identifier(table.table.namespace).as_string(None)
         problems.append(
-            rules.SCHEMA_USAGE_MISSING.finding(
-                table=str(table.table), sql=(f"GRANT USAGE ON SCHEMA {schema} TO {role};",)
+            finding(
+                table,
+                "schema_usage_missing",
+                "the role may not use its schema",
+                None,
+                sql=[f"GRANT USAGE ON SCHEMA {schema} TO {role};"],
+                is_access=True,
             )
         )
     if hidden := [c.name for c in table.published_columns if not c.is_selectable]:
         what = (
-            "The role may not read it."
+            "the role may not read it"
             if len(hidden) == len(table.published_columns)
-            else f"The role may not read the columns {', '.join(hidden)}."
+            else f"the role may not read the columns {', '.join(hidden)}"
         )
         grant = f"GRANT SELECT ON {quoted(table.table)} TO {role};"
-        problems.append(rules.SELECT_MISSING.finding(table=str(table.table), what=what, sql=(grant,)))
+        problems.append(finding(table, "select_missing", what, None, sql=[grant], is_access=True))
     if table.has_row_security:
         problems.append(
-            rules.ROW_LEVEL_SECURITY.finding(table=str(table.table), sql=(f"ALTER ROLE {role} BYPASSRLS;",))
+            finding(
+                table,
+                "row_level_security",
+                "row-level security hides rows from the role's reads, but not from the log",
+                None,
+                sql=[f"ALTER ROLE {role} BYPASSRLS;"],
+            )
         )
     return problems
 
 
 def _assess_columns(table: CatalogTable) -> list[Problem]:
     if table.unreadable:
-        return [rules.NOT_UTF8.finding(table=str(table.table), names=", ".join(table.unreadable))]
+        return [
+            finding(
+                table,
+                "not_utf8",
+                f"this is not UTF-8: {', '.join(table.unreadable)}",
+                NOT_UTF8_ACTION,
+            )
+        ]
     problems = [
-        rules.UNSUPPORTED_TYPE.finding(
-            table=str(table.table),
-            name=c.name,
-            type_sql=c.type_sql,
-            fault=f": {c.fault}" if c.fault else "",
-            action="Exclude the table, publish it with a column list that leaves the column out, or change its type"
+        finding(
+            table,
+            "unsupported_type",
+            f"the column {c.name} has the type {c.type_sql}, which cannot be replicated"
+            + (f": {c.fault}" if c.fault else ""),
+            "Exclude the table, publish it with a column list that leaves the column out, or change its type"
             + (f" (ALTER TABLE {quoted(table.table)} ALTER COLUMN … TYPE oid; or text)." if c.fault else "."),
         )
         for c in table.published_columns
         if c.mapping is None
     ]
     problems += [
-        rules.TYPE_NOT_IMMUTABLE.finding(table=str(table.table), name=c.name, type_sql=c.type_sql, fault=c.fault)
+        finding(
+            table,
+            "type_not_immutable",
+            f"the column {c.name} has the type {c.type_sql}: {c.fault}",
+            "Check what the type's output function reads. If it reads only the value: `ALTER FUNCTION … IMMUTABLE`.",
+            Severity.WARNING,
+        )
         for c in table.published_columns
         if c.mapping is not None and c.fault is not None
     ]
     if not table.published_columns:
-        problems.append(rules.NO_COLUMNS.finding(table=str(table.table)))
+        problems.append(finding(table, "no_columns", "it has no column that can be replicated", "Exclude it."))
     if generated := [c.name for c in table.columns if c.is_generated]:
-        problems.append(rules.GENERATED_COLUMNS.finding(table=str(table.table), generated=", ".join(generated)))
+        problems.append(
+            finding(
+                table,
+                "generated_columns",
+                f"generated columns are left out: {', '.join(generated)}",
+                None,
+                Severity.NOTICE,
+            )
+        )
     if table.published is not None and table.published.row_filter is not None:
-        problems.append(rules.ROW_FILTER.finding(table=str(table.table)))
+        problems.append(
+            finding(
+                table,
+                "row_filter",
+                "the publication's row filter applies to its snapshot too: the target has only rows that pass it",
+                None,
+                Severity.NOTICE,
+            )
+        )
     return problems
 
 
 def _identity_finding(table: CatalogTable, fault: KeyFault) -> Problem:
     statements = identity_statements(table)
-    rule, fact = _FAULTS[fault]
-    action = None if statements else _by_hand(table)
-    return rule.finding(table=str(table.table), fact=fact(table), action=action, sql=tuple(statements))
+    return finding(
+        table, fault.value, _FAULT_TEXTS[fault](table), None if statements else _by_hand(table), sql=statements
+    )
 
 
 def _unusable_columns(table: CatalogTable) -> str:
@@ -198,26 +314,25 @@ def _unusable_columns(table: CatalogTable) -> str:
             ("it is not published", column not in table.published_columns),
         ]
         names += [f"{column.name} ({reason})" for reason, holds in reasons[:] if holds][:1]
-    return ", ".join(names)
+    return f"its key cannot be used: {', '.join(names)}"
 
 
-def _no_fact(_: CatalogTable) -> str:
-    return ""
-
-
-def _unfit_leaves(table: CatalogTable) -> str:
-    return ", ".join(str(leaf.name) for leaf in table.unfit_leaves)
-
-
-_FAULTS: Final[Mapping[KeyFault, tuple[Rule, Callable[[CatalogTable], str]]]] = {
-    KeyFault.NO_PRIMARY_KEY: (rules.NO_PRIMARY_KEY, _no_fact),
-    KeyFault.DEFERRABLE: (rules.DEFERRABLE_KEY, _no_fact),
-    KeyFault.IDENTITY_NOTHING: (rules.REPLICA_IDENTITY_NOTHING, _no_fact),
-    KeyFault.INDEX_MISSING: (rules.REPLICA_IDENTITY_INDEX_MISSING, _no_fact),
-    KeyFault.UNUSABLE_COLUMN: (rules.UNUSABLE_KEY_COLUMN, _unusable_columns),
-    KeyFault.GENERATED_COLUMN: (rules.GENERATED_COLUMN_IN_IDENTITY, _no_fact),
-    KeyFault.PARTITION: (rules.PARTITION_IDENTITY, _unfit_leaves),
+_FAULT_TEXTS: Final[Mapping[KeyFault, Callable[[CatalogTable], str]]] = {
+    KeyFault.NO_PRIMARY_KEY: lambda _: (
+        "it has no primary key, and its replica identity is DEFAULT: PostgreSQL would refuse its updates and deletes once it is published"
+    ),
+    KeyFault.DEFERRABLE: lambda _: (
+        "its key is deferrable, so it may hold duplicates inside a transaction and cannot identify rows"
+    ),
+    KeyFault.IDENTITY_NOTHING: lambda _: (
+        "its replica identity is NOTHING: PostgreSQL would refuse its updates and deletes once it is published"
+    ),
+    KeyFault.INDEX_MISSING: lambda _: "the index of its replica identity is missing or not valid",
+    KeyFault.UNUSABLE_COLUMN: _unusable_columns,
+    KeyFault.GENERATED_COLUMN: lambda _: (
+        "its replica identity is FULL and it has generated columns: PostgreSQL 18 would refuse its updates and deletes once it is published"
+    ),
+    KeyFault.PARTITION: lambda t: (
+        f"these partitions do not log its key: {', '.join(str(leaf.name) for leaf in t.unfit_leaves)}"
+    ),
 }
-
-KEY_FAULTS: Final[Mapping[KeyFault, Rule]] = {fault: rule for fault, (rule, _) in _FAULTS.items()}
-"""Reasons why a table's changes cannot be attributed to rows → their rules."""

@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from replicator.model.errors import UnsupportedTypeError
 from replicator.model.schema import TableId
-from replicator_source_postgresql import rules
 from replicator_source_postgresql import values as v
 
 Unrepresentable = Literal["fail", "null"]
@@ -192,8 +191,9 @@ class PgType:
     def unheld_error(self, count: int, total: int) -> UnsupportedTypeError:
         """The error for `count` values among `total` that `arrow` cannot hold; without table and column."""
         fits, _ = _misfit(self.info, self.arrow, "")
-        return rules.UNREPRESENTABLE_VALUE.error(
-            UnsupportedTypeError, count=count, total=total, source_type=self.source_type, arrow=self.arrow, fits=fits
+        return UnsupportedTypeError(
+            f"{count} of {total} values of type {self.source_type} cannot be held as {self.arrow}, which holds {fits}.",
+            code="unrepresentable_value",
         )
 
     def unheld_in(self, error: UnsupportedTypeError, table: TableId, column: str) -> UnsupportedTypeError:

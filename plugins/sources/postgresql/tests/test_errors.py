@@ -30,12 +30,12 @@ def test_a_row_that_is_too_large_to_be_sent_fails_its_table_or_stops_the_log(sta
     found: ReplicatorError = translate(answer(state, text), doing="reading a chunk", table="public.t")
     assert isinstance(found, TableError)
     assert (found.code, found.table) == (ROW_TOO_LARGE, "public.t")
-    assert f"Reading a chunk: {text} (SQLSTATE {state}). A row of the table has 1 GB or more" in found.message
+    assert f"reading a chunk: {text} (SQLSTATE {state}). A row of the table has 1 GB or more" in found.message
     assert "replicator snapshot NAME TABLE" in (found.action or "")
     found = translate_log(answer(state, text), doing="reading the log", slot="s")
     assert isinstance(found, FatalError)
     assert (found.code, found.table) == (ROW_TOO_LARGE, None)
-    assert f"Reading the log: {text} (SQLSTATE {state}). A changed row has 1 GB or more" in found.message
+    assert f"reading the log: {text} (SQLSTATE {state}). A changed row has 1 GB or more" in found.message
     assert "--restart" in (found.action or "")
 
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from replicator.model.errors import CurableError, SourceUnavailableError, TableError
+from replicator.model.errors import THEN_BY_ITSELF, CurableError, SourceUnavailableError, TableError
 from replicator.model.schema import TableId
-from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.catalogue.tables import CaptureInstance
 from replicator_source_sqlserver.connecting.connection import Connection
 from replicator_source_sqlserver.names import quoted, quoted_table
 from replicator_source_sqlserver.remedies import change_table
 
-CODE: Final = rules.NO_TABLE_READABLE.code
+CODE: Final = "select_missing"
 _UNREADABLE: Final = """
 SELECT t.object_id FROM cdc.change_tables t
 WHERE COALESCE(HAS_PERMS_BY_NAME(N'[cdc].' + QUOTENAME(t.capture_instance + N'_CT'), N'OBJECT', N'SELECT'), 0) = 0
@@ -34,7 +33,12 @@ def denied(table: TableId, instances: Sequence[CaptureInstance], user: str) -> T
     """The error of a table whose changes our account, `user`, may not read."""
     names = [change_table(instance.name) for instance in instances]
     grants = " ".join(f"GRANT SELECT ON {name} TO {quoted(user)};" for name in names)
-    return rules.CHANGE_TABLE_NOT_READABLE.error(CurableError, table=str(table), names=", ".join(names), grants=grants)
+    return CurableError(
+        f"its change table {', '.join(names)} may not be read.",
+        code=CODE,
+        table=str(table),
+        action=f"{grants} {THEN_BY_ITSELF}",
+    )
 
 
 def read_captured(connection: Connection) -> frozenset[int]:
@@ -46,8 +50,11 @@ def read_captured(connection: Connection) -> frozenset[int]:
 
 def hidden(table: TableId, user: str) -> TableError:
     """The error of a table that our account, `user`, may not even see: to it the catalogue looks as if the table had been dropped."""
-    return rules.CAPTURED_TABLE_HIDDEN.error(
-        CurableError, table=str(table), table_name=quoted_table(table), user=quoted(user)
+    return CurableError(
+        "it is captured, but the account may not see it.",
+        code=CODE,
+        table=str(table),
+        action=f"GRANT SELECT ON {quoted_table(table)} TO {quoted(user)}; {THEN_BY_ITSELF}",
     )
 
 
@@ -59,4 +66,8 @@ def verify_some_readable(errors: Mapping[TableId, TableError], tables: Collectio
     """
     is_denied = all(error.code == CODE for error in errors.values())
     if len(tables) > 1 and is_denied and errors.keys() == set(tables):
-        raise rules.NO_TABLE_READABLE.error(SourceUnavailableError, count=len(tables))
+        raise SourceUnavailableError(
+            f"Replicator may no longer read any of the {len(tables)} tables, or of their change tables.",
+            code=CODE,
+            action="GRANT SELECT on them, as `replicator validate` prints it.",
+        )

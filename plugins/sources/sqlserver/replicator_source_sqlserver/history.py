@@ -19,7 +19,6 @@ from typing_extensions import override
 from replicator.model.errors import LogGapError, SourceUnavailableError
 from replicator.model.offset import Offset
 from replicator.plugins.source import LogBatch, LogReader, PullLimits
-from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.catalogue.server import read_history, read_reached
 from replicator_source_sqlserver.connecting.connection import Connection
 from replicator_source_sqlserver.moments import in_milliseconds
@@ -53,7 +52,12 @@ class KnownHistory:
         known, now = self.names, read_history(connection)
         told = next((name for name in _TELLING if name in known and name in now), None)
         if told is not None and known[told] != now[told]:
-            raise rules.OTHER_HISTORY.error(LogGapError, told=told, known=known[told], now=now[told])
+            raise LogGapError(
+                "The database has another history than the one that was read: it was restored, or a replica took over that lacked "
+                f"changes ({told}: {known[told]}, now {now[told]}).",
+                code="other_history",
+                action="Run `replicator snapshot NAME --changed-only` or `--restart`.",
+            )
         self.names = now
 
     def noted(self, offset: Offset) -> Offset:
@@ -83,7 +87,12 @@ class SameDatabase:
             known = self._names = {**now, **self._names}
         other = [f"{name}: {value}, before {known[name]}" for name, value in now.items() if known[name] != value]
         if other:
-            raise rules.ANOTHER_SERVER.error(SourceUnavailableError, other="; ".join(other))
+            raise SourceUnavailableError(
+                f"The connection reached another database than those before ({'; '.join(other)}).",
+                code="another_server",
+                action="Set source.host to one server, or to an availability group's listener. A proxy must not spread connections over"
+                " several servers.",
+            )
 
 
 class HistoryReader(LogReader):

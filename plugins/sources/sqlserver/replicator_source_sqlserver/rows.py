@@ -15,7 +15,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 from replicator.model.errors import TableError, UnsupportedTypeError
-from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.connecting.connection import Row
 from replicator_source_sqlserver.types import ColumnSpec
 
@@ -34,6 +33,10 @@ _GIVEN: Final[dict[int, type]] = {
     pa.timestamp("us").id: dt.datetime,
 }
 """Type of pyodbc's values, by the number of the Arrow type that they are kept in."""
+
+_REPORT: Final = (
+    "Run `replicator snapshot NAME TABLE`; if it fails again, exclude the table and report its CREATE TABLE."
+)
 
 
 def columns_of(rows: Sequence[Row]) -> list[Sequence[Any]]:
@@ -59,8 +62,10 @@ def decoded(values: Sequence[Any], spec: ColumnSpec, *, name: str) -> pa.Array:
     # Arrow would cut an int from a float and a date from a moment, and say nothing.
     others = set(map(type, values)) - {_GIVEN[spec.arrow.id], type(None)}
     if others:
-        raise rules.UNEXPECTED_VALUES.error(
-            TableError, name=name, declared=spec.declared, others=", ".join(sorted(t.__name__ for t in others))
+        raise TableError(
+            f"column {name}: {spec.declared} was expected; the driver gave {', '.join(sorted(t.__name__ for t in others))}.",
+            code="corrupt_rows",
+            action=_REPORT,
         )
     try:
         array = pa.array(values, pa.float64() if pa.types.is_float32(spec.arrow) else spec.arrow)
@@ -68,7 +73,11 @@ def decoded(values: Sequence[Any], spec: ColumnSpec, *, name: str) -> pa.Array:
         # What Arrow says may hold the value: it is no part of the error, nor its cause.
         raise _does_not_fit(name, spec, len(values)) from None
     if isinstance(array, pa.ChunkedArray):
-        raise rules.VALUES_TOO_LARGE.error(UnsupportedTypeError, name=name, count=len(values))
+        raise UnsupportedTypeError(
+            f"column {name}: {len(values)} values have more than 2 GiB together.",
+            code="unrepresentable_value",
+            action="Exclude the table.",
+        )
     if not pa.types.is_float32(spec.arrow):
         return array
     narrow = array.cast(pa.float32())
@@ -78,4 +87,8 @@ def decoded(values: Sequence[Any], spec: ColumnSpec, *, name: str) -> pa.Array:
 
 
 def _does_not_fit(name: str, spec: ColumnSpec, count: int) -> UnsupportedTypeError:
-    return rules.INVALID_VALUE.error(UnsupportedTypeError, name=name, count=count, declared=spec.declared)
+    return UnsupportedTypeError(
+        f"column {name}: of {count} values at least one is not a valid {spec.declared}.",
+        code="unrepresentable_value",
+        action="Fix the values, or exclude the table.",
+    )

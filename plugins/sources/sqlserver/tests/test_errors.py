@@ -63,7 +63,7 @@ def test_who_acts_is_told_by_number_or_state(
 ) -> None:
     error = translate(DriverError(state, text), doing="reading a chunk", table=table)
     assert (type(error), error.code) == (kind, code)
-    assert error.message.startswith("Reading a chunk: ")
+    assert error.message.startswith("reading a chunk: ")
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from replicator.model.errors import Problem, ReplicatorError
+from replicator.model.errors import Problem, ReplicatorError, Severity
 from replicator.model.naming import check_columns, comment_notices
-from replicator.model.rules.tables import UNSUPPORTED_TYPE
 from replicator.model.schema import TableSchema
 from replicator.plugins import format_duration, format_size
 from replicator.plugins.kit.ledger import not_ours
 from replicator.plugins.target import TargetContext
-from replicator_target_bigquery import rules, types
+from replicator_target_bigquery import types
 from replicator_target_bigquery.calls.jobs import Jobs
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import FencedAnswer, translated
@@ -58,7 +57,7 @@ class Assessor:
         settings = self.config.table(schema.table)
         json_as = settings.json_as or "string"
         found = types.type_problems(schema, json_as, self.config.unfit_values)
-        if not any(p.code == UNSUPPORTED_TYPE.code for p in found):
+        if not any(p.code == "unsupported_type" for p in found):
             found += types.layout_problems(
                 schema, settings.partition_by, settings.partition_unit, settings.cluster_by, json_as
             )
@@ -73,12 +72,35 @@ class Assessor:
         bucket = self.config.staging.bucket
         location = self.store().location()
         if location is None:
-            return [rules.BUCKET_MISSING.finding(bucket=bucket, where=self.config.location)]
+            return [
+                Problem(
+                    code="bucket_missing",
+                    message=f"There is no bucket {bucket}, or these credentials may not see it.",
+                    location="target.staging.bucket",
+                    action=f"Create it: gcloud storage buckets create gs://{bucket} --location={self.config.location}",
+                )
+            ]
         if not _is_usable_from(location, self.config.location):
-            return [rules.BUCKET_ELSEWHERE.finding(bucket=bucket, where=location, where_2=self.config.location)]
+            return [
+                Problem(
+                    code="bucket_elsewhere",
+                    message=f"The bucket {bucket} is in {location}, the datasets are in {self.config.location}:"
+                    " BigQuery cannot load from there.",
+                    location="target.staging.bucket",
+                    action=f"Use a bucket in {self.config.location}.",
+                )
+            ]
         missing = self.store().missing_rights()
         if missing:
-            return [rules.BUCKET_RIGHTS_MISSING.finding(bucket=bucket, missing=", ".join(missing))]
+            return [
+                Problem(
+                    code="rights_missing",
+                    message=f"The bucket {bucket} lacks privileges for these credentials: {', '.join(missing)}.",
+                    location="target.staging.bucket",
+                    action=f"Grant the role Storage Object Admin (roles/storage.objectAdmin) on gs://{bucket},"
+                    " and Storage Legacy Bucket Reader to see its location.",
+                )
+            ]
         return []
 
     def _datasets(self, schemas: Sequence[TableSchema]) -> list[Problem]:
@@ -89,19 +111,42 @@ class Assessor:
             if dataset is None:
                 if not self.config.create_datasets:
                     found.append(
-                        rules.DATASET_MISSING_0.finding(
-                            path=path, where=self.config.location, replace=path.replace(".", ":", 1)
+                        Problem(
+                            code="dataset_missing",
+                            message=f"There is no dataset {path}, and target.create_datasets is false.",
+                            location="target.dataset",
+                            action=f"Create it: bq --location={self.config.location} mk --dataset {path.replace('.', ':', 1)}",
                         )
                     )
                 continue
             if str(dataset.location).lower() != self.config.location.lower():
                 found.append(
-                    rules.DATASET_ELSEWHERE.finding(path=path, where=dataset.location, where_2=self.config.location)
+                    Problem(
+                        code="dataset_elsewhere",
+                        message=f"The dataset {path} is in {dataset.location}, target.location is {self.config.location}.",
+                        location="target.location",
+                        action="Correct target.location, or choose another target.dataset.",
+                    )
                 )
             elif dataset.default_table_expiration_ms or dataset.default_partition_expiration_ms:
-                found.append(rules.DATASET_EXPIRES.finding(path=path))
+                found.append(
+                    Problem(
+                        code="dataset_expires",
+                        message=f"The dataset {path} lets tables or partitions expire: tables and ledgers would be deleted.",
+                        location="target.dataset",
+                        action=f"Run: ALTER SCHEMA `{path}` SET OPTIONS"
+                        " (default_table_expiration_days = NULL, default_partition_expiration_days = NULL)",
+                    )
+                )
             elif not self.tables().may_create(path):
-                found.append(rules.DATASET_RIGHTS_MISSING.finding(path=path))
+                found.append(
+                    Problem(
+                        code="rights_missing",
+                        message=f"These credentials may not create tables in the dataset {path}.",
+                        location="target.dataset",
+                        action=f"Grant the role BigQuery Data Editor (roles/bigquery.dataEditor) on {path}.",
+                    )
+                )
         return found
 
     def _existing(self, schema: TableSchema) -> list[Problem]:
@@ -111,7 +156,14 @@ class Assessor:
         if existing is None:
             return [self._estimate(named, None)]
         if existing.kind != "TABLE":
-            return [rules.OCCUPIED_BY.finding(table=named, path=path, sort=existing.kind.lower())]
+            return [
+                Problem(
+                    code="target_occupied",
+                    message=f"{path} is a {existing.kind.lower()}.",
+                    table=named,
+                    action="Move it away, or choose another target.dataset.",
+                )
+            ]
         is_ours = existing.owner is not None and existing.owner == self.context.uuid
         if not is_ours and self.config.adopt != "replace":
             return [Problem.of(not_ours(schema.table, existing.owner, "target.dataset"))]
@@ -124,18 +176,44 @@ class Assessor:
         batches = round(86_400 / max(every.total_seconds(), 1.0))
         reads = "its size, which is unknown" if size is None else format_size(size)
         total = "" if size is None else f": {format_size(size * batches)} a day"
-        return rules.DAILY_ESTIMATE.finding(
-            table=named, every=format_duration(every), batches=batches, reads=reads, total=total
+        return Problem(
+            code="daily_estimate",
+            message=f"With a batch every {format_duration(every)} (apply.max_wait): at most {batches} load jobs and as many merges a "
+            f"day; each merge is billed up to {reads}{total}.",
+            table=named,
+            severity=Severity.NOTICE,
         )
 
     def _hindrances(self, existing: ExistingTable, path: str, named: str) -> list[Problem]:
         found = []
         if existing.wants_partition_filter:
-            found.append(rules.PARTITION_FILTER_REQUIRED.finding(table=named, path=path))
+            found.append(
+                Problem(
+                    code="partition_filter_required",
+                    message=f"{path} has require_partition_filter, and a merge has none.",
+                    table=named,
+                    action=f"Run: ALTER TABLE `{path}` SET OPTIONS (require_partition_filter = false)",
+                )
+            )
         if self.tables().has_row_policies(path):
-            found.append(rules.ROW_POLICIES.finding(table=named, path=path))
+            found.append(
+                Problem(
+                    code="row_policies",
+                    message=f"{path} has row-level access policies: rows that the writer cannot see would be written twice.",
+                    table=named,
+                    action=f"Drop them (DROP ALL ROW ACCESS POLICIES ON `{path}`), or let views filter the rows.",
+                )
+            )
         if existing.has_policy_tags:
-            found.append(rules.POLICY_TAGS.finding(table=named, path=path))
+            found.append(
+                Problem(
+                    code="policy_tags",
+                    message=f"Columns of {path} have policy tags, and a merge reads them.",
+                    table=named,
+                    action="Give the writer the role Fine-Grained Reader on these tags.",
+                    severity=Severity.WARNING,
+                )
+            )
         return found
 
 

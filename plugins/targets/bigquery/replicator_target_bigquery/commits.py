@@ -14,7 +14,7 @@ from replicator.model.errors import SchemaConflictError, TableError, TargetUnava
 from replicator.model.schema import TableId
 from replicator.plugins.kit.ledger import Held
 from replicator.plugins.target import TargetTable
-from replicator_target_bigquery import ledger, rules, statements
+from replicator_target_bigquery import ledger, statements
 from replicator_target_bigquery.calls.governor import Governor
 from replicator_target_bigquery.calls.jobs import Done, Jobs
 from replicator_target_bigquery.config import BigQueryConfig
@@ -62,7 +62,12 @@ class Commits:
         """The row of a ledger that was there a moment ago."""
         row = self.read(path, table.table)
         if row is None:
-            raise rules.LEDGER_DELETED.error(TableError, table=str(table.table))
+            raise TableError(
+                "Something else deleted the ledger while it was in use.",
+                code="ledger_damaged",
+                table=str(table.table),
+                action="Drop its table too, then recreate it: replicator snapshot NAME TABLE --recreate.",
+            )
         return row
 
     def claim(self, path: str, table: TargetTable, before: ledger.Entry | None, *, may_adopt: bool) -> ledger.Entry:
@@ -166,7 +171,12 @@ class Commits:
             row = ledger.checked(self.read_again(held.ledger_path, held.table), held.table)
         held.row = row
         if row.last != last:
-            raise rules.LEDGER_MOVED.error(ThrottledError, table=str(held.table.table), last=row.last, last_2=last)
+            raise ThrottledError(
+                f"The ledger is at {row.last}, but {last} was expected: an earlier attempt succeeded.",
+                code="ledger_moved",
+                table=str(held.table.table),
+                action="It is retried automatically.",
+            )
 
     def job_id(self, table: TargetTable, what: str, suffix: str) -> str:
         """Return a job id that the same piece of work has in every attempt."""
@@ -181,8 +191,18 @@ class Commits:
 
 
 def _damaged(what: str, table: TableId) -> TableError:
-    return rules.LEDGER_CHANGED.error(TableError, table=str(table), what=what)
+    return TableError(
+        f"{what}: something else wrote into it.",
+        code="ledger_damaged",
+        table=str(table),
+        action="Drop it and its table, then recreate the table: replicator snapshot NAME TABLE --recreate.",
+    )
 
 
 def _busy(held: HeldTable) -> ThrottledError:
-    return rules.LEDGER_WRITTEN.error(ThrottledError, table=str(held.table.table))
+    return ThrottledError(
+        "Another process wrote into the ledger at the same moment.",
+        code="target_busy",
+        table=str(held.table.table),
+        action="It is retried automatically.",
+    )

@@ -24,11 +24,10 @@ from replicator.model.errors import (
     ThrottledError,
 )
 from replicator.plugins.target import Batch, TargetTable
-from replicator_target_bigquery import rules
 
 FENCED: Final = "replicator_fenced"
 """The error text of a script whose ledger is not as its writer knew it."""
-TOO_DEAR: Final = rules.TOO_MANY_BYTES_BILLED.code
+TOO_DEAR: Final = "too_many_bytes_billed"
 
 _TRANSIENT: Final = frozenset(
     {
@@ -110,12 +109,24 @@ def sized(error: BatchTooLargeError, batch: Batch | None) -> BatchTooLargeError:
 
 def not_readable(table: TargetTable, why: str, *, action: str = "Run the command again.") -> TableError:
     """The error for a state of a table that is to be compared, and is not there any more, or cannot be read."""
-    return rules.STATE_NOT_READABLE.error(TableError, table=str(table.table), why=why, action=action)
+    return TableError(
+        f"The state to compare cannot be read. {why}.",
+        code="state_not_readable",
+        table=str(table.table),
+        action=action,
+    )
 
 
 def used_up(table: TargetTable, room_s: float) -> ThrottledError:
     """The error for a table that has to wait until the budget has room for it."""
-    return rules.BUDGET_USED_UP.error(ThrottledError, table=str(table.table), rest_s=room_s, is_limit=True)
+    return ThrottledError(
+        "The target.budget for 24 hours is used up.",
+        code="budget_used_up",
+        table=str(table.table),
+        action="The table continues automatically when the budget allows it; raise target.budget to continue sooner.",
+        rest_s=room_s,
+        is_limit=True,
+    )
 
 
 def reason_of(error: BaseException) -> tuple[str, str]:
@@ -157,63 +168,87 @@ def _of_identity(error: BaseException, table: str | None) -> ReplicatorError | N
         isinstance(error, api.Forbidden) and reason not in _THROTTLED | _USED_UP
     ):
         if reason == "billingNotEnabled" or "billing" in message.lower():
-            return rules.BILLING_NOT_ENABLED.error(FatalError, words=_without_values(message))
-        return rules.ACCESS_DENIED.error(AccessDeniedError, table=table, words=_without_values(message))
+            return FatalError(
+                f"Google refuses because billing is not enabled: {_without_values(message)}",
+                code="billing_not_enabled",
+                action="Enable billing for the project, then resume.",
+            )
+        return AccessDeniedError(
+            f"A privilege is missing: {_without_values(message)}",
+            code="access_denied",
+            table=table,
+            action="Grant the roles that `replicator validate` names, then resume.",
+        )
     return None
 
 
 def _credentials_refused(message: str) -> AccessDeniedError:
-    return rules.CREDENTIALS_REFUSED.error(AccessDeniedError, words=_without_values(message))
+    return AccessDeniedError(
+        f"Google refuses the credentials: {_without_values(message)}",
+        code="credentials_refused",
+        action="Renew the credentials (target.credentials, or `gcloud auth application-default login`), then resume.",
+    )
 
 
 def _of_service(error: BaseException, reason: str, message: str, table: str | None) -> ReplicatorError | None:
     again = "It is retried automatically."
     if _OUTSTANDING.search(message):
-        return rules.STATEMENTS_QUEUED.error(
-            ThrottledError,
+        return ThrottledError(
+            f"Too many statements are already waiting for the table: {_without_values(message)}",
+            code="target_throttled",
             table=table,
-            words=_without_values(message),
             action=again,
             rest_s=_THROTTLED_REST_S,
             is_limit=True,
         )
     if _BUSY.search(message):
-        return rules.TRANSACTION_LOST.error(ThrottledError, table=table, words=_without_values(message), action=again)
+        return ThrottledError(
+            f"Another transaction changed the table or its ledger at the same moment: {_without_values(message)}",
+            code="target_busy",
+            table=table,
+            action=again,
+        )
     if reason in _USED_UP:
-        return rules.QUOTA_EXCEEDED.error(
-            ThrottledError, table=table, words=_without_values(message), rest_s=_QUOTA_REST_S, is_limit=True
+        return ThrottledError(
+            f"A quota of BigQuery is used up: {_without_values(message)}",
+            code="quota_exceeded",
+            table=table,
+            action="It is retried every ten minutes. Daily quotas come back within 24 hours, a project's own at midnight Pacific "
+            "Time. Raise the quota, or lengthen apply.max_wait.",
+            rest_s=_QUOTA_REST_S,
+            is_limit=True,
         )
     if reason in _THROTTLED or isinstance(error, api.TooManyRequests):
-        return rules.SLOW_DOWN.error(
-            ThrottledError,
+        return ThrottledError(
+            f"BigQuery asks to slow down: {_without_values(message)}",
+            code="target_throttled",
             table=table,
-            words=_without_values(message),
             action=again,
             rest_s=_THROTTLED_REST_S,
             is_limit=True,
         )
     if reason in _TRANSIENT and isinstance(error, JobFailedError):
         # The service answers, and failed at this one job.
-        return rules.JOB_FAILED.error(
-            ThrottledError, table=table, reason=reason, words=_without_values(message), action=again
+        return ThrottledError(
+            f"A BigQuery job failed ({reason}): {_without_values(message)}",
+            code="job_failed",
+            table=table,
+            action=again,
         )
     if reason in _TRANSIENT or is_outcome_unknown(error):
         is_sent_on = isinstance(error, http.TooManyRedirects)
         failed = "answers with a redirect, which is not followed" if is_sent_on else "cannot be reached or failed"
-        return rules.SERVICE_UNREACHABLE.error(
-            TargetUnavailableError,
+        return TargetUnavailableError(
+            f"Google's service {failed} ({reason or type(error).__name__}): {_without_values(message)}",
+            code="target_unreachable",
             table=table,
-            failed=failed,
-            reason=reason or type(error).__name__,
-            words=_without_values(message),
             action=again,
         )
     if isinstance(error, InvalidResponse):
-        return rules.STORAGE_UNREACHABLE.error(
-            TargetUnavailableError,
+        return TargetUnavailableError(
+            f"Cloud Storage answered {error.response.status_code}: {_without_values(message)}",
+            code="target_unreachable",
             table=table,
-            status_code=error.response.status_code,
-            words=_without_values(message),
             action=again,
         )
     return None
@@ -221,23 +256,50 @@ def _of_service(error: BaseException, reason: str, message: str, table: str | No
 
 def _of_data(reason: str, message: str, table: str | None) -> ReplicatorError:
     if _NO_KEY.search(message):
-        return rules.KEY_MISSING.error(KeyMissingError, table=table)
+        return KeyMissingError("A change has no value in a key column.", code="key_missing", table=table)
     if _TWO_ROWS.search(message):
-        return rules.MERGE_NOT_UNIQUE.error(FatalError, table=table)
+        return FatalError(
+            "Two rows of a merge's source have one key.",
+            code="merge_not_unique",
+            table=table,
+            action="Report this as a bug.",
+        )
     if _TOO_DEEP.search(message):
-        return rules.KEY_CHAIN_TOO_LONG.error(TableError, table=table)
+        return TableError(
+            "In one batch a row that lacks columns changed its key more often than BigQuery can process (500 times).",
+            code="key_chain_too_long",
+            table=table,
+            action="Run `replicator snapshot NAME TABLE`.",
+        )
     if reason in _TOO_LARGE:
-        return rules.BATCH_TOO_LARGE.error(
-            BatchTooLargeError, table=table, reason=reason, words=_without_values(message)
+        return BatchTooLargeError(
+            f"BigQuery does not have enough resources for so large a batch ({reason}): {_without_values(message)}",
+            code="batch_too_large",
+            table=table,
+            action="Smaller batches were tried, but this one is a single transaction. Run `replicator snapshot NAME TABLE`.",
         )
     if reason == "bytesBilledLimitExceeded" or _TOO_DEAR.search(message):
-        return rules.TOO_MANY_BYTES_BILLED.error(
-            ThrottledError, table=table, words=_without_values(message), rest_s=_QUOTA_REST_S, is_limit=True
+        return ThrottledError(
+            f"A script would be billed more than target.budget.maximum_bytes_billed: {_without_values(message)}",
+            code=TOO_DEAR,
+            table=table,
+            action="Nothing is billed or lost; it is retried every ten minutes. Raise the limit, or partition the table by a column "
+            "of its key and recreate it: replicator snapshot NAME TABLE --recreate.",
+            rest_s=_QUOTA_REST_S,
+            is_limit=True,
         )
     if reason == "stopped":
-        return rules.JOB_STOPPED.error(TableError, table=table)
-    return rules.BIGQUERY_REFUSED.error(
-        SchemaConflictError, table=table, reason=reason or "no reason given", words=_without_values(message)
+        return TableError(
+            "A job of the table was cancelled, or took longer than target.job_timeout.",
+            code="job_stopped",
+            table=table,
+            action="Run `replicator snapshot NAME TABLE`.",
+        )
+    return SchemaConflictError(
+        f"BigQuery refuses ({reason or 'no reason given'}): {_without_values(message)}",
+        code="bigquery_refused",
+        table=table,
+        action="Run `replicator snapshot NAME TABLE`. If that fails too, exclude the table.",
     )
 
 

@@ -26,7 +26,7 @@ from replicator.model.errors import SchemaConflictError, TableError
 from replicator.plugins import get_logger
 from replicator.plugins.kit.ledger import not_ours
 from replicator.plugins.target import TargetTable
-from replicator_target_bigquery import ledger, rules, statements
+from replicator_target_bigquery import ledger, statements
 from replicator_target_bigquery.commits import Commits, HeldTable
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.names import Names, text
@@ -49,7 +49,12 @@ class Incarnations:
         if existing is None:
             return
         if existing.kind != "TABLE":
-            raise rules.NAME_OCCUPIED.error(TableError, table=str(table.table), sort=existing.kind.lower())
+            raise TableError(
+                f"A {existing.kind.lower()} already has this name.",
+                code="target_occupied",
+                table=str(table.table),
+                action="Move it away, or choose another target.dataset.",
+            )
         if existing.owner != table.uuid and self.config.adopt != "replace":
             raise not_ours(table.table, existing.owner, "target.dataset")
 
@@ -133,8 +138,12 @@ class Incarnations:
         self.commits.alter_guarded(held, statement, sequence_num)
         there = self._in_place(held)
         if there.columns != built.columns:
-            raise rules.SCHEMA_CONFLICT.error(
-                SchemaConflictError, table=str(table.table), own_dataset=self.names.own_dataset
+            raise SchemaConflictError(
+                "BigQuery gave the published table other columns or collations than the one that was built.",
+                code="schema_conflict",
+                table=str(table.table),
+                action="Compare the columns of the table and the default collation of its dataset with those of the building_… table in"
+                f" {self.names.own_dataset}, and report this.",
             )
         if built.primary_key and not there.primary_key:
             self.commits.alter_guarded(held, statements.add_primary_key(published, built.primary_key), sequence_num)
@@ -162,7 +171,12 @@ class Incarnations:
             found = "row-level access policies"
         else:
             return
-        raise rules.READERS_RESTRICTED.error(TableError, table=str(table.table), found=found)
+        raise TableError(
+            f"The target table has {found}. A new table would not have them, and readers would see what they hide.",
+            code="readers_restricted",
+            table=str(table.table),
+            action="Remove them, run `replicator snapshot NAME TABLE --recreate`, and then set them again.",
+        )
 
     def _in_place(self, held: HeldTable) -> ExistingTable:
         """Return the table that readers have, if it is the one of this incarnation."""
@@ -191,7 +205,12 @@ def check_replaced(table: TargetTable, row: ledger.Entry, existing: ExistingTabl
 
 def replaced(table: TargetTable, how: str) -> TableError:
     """The error for a table that others changed."""
-    return rules.TARGET_REPLACED.error(TableError, table=str(table.table), how=how)
+    return TableError(
+        f"The table in the target was changed by somebody else: {how}.",
+        code="target_replaced",
+        table=str(table.table),
+        action="Drop the table, then recreate it: replicator snapshot NAME TABLE --recreate.",
+    )
 
 
 def _is_of(existing: ExistingTable, table: TargetTable) -> bool:

@@ -25,7 +25,6 @@ from replicator.model.errors import FatalError, TableError
 from replicator.model.merged import Merged
 from replicator.plugins.kit.ledger import fenced, not_ours
 from replicator.plugins.target import EMPTY_LEDGER, TargetTable
-from replicator_target_bigquery import rules
 from replicator_target_bigquery.errors import FENCED
 from replicator_target_bigquery.names import quoted, text
 
@@ -76,8 +75,14 @@ class Entry:
             FatalError: `newer_ledger`, `older_ledger`: another version wrote it.
         """
         if row["format"] != FORMAT:
-            rule = rules.NEWER_LEDGER if row["format"] > FORMAT else rules.OLDER_LEDGER
-            raise rule.error(FatalError, table=str(row["table_name"]), found=row["format"], known=FORMAT)
+            is_newer = row["format"] > FORMAT
+            raise FatalError(
+                f"The ledger has format {row['format']}; this program knows format {FORMAT}.",
+                code="newer_ledger" if is_newer else "older_ledger",
+                table=str(row["table_name"]),
+                action="Use the version of the Replicator that wrote it"
+                + (", or a newer one." if is_newer else ", or drop the table and its ledger."),
+            )
         return cls(
             uuid=row["uuid"],
             table=row["table_name"],
@@ -146,7 +151,12 @@ def checked(row: Entry, table: TargetTable) -> Entry:
     if row.uuid != table.uuid:
         raise not_ours(table.table, row.uuid, "target.dataset")
     if row.table != str(table.table):
-        raise rules.NAME_USED.error(TableError, table=str(table.table), table_name=row.table)
+        raise TableError(
+            f"Its name in BigQuery is also that of {row.table}.",
+            code="table_names_clash",
+            table=str(table.table),
+            action="Exclude one of them, or choose target.dataset and target.table so that the names differ.",
+        )
     if (row.epoch, row.incarnation) != (table.epoch, table.incarnation):
         raise fenced(table, row.epoch, row.incarnation)
     return row

@@ -15,7 +15,6 @@ from replicator.model.events import RESERVED_COLUMNS
 from replicator.model.naming import folded
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.target import TargetTable
-from replicator_target_bigquery import rules
 
 LENGTH_MAX: Final = 300
 _UNSAFE: Final = {"ascii": re.compile(r"[^A-Za-z0-9_]+"), "unicode": re.compile(r"[^\w]+")}
@@ -141,8 +140,11 @@ def table_problems(names: Names, tables: Iterable[TableId]) -> list[Problem]:
     for table in tables:
         by_path[names.path(table).casefold()].append(table)
     return [
-        rules.NAMES_CLASH.finding(
-            table=str(group[0]), group=_listed(str(table) for table in group), path=names.path(group[0])
+        Problem(
+            code="table_names_clash",
+            message=f"{_listed(str(table) for table in group)} would both be {names.path(group[0])}.",
+            table=str(group[0]),
+            action="Exclude all but one of them (tables.exclude), or separate them with target.dataset.",
         )
         for group in by_path.values()
         if len(group) > 1
@@ -159,10 +161,22 @@ def column_problems(names: Names, schema: TableSchema) -> list[Problem]:
     for name, columns in bearers.items():
         if len(columns) > 1:
             problems.append(
-                rules.COLUMN_NAMES_CLASH.finding(table=str(schema.table), columns=_listed(columns), name=name)
+                Problem(
+                    code="column_names_clash",
+                    message=f"The columns {_listed(columns)} would both be called {name}.",
+                    table=str(schema.table),
+                    action="Rename all but one of them in the source, set target.names: unicode, or exclude the table (tables.exclude).",
+                )
             )
         elif name in reserved and folded(columns[0]) not in reserved:
-            problems.append(rules.COLUMN_NAME_RESERVED.finding(table=str(schema.table), column=columns[0], name=name))
+            problems.append(
+                Problem(
+                    code="column_name_reserved",
+                    message=f"The column {columns[0]} would be called {name}, which is a column of the Replicator's own.",
+                    table=str(schema.table),
+                    action="Rename the column in the source, or exclude the table (tables.exclude).",
+                )
+            )
     return problems
 
 

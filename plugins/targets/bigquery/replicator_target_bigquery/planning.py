@@ -8,12 +8,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.model.errors import Problem
+from replicator.model.errors import Problem, Severity
 from replicator.model.figures import Basis, Figure, derived, product, unknown
 from replicator.model.schema import Column, TableSchema
 from replicator.plugins import format_size
 from replicator.plugins.planning import Price, TableCost, TableLoad
-from replicator_target_bigquery import rules
 from replicator_target_bigquery.types import JsonAs, target_type
 
 PRICE: Final = Price(
@@ -68,10 +67,26 @@ def problems(
     found = []
     if bytes_max is not None and billed_per_day.value is not None and billed_per_day.value > bytes_max:
         found.append(
-            rules.BYTES_BUDGET.finding(value=format_size(round(billed_per_day.value)), bytes_max=format_size(bytes_max))
+            Problem(
+                code="plan_budget",
+                message=f"Batches will be billed up to {format_size(round(billed_per_day.value))} a day, and the limit is "
+                f"{format_size(bytes_max)}: pauses between them grow.",
+                location="target.budget.bytes_per_day",
+                action="Raise apply.max_wait, or the limit.",
+                severity=Severity.WARNING,
+            )
         )
     if merges_per_day.value is not None and merges_per_day.value > jobs_max:
-        found.append(rules.JOBS_BUDGET.finding(value=merges_per_day.value, jobs_max=jobs_max))
+        found.append(
+            Problem(
+                code="plan_budget",
+                message=f"Batches will need up to {merges_per_day.value:,.0f} load jobs a day, and the limit is {jobs_max:,}: pauses "
+                "between them grow.",
+                location="target.budget.load_jobs_per_day",
+                action="Raise apply.max_wait, or the limit if the project's quota allows it.",
+                severity=Severity.WARNING,
+            )
+        )
     return found
 
 

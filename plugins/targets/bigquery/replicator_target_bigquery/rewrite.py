@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from replicator.model.errors import UnsupportedTypeError
 from replicator.model.events import BEFORE, ROW
 from replicator.model.schema import Column, TableSchema
-from replicator_target_bigquery import rules
 from replicator_target_bigquery.names import staged_fields
 from replicator_target_bigquery.types import is_wide
 
@@ -69,7 +68,7 @@ def rewrite(files: Iterable[pq.ParquetFile], sink: pa.NativeFile, schema: TableS
         writer = writer or pq.ParquetWriter(sink, rewritten.schema)
         writer.write_batch(rewritten)
     if writer is None:
-        raise rules.EMPTY_FILE.error(UnsupportedTypeError, table=str(schema.table))
+        raise UnsupportedTypeError("A journal file holds no rows.", code="empty_file", table=str(schema.table))
     writer.close()
 
 
@@ -142,8 +141,12 @@ def fitted(array: pa.Array, column: Column, schema: TableSchema, unfit_values: s
     if pc.all(within).as_py() is not False:
         return array
     if unfit_values == "stop" or column.name in schema.key:
-        raise rules.VALUE_OUT_OF_RANGE.error(
-            UnsupportedTypeError, table=str(schema.table), name=column.name, source_type=column.source_type
+        raise UnsupportedTypeError(
+            f"The column {column.name} ({column.source_type}) has a value outside of BigQuery's range"
+            " (years 0001 to 9999, 00:00 to 23:59:59.999999).",
+            code="value_out_of_range",
+            table=str(schema.table),
+            action="Correct the row, or set target.unfit_values: null (not for keys); then run `replicator snapshot NAME TABLE`.",
         )
     return pc.if_else(within, array, pa.scalar(None, array.type))
 

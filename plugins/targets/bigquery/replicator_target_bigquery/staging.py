@@ -24,7 +24,6 @@ from replicator.model.errors import CorruptStreamError, TableError
 from replicator.model.schema import TableSchema
 from replicator.plugins.kit.opening import open_seekable
 from replicator.plugins.target import BatchFile
-from replicator_target_bigquery import rules
 from replicator_target_bigquery.calls.clients import READ_RETRY, TIMEOUT_S
 from replicator_target_bigquery.rewrite import is_loadable, rewrite
 
@@ -228,7 +227,12 @@ def _stage(store: StagingStore, folder: str, uris: Sequence[str], schema: TableS
             store.put(name, _ArrowFile(source))
             return name
     except (pa.ArrowInvalid, FileNotFoundError) as error:
-        raise rules.JOURNAL_FILE_UNREADABLE.error(CorruptStreamError, table=str(schema.table)) from error
+        raise CorruptStreamError(
+            "A journal file cannot be read.",
+            code="journal_file_unreadable",
+            table=str(schema.table),
+            action="Restore the file, or run `replicator snapshot NAME TABLE`.",
+        ) from error
 
 
 def _stage_rewritten(
@@ -289,4 +293,8 @@ def _crc32c(content: Readable) -> str:
 
 
 def _conflict(uri: str) -> TableError:
-    return rules.STAGING_CONFLICT.error(TableError, uri=uri)
+    return TableError(
+        f"{uri} exists and differs from the journal's file of that name.",
+        code="staging_conflict",
+        action="Choose another target.staging.prefix, or delete the object.",
+    )

@@ -27,7 +27,6 @@ from replicator.model.naming import cut
 from replicator.model.schema import TableSchema
 from replicator.plugins.kit.columns import Made
 from replicator.plugins.target import TargetTable
-from replicator_target_bigquery import rules
 from replicator_target_bigquery.alteration import DESCRIPTION_MAX as DESCRIPTION_MAX  # noqa: PLC0414
 from replicator_target_bigquery.calls.clients import READ_RETRY, TIMEOUT_S
 from replicator_target_bigquery.config import BigQueryConfig, TableConfig
@@ -98,7 +97,11 @@ class TableClient:
         if self.dataset(path) is not None:
             return
         if not self._config.create_datasets:
-            raise rules.DATASET_DISAPPEARED.error(TargetUnavailableError, path=path)
+            raise TargetUnavailableError(
+                f"There is no dataset {path}, and target.create_datasets is false.",
+                code="dataset_missing",
+                action="Create it; it is retried automatically.",
+            )
         project, _, name = path.rpartition(".")
         resource: dict[str, Any] = {
             "datasetReference": {"projectId": project, "datasetId": name},

@@ -15,7 +15,6 @@ from replicator.model.crash import crash_point
 from replicator.model.errors import BatchTooLargeError, Problem, SchemaConflictError, ThrottledError
 from replicator.model.naming import check_columns, folded, refuse_columns
 from replicator.model.rules import Section
-from replicator.model.rules.targets import DDL_NOT_SUPPORTED
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
 from replicator.plugins.kit.columns import conflict
@@ -297,7 +296,12 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
             self._tables.create(held.path, table, schema, shape, self.config.table(schema.table))
             existing = self._tables.find(held.path)
             if existing is None or (existing.owner, existing.incarnation, existing.shape) != wanted:
-                raise rules.TABLE_CREATED_OR_DROPPED.error(ThrottledError, table=str(table.table))
+                raise ThrottledError(
+                    "Another process created or dropped the table at the same moment.",
+                    code="target_busy",
+                    table=str(table.table),
+                    action="It is retried automatically.",
+                )
         crash_point("target.table_made")
         made = {
             "made_in": str(table.incarnation),
@@ -384,7 +388,9 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
             and not types.is_settable(old, c.type)
         ]
         if retyped:
-            raise self.recreate(table, f"ALTER TABLE changes the type of {', '.join(retyped)}.", rule=DDL_NOT_SUPPORTED)
+            raise self.recreate(
+                table, f"ALTER TABLE changes the type of {', '.join(retyped)}.", code="ddl_not_supported"
+            )
 
     def _refuse_plan(self, held: HeldTable, plan: Plan, before: Shape, existing: ExistingTable) -> None:
         """Refuse an alteration that BigQuery cannot do, and a table that others altered, before anything is done."""
@@ -396,7 +402,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
                 table,
                 "BigQuery does not rename or drop columns of the primary key, of the clustering or of the partitioning, nor"
                 f" changes their types: {', '.join(fixed)}.",
-                rule=DDL_NOT_SUPPORTED,
+                code="ddl_not_supported",
             )
         lacking, taken = strangers(plan, before, self._tables.columns(held.path))
         if lacking or taken:
@@ -469,7 +475,12 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable], SupportsTargetVeri
     def _check_rows(self, table: TargetTable, staging: str, rows: int) -> None:
         found = self._tables.rows(staging)
         if found != rows:
-            raise rules.STAGING_INCOMPLETE.error(ThrottledError, table=str(table.table), found=found, rows=rows)
+            raise ThrottledError(
+                f"The staging table holds {found} rows; {rows} were loaded.",
+                code="staging_incomplete",
+                table=str(table.table),
+                action="It is retried automatically.",
+            )
 
     def _tidy(self, staging: str) -> None:
         try:

@@ -12,7 +12,6 @@ from replicator.model import alteration
 from replicator.model.errors import Problem, UnsupportedTypeError
 from replicator.model.schema import Column, TableSchema
 from replicator.plugins.kit.findings import type_findings
-from replicator_target_bigquery import rules
 from replicator_target_bigquery.names import text
 
 JsonAs = Literal["string", "json"]
@@ -56,7 +55,7 @@ def staged_type(type_: pa.DataType) -> str:
         # The file is rewritten with text where there are more digits than one of Parquet's usual decimals has.
         return "STRING" if is_wide(type_) else _decimal(type_)
     if type_ not in _SIMPLE:
-        raise rules.UNSUPPORTED_TYPE.error(UnsupportedTypeError, type_=type_)
+        raise UnsupportedTypeError(f"The type {type_} does not exist in BigQuery.", code="unsupported_type")
     return _SIMPLE[type_]
 
 
@@ -152,8 +151,12 @@ def layout_problems(
                 continue
             found = f"BigQuery cannot use a column of type {type_} for {setting} ({unit})."
         problems.append(
-            rules.LAYOUT_IMPOSSIBLE.finding(
-                table=str(schema.table), location=f"{schema.table}.{name}", found=found, setting=setting
+            Problem(
+                code="layout_impossible",
+                message=found,
+                table=str(schema.table),
+                location=f"{schema.table}.{name}",
+                action=f"Choose another column for {setting}.",
             )
         )
     return problems

@@ -12,7 +12,6 @@ from replicator.model.errors import Problem, TableError
 from replicator.model.naming import path_part
 from replicator.model.schema import TableId
 from replicator.plugins.kit.ledger import not_ours
-from replicator_target_delta import rules
 from replicator_target_delta.log.table import UUID, DamagedLogError, TableLog, read_log, readable_below
 from replicator_target_delta.storage import BUILDINGS, Storage
 
@@ -41,7 +40,14 @@ def path_problems(open_storage: Callable[[], Storage], root: str) -> Sequence[Pr
                 _remove_empty(root, missing)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        return [rules.TARGET_NOT_WRITABLE.finding(root=root, reason=reason)]
+        return [
+            Problem(
+                code="target_not_writable",
+                message=f"{root} cannot be written: {reason}.",
+                location="target.path",
+                action="Make it accessible and writable for this process, or choose another target.path.",
+            )
+        ]
     return []
 
 
@@ -50,15 +56,17 @@ def existing_problems(storage: Storage, table: TableId, uuid: str, adopt: str) -
     path = storage.table_path(table)
     kind = storage.kind(path)
     if kind is pafs.FileType.File:
-        return [rules.PATH_IS_A_FILE.finding(table=str(table), path=path)]
+        action = "Move it away, or choose another target.path."
+        return [_problem("target_occupied", f"{path} is a file.", table, action)]
     try:
         log = read_log(storage, path)  # nothing is nobody's
     except DamagedLogError as error:
         # What applies it says so: only then it can be recreated.
         is_ours = error.version is not None and _owner(readable_below(storage, path, error)[0]) == uuid
-        return [] if is_ours else [rules.LOG_OF_OTHERS_UNREADABLE.finding(table=str(table), fact=error)]
+        return [] if is_ours else [_problem("target_unreadable", str(error), table, "Move the folder away.")]
     except OSError as error:
-        return [rules.LOG_NOT_READ.finding(table=str(table), path=path, fact=error)]
+        message = f"The Delta log in {path} cannot be read: {error}."
+        return [_problem("target_unreadable", message, table, "Move the folder away.")]
     if log is None:
         # What is left of a first version that was never put is nobody's.
         if set(storage.names(path)) <= {"_delta_log"}:
@@ -76,18 +84,30 @@ def _owner(log: TableLog | None) -> str | None:
 
 def occupied(path: str, table: TableId) -> TableError:
     """The error for a folder at the table's path that is no Delta table."""
-    return rules.TARGET_OCCUPIED.error(TableError, table=str(table), path=path)
+    return TableError(
+        f"{path} contains files but is not a Delta table.",
+        code="target_occupied",
+        table=str(table),
+        action="Move the folder away, or choose another target.path.",
+    )
 
 
 def folder_problems(root: str, table: TableId) -> Sequence[Problem]:
     """Problems with the names of the table's folders: too long (not in object stores), or one of Replicator's own."""
     parts = [path_part(part) for part in (table.namespace, table.name)]
     if "/".join(parts) == BUILDINGS:
-        return [rules.PATH_OF_BUILDINGS.finding(table=str(table), path=f"{root}/{BUILDINGS}")]
+        action = "Rename the table in the source, or exclude it (tables.exclude)."
+        message = f"{root}/{BUILDINGS} is where Replicator builds new incarnations of tables."
+        return [_problem("target_occupied", message, table, action)]
     longest = max(map(len, parts))
     if "://" in root or longest <= _FOLDER_NAME_MAX:
         return []
-    return [rules.FOLDER_NAME_TOO_LONG.finding(table=str(table), longest=longest, most=_FOLDER_NAME_MAX)]
+    message = (
+        f"The folder's name would have {longest} bytes, more than {_FOLDER_NAME_MAX}: other characters than ASCII letters and digits "
+        "are written as two digits for each of their bytes."
+    )
+    action = "Rename the table in the source, exclude it (tables.exclude), or write to an object store."
+    return [_problem("table_name_too_long", message, table, action)]
 
 
 def _remove_empty(folder: str, to: str) -> None:
@@ -99,3 +119,7 @@ def _remove_empty(folder: str, to: str) -> None:
 def _kind(storage: Storage, path: str) -> pafs.FileType:
     """The type of a path at or above the storage's root."""
     return storage.kind(path) if path == storage.root else Storage(path).kind(path)
+
+
+def _problem(code: str, message: str, table: TableId, action: str) -> Problem:
+    return Problem(code=code, message=message, table=str(table), action=action)

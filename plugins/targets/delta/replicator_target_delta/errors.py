@@ -21,7 +21,6 @@ from replicator.model.errors import (
 )
 from replicator.plugins.target import Batch, TargetTable
 from replicator.spark.session import local_folder, spark_error
-from replicator_target_delta import rules
 from replicator_target_delta.log.mapping import conflict
 from replicator_target_delta.log.table import DamagedLogError, LostFilesError
 
@@ -54,19 +53,19 @@ _MISSING: Final = re.compile(
 )
 _RIGHT: Final = "Give the process, and on a cluster the user of the executors, write access to it."
 _STORAGE: Final = (
-    ("No space left on device", rules.STORAGE_FULL, "Free space at the target's path."),
-    ("Permission denied", rules.STORAGE_NOT_WRITABLE, _RIGHT),
-    ("Read-only file system", rules.STORAGE_NOT_WRITABLE, _RIGHT),
-    ("AccessControlException", rules.STORAGE_NOT_WRITABLE, _RIGHT),
-    ("AccessDeniedException", rules.STORAGE_NOT_WRITABLE, _RIGHT),
-    ("Mkdirs failed to create", rules.STORAGE_NOT_WRITABLE, _RIGHT),
-    ("Unable to create directory", rules.STORAGE_NOT_WRITABLE, _RIGHT),
-    ("Cannot create directory", rules.STORAGE_NOT_WRITABLE, _RIGHT),
-    ("DELTA_CANNOT_CREATE_LOG_PATH", rules.STORAGE_NOT_WRITABLE, _RIGHT),
-    ("java.net.ConnectException", rules.STORAGE_UNREACHABLE, "Check that the target's storage can be reached."),
-    ("java.net.UnknownHostException", rules.STORAGE_UNREACHABLE, "Check that the target's storage can be reached."),
-    ("java.net.SocketTimeoutException", rules.STORAGE_UNREACHABLE, "Check that the target's storage can be reached."),
-    ("out of space in CodeCache", rules.CODE_CACHE_FULL, "Give the JVM more room for code (-XX:ReservedCodeCacheSize)."),
+    ("No space left on device", "target_full", "Free space at the target's path."),
+    ("Permission denied", "target_not_writable", _RIGHT),
+    ("Read-only file system", "target_not_writable", _RIGHT),
+    ("AccessControlException", "target_not_writable", _RIGHT),
+    ("AccessDeniedException", "target_not_writable", _RIGHT),
+    ("Mkdirs failed to create", "target_not_writable", _RIGHT),
+    ("Unable to create directory", "target_not_writable", _RIGHT),
+    ("Cannot create directory", "target_not_writable", _RIGHT),
+    ("DELTA_CANNOT_CREATE_LOG_PATH", "target_not_writable", _RIGHT),
+    ("java.net.ConnectException", "target_unreachable", "Check that the target's storage can be reached."),
+    ("java.net.UnknownHostException", "target_unreachable", "Check that the target's storage can be reached."),
+    ("java.net.SocketTimeoutException", "target_unreachable", "Check that the target's storage can be reached."),
+    ("out of space in CodeCache", "spark_out_of_memory", "Give the JVM more room for code (-XX:ReservedCodeCacheSize)."),
 )  # fmt: skip
 ROW_MISSING: Final = "replicator: a row is missing"
 """Text of the error with which a checked merge fails."""
@@ -95,16 +94,24 @@ _SHAPE: Final = re.compile(
 )
 
 
+_RESTORE_LOG: Final = (
+    "Restore the log, or move the folder away and recreate the table: replicator snapshot NAME TABLE --recreate."
+)
 _RESTORE_COMMIT: Final = (
     "Restore the file, or recreate the table: replicator snapshot NAME TABLE --recreate. Then the file gets another name, and the table "
     "continues without it."
 )
-RECREATE: Final = rules.RECREATE
+RECREATE: Final = "Run `replicator snapshot NAME TABLE --recreate`."
 
 
 def not_readable(table: TargetTable, why: str, *, action: str = "Run the command again.") -> TableError:
     """The error for a state of a table that is to be compared, and does not exist any more or is not understood."""
-    return rules.STATE_NOT_READABLE.error(TableError, table=str(table.table), why=why, action=action)
+    return TableError(
+        f"The state to compare cannot be read. {why}.",
+        code="state_not_readable",
+        table=str(table.table),
+        action=action,
+    )
 
 
 def refuse_columns_of_others(table: str, metadata: Mapping[str, Any]) -> None:
@@ -114,7 +121,12 @@ def refuse_columns_of_others(table: str, metadata: Mapping[str, Any]) -> None:
         SchemaConflictError: `schema_conflict`.
     """
     if (why := conflict(metadata)) is not None:
-        raise rules.COLUMNS_CHANGED.error(SchemaConflictError, table=table, why=why)
+        raise SchemaConflictError(
+            f"Somebody else changed the columns of the target table. {why}",
+            code="schema_conflict",
+            table=table,
+            action=RECREATE,
+        )
 
 
 @contextmanager
@@ -148,8 +160,8 @@ def translate(
     if isinstance(error, LostFilesError):
         return not_whole(table, str(error))
     if isinstance(error, DamagedLogError):
-        action = rules.RESTORE_LOG if not error.version else _RESTORE_COMMIT
-        return rules.LOG_DAMAGED.error(TargetDamagedError, table=table, error=str(error), action=action)
+        action = _RESTORE_LOG if not error.version else _RESTORE_COMMIT
+        return TargetDamagedError(str(error), code="target_unreadable", table=table, action=action)
     text = str(error)
     return (
         _of_log(text, table)
@@ -192,14 +204,23 @@ def words_of(text: str) -> str:
 def _of_log(text: str, table: str) -> ReplicatorError | None:
     if not _LOG.search(text):
         return None
-    return rules.LOG_UNREADABLE.error(TargetDamagedError, table=table, words=words_of(text))
+    return TargetDamagedError(
+        f"The Delta log of the table cannot be read: {words_of(text)}.",
+        code="target_unreadable",
+        table=table,
+        action=_RESTORE_LOG,
+    )
 
 
 def _of_access(text: str, files: tuple[str, ...]) -> ReplicatorError | None:
     """The error for executors of another user than ours: files of a local journal are readable by their owner only."""
     if "Permission denied" not in text or not any(_is_here(uri) and _name(uri) in text for uri in files):
         return None
-    return rules.JOURNAL_NOT_READABLE.error(FatalError)
+    return FatalError(
+        "Spark's executors have no right to read a journal file.",
+        code="path_not_shared",
+        action="Run the executors as the user of this process, or choose a journal.uri that both may read.",
+    )
 
 
 def _of_spark(error: BaseException, text: str, table: str) -> ReplicatorError | None:
@@ -211,8 +232,18 @@ def _of_spark(error: BaseException, text: str, table: str) -> ReplicatorError | 
         return None
     thrown = _CAUSE.search(text)
     if _REFUSED.search(type(error).__name__) or (thrown is not None and _REFUSED.search(thrown[2])):
-        return rules.SPARK_REFUSED.error(TableError, table=table, words=words_of(text))
-    return rules.JOB_FAILED.error(TargetUnavailableError, table=table, words=words_of(text))
+        return TableError(
+            f"Spark refuses a statement: {words_of(text)}.",
+            code="spark_refused",
+            table=table,
+            action="Report it with the log. Until it is fixed, exclude the table (tables.exclude).",
+        )
+    return TargetUnavailableError(
+        f"A job of Spark failed: {words_of(text)}.",
+        code="spark_failed",
+        table=table,
+        action="It is retried automatically; the log has the details.",
+    )
 
 
 def _size(batch: Batch) -> str:
@@ -224,47 +255,93 @@ def _of_memory(text: str, table: str, size: str) -> ReplicatorError | None:
     """The error for too little memory. A smaller batch may fit; where it cannot shrink, the table waits, and fails alone in the end."""
     if "out of space in CodeCache" in text or "java.lang.OutOfMemoryError" not in text:
         return None
-    return rules.SPARK_OUT_OF_MEMORY.error(
-        ThrottledError, table=table, size=f" during a batch of {size}" if size else "", may_halve=True
+    return ThrottledError(
+        f"Spark ran out of memory{f' during a batch of {size}' if size else ''}.",
+        code="spark_out_of_memory",
+        table=table,
+        action="Give Spark more memory (spark.settings.spark.driver.memory; on a cluster also spark.executor.memory).",
+        may_halve=True,
     )
 
 
 def _of_storage(error: BaseException, text: str, table: str, path: str) -> ReplicatorError | None:
     if _CONCURRENT.search(text):
-        return rules.CHANGED_BY_ANOTHER.error(TargetUnavailableError, table=table, words=words_of(text))
+        return TargetUnavailableError(
+            f"Another writer changed the table at the same time: {words_of(text)}.",
+            code="target_busy",
+            table=table,
+            action="It is retried automatically.",
+        )
     if _EXECUTORS.search(text) and "java.lang.OutOfMemoryError" not in text:
-        return rules.SPARK_EXECUTORS_LOST.error(TargetUnavailableError, table=table, words=words_of(text))
+        return TargetUnavailableError(
+            f"Spark lost executors while it worked on the table, and gave up after its own retries: {words_of(text)}.",
+            code="spark_executors_lost",
+            table=table,
+            action="It is retried automatically. If it happens again, check the executors' logs (exit codes 52, 137: too little memory).",
+        )
     if _SCRATCH.search(text) and _UNUSABLE.search(text):
         folder = local_folder()
-        return rules.SPARK_SCRATCH_UNUSABLE.error(
-            TargetUnavailableError, table=table, folder=f" {folder}" if folder else "", words=words_of(text)
+        return TargetUnavailableError(
+            f"Spark cannot use its folder for temporary files{f' {folder}' if folder else ''}: {words_of(text)}.",
+            code="spark_scratch_unusable",
+            table=table,
+            action=(
+                "Check space and rights of SPARK_LOCAL_DIRS on the workers (local masters: of that folder, which is in REPLICATOR_HOME by "
+                "default), and that nothing deletes its files."
+            ),
         )
     if "File name too long" in text:
-        return rules.TABLE_NAME_TOO_LONG.error(TableError, table=table)
-    for words, rule, action in _STORAGE:
+        return TableError(
+            "The name of the table or of its schema is too long for a folder: other characters than ASCII letters and digits are written "
+            "as two digits for each of their bytes.",
+            code="table_name_too_long",
+            table=table,
+            action="Rename the table in the source, exclude it (tables.exclude), or write to an object store.",
+        )
+    for words, code, action in _STORAGE:
         if words in text:
             told = words_of(text)
             where = f" at {path}" if path else ""
-            fact = words if told == _UNKNOWN else told
-            return rule.error(TargetUnavailableError, table=table, at=where, fact=fact, action=action)
+            message = f"The target's storage failed{where}: {words if told == _UNKNOWN else told}."
+            return TargetUnavailableError(message, code=code, table=table, action=action)
     if isinstance(error, OSError):
-        fact = error.strerror or type(error).__name__
-        return rules.STORAGE_UNREACHABLE.error(TargetUnavailableError, table=table, at="", fact=fact)
+        message = f"The target's storage failed: {error.strerror or type(error).__name__}."
+        return TargetUnavailableError(message, code="target_unreachable", table=table)
     return None
 
 
 def _of_data(text: str, table: str) -> ReplicatorError | None:
     if "DELTA_NOT_NULL_CONSTRAINT_VIOLATED" in text:
-        return rules.KEY_MISSING.error(KeyMissingError, table=table)
+        return KeyMissingError("A change has no value in a key column.", code="key_missing", table=table)
     if "DELTA_MULTIPLE_SOURCE_ROW_MATCHING" in text:
-        return rules.MERGE_NOT_UNIQUE.error(FatalError, table=table)
+        return FatalError(
+            "Two rows in the source of a merge have the same key.",
+            code="merge_not_unique",
+            table=table,
+            action="Report this as a bug.",
+        )
     if "DELTA_CANNOT_MODIFY_APPEND_ONLY" in text:
-        return rules.APPEND_ONLY.error(TargetUnavailableError, table=table, words=words_of(text))
+        return TargetUnavailableError(
+            f"Somebody else made the target table append-only: {words_of(text)}.",
+            code="spark_failed",
+            table=table,
+            action="Run ALTER TABLE … UNSET TBLPROPERTIES ('delta.appendOnly') on it. The batch is retried automatically.",
+        )
     if "DELTA_VIOLATE_CONSTRAINT" in text:
-        return rules.CONSTRAINT_REFUSES.error(SchemaConflictError, table=table, words=words_of(text))
+        return SchemaConflictError(
+            f"A constraint that somebody else added to the target table refuses a row: {words_of(text)}.",
+            code="schema_conflict",
+            table=table,
+            action="Drop it (ALTER TABLE … DROP CONSTRAINT …). Then run `replicator snapshot NAME TABLE`.",
+        )
     # A mismatch met while reading a file is the file's fault, not the batch's.
     if _SHAPE.search(text) and "FAILED_READ_FILE" not in text:
-        return rules.BATCH_REFUSED.error(SchemaConflictError, table=table, words=words_of(text))
+        return SchemaConflictError(
+            f"Spark refuses the batch: {words_of(text)}.",
+            code="schema_conflict",
+            table=table,
+            action=RECREATE,
+        )
     return None
 
 
@@ -273,15 +350,30 @@ def _of_files(text: str, table: str, files: tuple[str, ...]) -> ReplicatorError 
         return None
     unread = [uri for uri in files if _name(uri) in text]
     if any(_is_here(uri) for uri in unread) and "FileNotFoundException" in text:
-        return rules.JOURNAL_NOT_SHARED.error(FatalError)
+        return FatalError(
+            "Spark's executors cannot find a journal file that exists on this host.",
+            code="path_not_shared",
+            action="Let all hosts of the cluster mount the journal's folder at this path and run the executors as the user of this "
+            "process, or choose a journal.uri that all can reach.",
+        )
     if unread:
-        return rules.JOURNAL_FILE_UNREADABLE.error(CorruptStreamError, table=table, words=words_of(text))
+        return CorruptStreamError(
+            f"A journal file cannot be read: {words_of(text)}.",
+            code="journal_file_unreadable",
+            table=table,
+            action="Restore the file, or run `replicator snapshot NAME TABLE`.",
+        )
     return not_whole(table, f"A data file of the target cannot be read: {words_of(text)}.")
 
 
 def not_whole(table: str, message: str) -> TargetDamagedError:
     """The error for a table whose files differ from its log."""
-    return rules.TARGET_FILE_UNREADABLE.error(TargetDamagedError, table=table, message=message)
+    return TargetDamagedError(
+        message,
+        code="target_file_unreadable",
+        table=table,
+        action="Something else removed or changed files of the table. Recreate it: replicator snapshot NAME TABLE --recreate.",
+    )
 
 
 def _frames(text: str) -> str:

@@ -27,7 +27,6 @@ from typing import Any, Final, NamedTuple, Protocol
 from replicator.model.errors import TableError, TargetUnavailableError
 from replicator.plugins.kit.ledger import Held, fenced, not_ours, set_back
 from replicator.plugins.target import EMPTY_LEDGER, TargetTable
-from replicator_target_delta import rules
 from replicator_target_delta.log.mapping import MAPPING_MODE, columns_property, fields_of
 from replicator_target_delta.log.store import LogStore, commit, obstacle
 from replicator_target_delta.log.table import COLUMNS, DROPPED, INCARNATION, STATE, UUID, DamagedLogError, read_log
@@ -140,7 +139,12 @@ def exists(table: TargetTable, properties: Mapping[str, str]) -> bool:
 
 def claim_lost(table: TargetTable) -> TargetUnavailableError:
     """The error where the table's log is not the one that we claimed: it is claimed again."""
-    return rules.RECREATED_SINCE_CLAIM.error(TargetUnavailableError, table=str(table.table))
+    return TargetUnavailableError(
+        "The table was recreated since this process claimed it.",
+        code="target_busy",
+        table=str(table.table),
+        action="It is retried automatically.",
+    )
 
 
 def check_last(table: TargetTable, own: Entry | None, last: int | None) -> None:
@@ -160,7 +164,15 @@ def check_last(table: TargetTable, own: Entry | None, last: int | None) -> None:
 
 def adopted(table: TargetTable) -> TableError:
     """The error for a table that another replicator has taken over, and has not recreated yet."""
-    return rules.NOT_OURS.error(TableError, table=str(table.table))
+    return TableError(
+        "Another replicator has taken the table over (its target.adopt: replace).",
+        code="not_ours",
+        table=str(table.table),
+        action=(
+            "Delete this replicator, or choose another target.path. Or delete the other one, move the table's folder away, and recreate "
+            "the table: replicator snapshot NAME TABLE --recreate."
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,7 +354,11 @@ class Transaction:
         )
         self._txn = self._log.startTransaction()
         if self._scala.map(self._txn.snapshot().transactions()) != self.transactions:
-            raise rules.WRITTEN_BY_ANOTHER.error(TargetUnavailableError)
+            raise TargetUnavailableError(
+                "Another process wrote to the table at the same moment.",
+                code="target_busy",
+                action="It is retried automatically.",
+            )
 
     def empty(self, properties: Mapping[str, str], ledgers: Mapping[str, int]) -> None:
         """Remove every row and change properties."""

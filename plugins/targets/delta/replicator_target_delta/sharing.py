@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 
 from replicator.model.errors import FatalError
 from replicator.spark.master import is_cluster
-from replicator_target_delta import rules
 from replicator_target_delta.storage import Storage
 
 # More tasks than cores, so that every executor has its share.
@@ -57,7 +56,11 @@ class SharingCheck:
             finally:
                 storage.remove(folder)
             if len(names) < tasks:
-                raise rules.TARGET_NOT_SHARED.error(FatalError, tasks=tasks, root=storage.root, count=len(names))
+                raise FatalError(
+                    f"Spark's executors wrote {tasks} files below {storage.root}, and {len(names)} of them arrived on this host.",
+                    code="path_not_shared",
+                    action="Let all hosts of the cluster mount one file system at target.path, or choose a path that all can reach.",
+                )
             self._application = context.applicationId
             self._hosts |= hosts if "" in wrote else wrote
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 from replicator.model.errors import FatalError, Problem
 from replicator.model.naming import check_names, refuse_columns
 from replicator.model.rules import Section
-from replicator.model.rules.targets import DDL_NOT_SUPPORTED
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
 from replicator.plugins.kit.folding.needed import EngineNeededError, TooLargeError
@@ -290,7 +289,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
                 held, self._storage, actual, wanted, fill, claim, may_mix=self.config.type_widening == "enable"
             )
         except (RefusedError, EngineNeededError) as why:
-            raise self.recreate(table, f"The target table cannot be altered: {why}.", rule=DDL_NOT_SUPPORTED) from why
+            raise self.recreate(table, f"The target table cannot be altered: {why}.", code="ddl_not_supported") from why
 
     def clear_table(self, held: HeldTable, sequence_num: int, below: int | None = None) -> None:
         """Clear by one direct commit, or by one DELETE or UPDATE of Spark where the direct writer refuses."""
@@ -456,7 +455,9 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable], SupportsTargetVe
     @property
     def _spark(self) -> Any:
         if self.context.spark is None:
-            raise rules.SPARK_MISSING.error(FatalError)
+            raise FatalError(
+                "The Delta Lake target needs Spark, but the host did not provide it.", code="spark_missing"
+            )
         return self.context.spark()
 
     def _turns(self, table: TableId) -> maintenance.Turns:

@@ -19,7 +19,6 @@ import duckdb
 
 from replicator.model.errors import ConfigError, SchemaConflictError, TargetUnavailableError
 from replicator.model.schema import TableId
-from replicator_target_duckdb import rules
 
 CATALOG: Final = "replicated"
 """The name under which the file is attached, whatever it is called."""
@@ -28,14 +27,10 @@ _POLL_S: Final = 0.02
 _MEMORY: Final = "512MB"
 _THREADS_MAX: Final = 2
 _STORAGE: Final = (
-    ("No space left on device", rules.FILE_FULL, "Free space on the disk of the file."),
-    ("Permission denied", rules.FILE_NOT_WRITABLE, "Give the process write access to the file and its folder."),
-    ("Read-only file system", rules.FILE_NOT_WRITABLE, "Give the process write access to the file and its folder."),
-    (
-        "No such file or directory",
-        rules.FILE_NOT_WRITABLE,
-        "Make the folder of the file, or choose another target.path.",
-    ),
+    ("No space left on device", "target_full", "Free space on the disk of the file."),
+    ("Permission denied", "target_not_writable", "Give the process write access to the file and its folder."),
+    ("Read-only file system", "target_not_writable", "Give the process write access to the file and its folder."),
+    ("No such file or directory", "target_not_writable", "Make the folder of the file, or choose another target.path."),
 )
 # DuckDB's lock belongs to the process: a second connection of the same one would be let in.
 _TURNS: Final[defaultdict[str, threading.RLock]] = defaultdict(threading.RLock)
@@ -134,28 +129,53 @@ class Database:
 def _not_attached(error: duckdb.Error, file: Path, wait_s: float) -> Exception:
     text = str(error)
     if "Could not set lock on file" in text:
-        return rules.TARGET_BUSY.error(TargetUnavailableError, file=file, wait_s=wait_s)
+        return TargetUnavailableError(
+            f"Another process has had {file} open for {wait_s:g} s.",
+            code="target_busy",
+            action="Close other programs that have the file open: DuckDB lets no other process in while one writes.",
+        )
     if "not a valid DuckDB database file" in text or "version number" in text:
-        return rules.FILE_OCCUPIED.error(ConfigError, file=file)
+        return ConfigError(
+            f"{file} is not a database that this version of DuckDB can open.",
+            code="target_occupied",
+            action="Move the file away, or choose another target.path.",
+        )
     return translated(error, file, None)
 
 
 def translated(error: duckdb.Error, file: Path, table: TableId | None) -> Exception:
     """Return our error for one of DuckDB's. DuckDB's text may hold values of rows: only its class is passed on."""
     text = str(error)
-    for words, rule, action in _STORAGE:
+    for words, code, action in _STORAGE:
         if words in text:
-            return rule.error(TargetUnavailableError, file=file, fact=words, action=action)
+            return TargetUnavailableError(f"{file} cannot be written: {words}.", code=code, action=action)
     if isinstance(error, duckdb.OutOfMemoryException):
-        return rules.TARGET_FULL.error(TargetUnavailableError, table=None if table is None else str(table))
-    if isinstance(error, duckdb.IOException | duckdb.FatalException | duckdb.InternalException):
-        return rules.TARGET_UNREACHABLE.error(TargetUnavailableError, file=file, error_type=type(error).__name__)
-    if isinstance(error, duckdb.ConstraintException | duckdb.DependencyException) or "main key table" in text:
-        return rules.CONSTRAINT_REFUSES.error(
-            SchemaConflictError, table=None if table is None else str(table), error_type=type(error).__name__
+        return TargetUnavailableError(
+            f"DuckDB has not enough memory or space for temporary files ({_MEMORY}).",
+            code="target_full",
+            table=None if table is None else str(table),
+            action="Free space in the folder for temporary files (TMPDIR).",
         )
-    return rules.CHANGE_REFUSED.error(
-        SchemaConflictError, table=None if table is None else str(table), error_type=type(error).__name__
+    if isinstance(error, duckdb.IOException | duckdb.FatalException | duckdb.InternalException):
+        return TargetUnavailableError(
+            f"DuckDB cannot use {file} ({type(error).__name__}).",
+            code="target_unreachable",
+            action="Check the file and its disk.",
+        )
+    if isinstance(error, duckdb.ConstraintException | duckdb.DependencyException) or "main key table" in text:
+        return SchemaConflictError(
+            f"Something that somebody added to the table, such as a constraint, keeps DuckDB from the change ({type(error).__name__}).",
+            code="schema_conflict",
+            table=None if table is None else str(table),
+            action="Drop it; if it is a foreign key, drop the table that has it. Then recreate the table: "
+            "replicator snapshot NAME TABLE --recreate.",
+        )
+    return SchemaConflictError(
+        f"DuckDB refuses the change ({type(error).__name__}).",
+        code="schema_conflict",
+        table=None if table is None else str(table),
+        action="Somebody changed the table, or something depends on it. Undo that, or recreate the table: "
+        "replicator snapshot NAME TABLE --recreate.",
     )
 
 

@@ -23,7 +23,7 @@ from replicator.plugins.kit.folding.found import needed_columns, replacement
 from replicator.plugins.kit.folding.multiset import NetRows
 from replicator.plugins.kit.folding.needed import EngineNeededError
 from replicator.plugins.target import Batch, TargetTable
-from replicator_target_duckdb import rules, sql
+from replicator_target_duckdb import sql
 from replicator_target_duckdb.types import LAYOUT
 
 
@@ -42,8 +42,11 @@ def merge(connection: duckdb.DuckDBPyConnection, table: TargetTable, batch: Batc
             for rows in net_rows(batch, table.options, LAYOUT):
                 merged += _merge_rows(connection, table, batch, rows)
     except EngineNeededError as error:
-        raise rules.BATCH_REFUSED.error(
-            SchemaConflictError, table=str(table.table), error=error, quoted_table=shlex.quote(str(table.table))
+        raise SchemaConflictError(
+            f"The batch cannot be merged: {error}.",
+            code="schema_conflict",
+            table=str(table.table),
+            action=f"Recreate the table: replicator snapshot NAME {shlex.quote(str(table.table))} --recreate.",
         ) from error
     return merged
 

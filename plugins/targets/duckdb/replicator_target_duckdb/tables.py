@@ -11,7 +11,7 @@ from replicator.model.errors import TableError
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.columns import REQUIRED, Made, conflict, own_columns
 from replicator.plugins.target import TableOptions
-from replicator_target_duckdb import rules, sql
+from replicator_target_duckdb import sql
 from replicator_target_duckdb.database import CATALOG
 from replicator_target_duckdb.types import type_name
 
@@ -49,7 +49,12 @@ def refuse_others(transaction: duckdb.DuckDBPyConnection, table: TableId) -> Non
         TableError: `target_occupied`.
     """
     if kind_of(transaction, table) == "view":
-        raise rules.VIEW_OCCUPIES.error(TableError, table=str(table))
+        raise TableError(
+            "A view has the table's name in the target.",
+            code="target_occupied",
+            table=str(table),
+            action="Drop the view, then recreate the table: replicator snapshot NAME TABLE --recreate.",
+        )
 
 
 def columns(transaction: duckdb.DuckDBPyConnection, table: TableId) -> Made:

@@ -18,7 +18,7 @@ from replicator.plugins.kit.findings import type_findings
 from replicator.plugins.kit.transactional import TransactionalTarget
 from replicator.plugins.target import Batch, Ledger, TableOptions, TargetContext, TargetTable
 from replicator.plugins.verification import SupportsTargetVerification, VerifiedState
-from replicator_target_duckdb import rules, sql
+from replicator_target_duckdb import sql
 from replicator_target_duckdb.config import DuckDBConfig
 from replicator_target_duckdb.database import Database
 from replicator_target_duckdb.merge import merge
@@ -62,7 +62,14 @@ class DuckDBTarget(TransactionalTarget[DuckDBConfig, duckdb.DuckDBPyConnection],
             problems += [problem for schema in tables for problem in check_columns(schema)]
             if not os.access(folder, os.W_OK | os.X_OK):
                 what = "cannot be written" if folder.exists() else "does not exist"
-                problems.append(rules.TARGET_NOT_WRITABLE.finding(folder=folder, what=what))
+                problems.append(
+                    Problem(
+                        code="target_not_writable",
+                        message=f"The folder {folder} {what}.",
+                        location="target.path",
+                        action="Make the folder, writable for this process, or choose another target.path.",
+                    )
+                )
             return problems
         told = {(problem.code, problem.table, problem.location) for problem in problems}
         told |= {(problem.code, problem.table, None) for problem in problems}

@@ -14,7 +14,6 @@ from replicator.model.schema import Column, type_to_text
 from replicator.plugins.kit.duckdb import canonical
 from replicator.plugins.kit.folding.layout import Layout
 from replicator.plugins.kit.folding.needed import EngineNeededError
-from replicator_target_duckdb import rules
 
 _DIGITS_MAX: Final = 38
 
@@ -41,7 +40,7 @@ def stored_type(type_: pa.DataType) -> pa.DataType:
     try:
         return type_ if pa.types.is_time64(type_) else canonical.stored_type(type_)
     except EngineNeededError as error:
-        raise rules.UNSUPPORTED_TYPE.error(UnsupportedTypeError, type_=type_to_text(type_)) from error
+        raise UnsupportedTypeError(f"DuckDB has no type for {type_to_text(type_)}.", code="unsupported_type") from error
 
 
 def as_stored(array: pa.Array) -> pa.Array:

@@ -18,7 +18,7 @@ from replicator.plugins.kit.duckdb.state import DuckDBState
 from replicator.plugins.kit.transactional import LedgerEntry
 from replicator.plugins.target import TargetTable
 from replicator.plugins.verification import VerifiedState, order_of
-from replicator_target_duckdb import rules, sql, tables
+from replicator_target_duckdb import sql, tables
 from replicator_target_duckdb.database import Database
 from replicator_target_duckdb.types import type_name
 
@@ -98,4 +98,9 @@ def _held(expression: str, type_: pa.DataType) -> str:
 
 
 def _not_readable(table: TargetTable, why: str, action: str = "Run the command again.") -> TableError:
-    return rules.STATE_NOT_READABLE.error(TableError, table=str(table.table), why=why, action=action)
+    return TableError(
+        f"The state to compare cannot be read. {why}.",
+        code="state_not_readable",
+        table=str(table.table),
+        action=action,
+    )

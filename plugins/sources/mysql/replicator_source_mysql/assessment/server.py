@@ -9,7 +9,6 @@ from typing import Final
 
 from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
-from replicator_source_mysql import rules
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.server import ServerFacts, global_privileges
 
@@ -40,7 +39,14 @@ def assess_server(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
     """Problems of the server that would keep its changes from being replicated correctly."""
     if facts.is_too_old:
         oldest = ".".join(map(str, facts.flavor.oldest))
-        return [rules.SERVER_TOO_OLD.finding(name=facts.name, oldest=oldest)]
+        return [
+            Problem(
+                code="server_too_old",
+                message=f"The server is {facts.name}; {oldest} or later is needed.",
+                location="source.host",
+                action="Upgrade the server.",
+            )
+        ]
     return [
         *_log(facts),
         *_without_gtids(facts, config),
@@ -58,8 +64,12 @@ def _log(facts: ServerFacts) -> list[Problem]:
         problems.append(_setting("log_bin", "OFF", "ON", "add `log_bin` to the server's configuration and restart it"))
     if facts.is_between:
         problems.append(
-            rules.GTIDS_HALF_ON.finding(
-                gtid_mode=facts.gtid_mode,
+            Problem(
+                code="server_setting",
+                message=f"gtid_mode is {facts.gtid_mode}: the log has transactions with and without GTIDs, so a GTID set does not "
+                "describe what was read. ON is needed, or OFF.",
+                location="gtid_mode",
+                action="Finish the change: SET PERSIST gtid_mode = ON; -- or one step back at a time, to OFF",
                 sql=(
                     "SET PERSIST enforce_gtid_consistency = ON;",
                     *(f"SET PERSIST gtid_mode = {mode};" for mode in _steps_to_gtids(facts.gtid_mode)),
@@ -67,7 +77,14 @@ def _log(facts: ServerFacts) -> list[Problem]:
             )
         )
     problems += [
-        rules.LOG_FILTER.finding(location=name, name=name, names=", ".join(names))
+        Problem(
+            code="log_filter",
+            message=f"{name} is set ({', '.join(names)}): statements such as TRUNCATE and ALTER TABLE are filtered by the default "
+            "database of their session, whatever table they name.",
+            location=name,
+            action="Remove it from the configuration and restart the server.",
+            severity=Severity.WARNING,
+        )
         for name, names in facts.filters.log.items()
     ]
     if facts.variables.get("binlog_storage_engine"):
@@ -86,7 +103,17 @@ def _without_gtids(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
     """Problems with files and bytes instead of GTIDs: they need a watermark that can be written, and commits in the order of the log."""
     if not facts.is_by_file:
         return []
-    problems = [rules.NO_GTIDS.finding(watermark=config.watermark)]
+    problems = [
+        Problem(
+            code="no_gtids",
+            message="gtid_mode is OFF. Log positions are valid on this server only, so failover to another server is not "
+            f"possible. For each chunk, a row is inserted into {config.watermark} and deleted again.",
+            location="gtid_mode",
+            action="Better: SET PERSIST enforce_gtid_consistency = ON; SET PERSIST gtid_mode = OFF_PERMISSIVE; then"
+            " ON_PERMISSIVE; then ON;",
+            severity=Severity.NOTICE,
+        )
+    ]
     if not facts.is_on("binlog_order_commits"):
         problems.append(
             _setting(
@@ -98,10 +125,24 @@ def _without_gtids(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
             )
         )
     if facts.is_on("read_only") or facts.is_on("super_read_only"):
-        problems.append(rules.READ_ONLY_SERVER.finding())
+        problems.append(
+            Problem(
+                code="server_setting",
+                message="read_only is ON, but without GTIDs Replicator must write watermarks.",
+                location="read_only",
+                action="Name the primary server as host, or switch GTIDs on.",
+            )
+        )
     is_lower_case = facts.lower_case_table_names != 0
     if name := facts.filters.of_log(config.watermark, is_lower_case=is_lower_case):
-        problems.append(rules.WATERMARKS_FILTERED.finding(name=name))
+        problems.append(
+            Problem(
+                code="left_out_of_log",
+                message=f"{name} keeps watermarks out of the log.",
+                location="source.watermark_table",
+                action="Remove the filter, or name a table of another database.",
+            )
+        )
     return problems
 
 
@@ -137,7 +178,15 @@ def _rows(facts: ServerFacts) -> list[Problem]:
 def _durability(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
     severity = Severity.WARNING if config.accept_log_loss else Severity.BLOCKING
     return [
-        rules.LOG_MAY_BE_LOST.finding(location=name, name=name, variable=facts.variables[name], severity=severity)
+        Problem(
+            code="log_may_be_lost",
+            message=f"{name} is {facts.variables[name]}: after a crash of its operating system the server may have lost "
+            "transactions that were already replicated, and reuse their GTIDs.",
+            location=name,
+            action=f"SET GLOBAL {name} = 1; -- and in the server's option file; or set source.accept_log_loss: true",
+            sql=(f"SET GLOBAL {name} = 1; -- and in the server's option file",),
+            severity=severity,
+        )
         for name in ("sync_binlog", "innodb_flush_log_at_trx_commit")
         if facts.variables.get(name, "1") != "1"
     ]
@@ -148,14 +197,23 @@ def _role(facts: ServerFacts) -> list[Problem]:
     updates = next((n for n in ("log_replica_updates", "log_slave_updates") if n in facts.variables), None)
     if updates is not None and not facts.is_on(updates):
         problems.append(
-            rules.REPLICA_DOES_NOT_LOG.finding(
+            Problem(
+                code="replica_does_not_log",
+                message=f"{updates} is OFF: the server does not log what it replicates from another one.",
                 location=updates,
-                updates=updates,
+                action=f"Add `{updates}` to its configuration and restart it, or name the primary server as host.",
                 severity=Severity.BLOCKING if facts.is_replica is not False else Severity.NOTICE,
             )
         )
     if "aurora_version" in facts.variables and facts.is_on("innodb_read_only"):
-        problems.append(rules.AURORA_READER.finding())
+        problems.append(
+            Problem(
+                code="aurora_reader",
+                message="The server is a reader of Aurora, which has no log of its own.",
+                location="source.host",
+                action="Name the cluster's writer endpoint.",
+            )
+        )
     if facts.lower_case_table_names == 2:  # noqa: PLR2004 - the server's own number
         problems.append(
             _setting("lower_case_table_names", "2", "0 or 1", "use a server with a case-sensitive file system")
@@ -163,7 +221,16 @@ def _role(facts: ServerFacts) -> list[Problem]:
     # It bounds neither rows that are read nor the log (measured, MySQL 9.7 and MariaDB 10.11), only the text of a value of type JSON.
     if not facts.flavor.json_is_text and int(facts.variables.get("max_allowed_packet", _PACKET_MIN)) < _PACKET_MIN:
         problems.append(
-            rules.PACKETS_SMALL.finding(variable=facts.variables["max_allowed_packet"], packet_min=_PACKET_MIN)
+            Problem(
+                code="max_allowed_packet",
+                message=(
+                    f"max_allowed_packet is {facts.variables['max_allowed_packet']}: a JSON value whose text is longer cannot be read"
+                    " by a snapshot, and fails its table."
+                ),
+                location="max_allowed_packet",
+                sql=(f"SET GLOBAL max_allowed_packet = {_PACKET_MIN}; -- and in the server's option file",),
+                severity=Severity.WARNING,
+            )
         )
     return problems
 
@@ -178,13 +245,26 @@ def _privileges(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
     needed: list[tuple[str, ...]] = [("REPLICATION SLAVE", "REPLICATION REPLICA"), ("PROCESS",)]
     needed.append(facts.flavor.status_privileges)
     problems = [
-        rules.PRIVILEGE_MISSING.finding(user=config.user, option=options[0], account_of=account_of(facts, config))
+        Problem(
+            code="privilege_missing",
+            message=f"The account {config.user} lacks {options[0]}.",
+            location="source.user",
+            sql=(f"GRANT {options[0]} ON *.* TO {account_of(facts, config)};",),
+        )
         for options in needed
         if not has_privilege(facts, *options)
     ]
     excess = sorted(global_privileges(facts.grants).intersection(_EXCESS))
     if excess:
-        problems.append(rules.PRIVILEGE_EXCESS.finding(user=config.user, excess=", ".join(excess)))
+        problems.append(
+            Problem(
+                code="privilege_excess",
+                message=f"The account {config.user} has more privileges than needed on every database: {', '.join(excess)}.",
+                location="source.user",
+                action="Use a separate account for Replicator.",
+                severity=Severity.WARNING,
+            )
+        )
     return problems
 
 
@@ -236,11 +316,14 @@ def prepared_before_start(xids: Collection[str]) -> list[Problem]:
     shown = names[:_PREPARED_SHOWN] + (["…"] if len(names) > _PREPARED_SHOWN else [])
     is_one = len(names) == 1
     return [
-        rules.PREPARED_BEFORE_START.finding(
-            fact="An XA transaction is" if is_one else f"{len(names)} XA transactions are",
-            shown="; ".join(shown),
-            name=names[0],
-            fact_2="" if is_one else " -- and so on",
+        Problem(
+            code="prepared_before_start",
+            message=f"{'An XA transaction is' if is_one else f'{len(names)} XA transactions are'} prepared: {'; '.join(shown)}. When"
+            " one is committed that was prepared before the log was first read, its changes are unknown, and every table gets a new"
+            " snapshot.",
+            location="XA RECOVER",
+            action=f"Before the first start: XA COMMIT {names[0]}; or XA ROLLBACK {names[0]};{'' if is_one else ' -- and so on'}",
+            severity=Severity.WARNING,
         )
     ]
 
@@ -251,8 +334,10 @@ def _retention(facts: ServerFacts) -> list[Problem]:
         return []
     seconds = kept.total_seconds()
     return [
-        rules.LOG_RETENTION.finding(
-            seconds=seconds / _DAY_S,
+        Problem(
+            code="log_retention",
+            message=f"The server keeps its log for {seconds / _DAY_S:.1f} days; after a longer pause the position is lost.",
+            location="binlog_expire_logs_seconds",
             action="If a pause may be longer, raise binlog_expire_logs_seconds."
             if seconds >= _WEEK_S
             else f"SET GLOBAL binlog_expire_logs_seconds = {_WEEK_S}; -- a week; more if a pause may be longer",
@@ -281,11 +366,10 @@ def retention(facts: ServerFacts) -> timedelta | None:
 
 
 def _setting(name: str, found: str, wanted: str, action: str | None = None, *, sql: str | None = None) -> Problem:
-    return rules.VARIABLE_DIFFERS.finding(
+    return Problem(
+        code="server_setting",
+        message=f"{name} is {found}; {wanted} is needed.",
         location=name,
-        name=name,
-        found=found,
-        wanted=wanted,
         action=action,
         sql=() if sql is None else (sql,),
         applies="always" if name in _TRUSTED else "start",

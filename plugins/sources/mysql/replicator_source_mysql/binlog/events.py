@@ -11,7 +11,6 @@ from enum import IntEnum
 from typing import Final
 
 from replicator.model.errors import CorruptStreamError, FatalError
-from replicator_source_mysql import rules
 
 QUERY: Final = 2
 TABLE_MAP: Final = 19
@@ -43,7 +42,7 @@ MARIADB_COMPRESSED: Final = {
 
 MARIADB_QUERY_COMPRESSED: Final = 165
 
-TOO_LARGE: Final = rules.TRANSACTION_TOO_LARGE.code
+TOO_LARGE: Final = "transaction_too_large"
 """Code of the error that `too_large` makes."""
 
 _TABLE_ID_BYTES: Final = 6
@@ -58,9 +57,18 @@ def table_id(body: bytes | memoryview) -> int:
 
 def corrupt(message: str, *, table: str | None = None) -> CorruptStreamError:
     """The error for bytes that are invalid. `message` holds no values."""
-    return rules.EVENT_MALFORMED.error(CorruptStreamError, table=table, message=message)
+    return CorruptStreamError(
+        message,
+        code="corrupt_binlog_event",
+        table=table,
+        action="Check the source's binlog with mysqlbinlog --verify-binlog-checksum; if it is sound, report this as a bug.",
+    )
 
 
 def too_large(what: str, size: int, size_max: int) -> FatalError:
     """The error for an event that is larger than `source.transaction_bytes_max` once it is uncompressed."""
-    return rules.EVENT_UNCOMPRESSED_TOO_LARGE.error(FatalError, what=what, size=size, size_max=size_max)
+    return FatalError(
+        f"{what} would become {size} bytes, more than source.transaction_bytes_max ({size_max}).",
+        code=TOO_LARGE,
+        action="Raise source.transaction_bytes_max.",
+    )

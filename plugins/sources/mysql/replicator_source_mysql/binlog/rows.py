@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from replicator.model.errors import TableError, UnsupportedTypeError
 from replicator.model.schema import TableSchema
 from replicator.plugins.kit.arrow import Bools, Longs
-from replicator_source_mysql import rules
 from replicator_source_mysql.binlog.buffer import Buffer
 from replicator_source_mysql.binlog.columns import column_decoder, width
 from replicator_source_mysql.binlog.events import PARTIAL_UPDATE, RowsEvent, corrupt
@@ -90,7 +89,12 @@ class RowDecoder:
         try:
             widths = [width(column, is_read=column.position in set(positions)) for column in columns]
         except ValueError:
-            raise rules.UNKNOWN_TYPE_IN_LOG.error(UnsupportedTypeError, table=self._table) from None
+            raise UnsupportedTypeError(
+                "A column's type in the log is unknown, so the lengths of its values are unknown.",
+                code="unsupported_type",
+                table=self._table,
+                action="Drop the column, then run `replicator snapshot NAME TABLE`; or exclude the table.",
+            ) from None
         self._layout = Layout(widths, [column.is_nullable for column in columns], self._table)
         self._column_of = {position: index for index, position in enumerate(positions)}
         names = [c.name for c in schema.columns]
@@ -149,11 +153,22 @@ class RowDecoder:
             raise self._too_large(sum(len(body) for _, body in events)) from None
 
     def _too_large(self, size: int) -> TableError:
-        return rules.ROW_EVENT_TOO_LARGE.error(TableError, table=self._table, size=size)
+        return TableError(
+            f"Rows events of {size} bytes are more than can be decoded at once.",
+            code="row_event_too_large",
+            table=self._table,
+            action="Lower binlog_row_event_max_size, then run `replicator snapshot NAME TABLE`; or exclude the table.",
+        )
 
     def _kinds(self, codes: Longs) -> npt.NDArray[np.int8]:
         if (codes == PARTIAL_UPDATE).any():
-            raise rules.UNSUPPORTED_ROW_EVENT.error(TableError, table=self._table)
+            raise TableError(
+                "An update came as differences of JSON documents, which do not hold the whole row.",
+                code="unsupported_row_event",
+                table=self._table,
+                action="Remove PARTIAL_JSON where it is set: by the session that wrote (SET SESSION binlog_row_value_options), or for all"
+                " (SET GLOBAL binlog_row_value_options = ''). Then run `replicator snapshot NAME TABLE`.",
+            )
         kinds = _CODES[codes]
         if (kinds < 0).any():
             raise corrupt(f"Event type {codes[kinds < 0][0]} is not a rows event.", table=self._table)
@@ -195,7 +210,15 @@ class RowDecoder:
         bitmap_size = self._layout.bitmap_size
         if (found[:, :-bitmap_size] != head[:-bitmap_size]).any():
             raise corrupt("A rows event has another number of columns than its table.", table=self._table)
-        raise rules.ROW_IMAGE_NOT_FULL.error(TableError, table=self._table)
+        raise TableError(
+            "A row image does not hold all columns.",
+            code="row_image_not_full",
+            table=self._table,
+            action="Remove what sets it: the session that wrote (SET SESSION binlog_row_image), or for all (SET GLOBAL binlog_row_image ="
+            " FULL). Then run `replicator snapshot NAME TABLE`."
+            " If it is FULL and the table has generated columns, the server leaves these out: exclude the table"
+            " (docs/sources/mysql.md, Limits).",
+        )
 
     # ---- columns ----
 
@@ -237,24 +260,20 @@ class RowDecoder:
             array, unheld = self._decoders[index](buffer, slices)
         except Exception as error:  # noqa: BLE001 (translated)
             # Whatever it is, it is about this table's values. ValueErrors are not chained: Arrow's messages hold values.
-            raise rules.INVALID_BYTES.error(
-                TableError,
+            raise TableError(
+                f"Column {column.name} holds bytes that are not a valid {column.source_type} ({type(error).__name__}).",
+                code="corrupt_rows",
                 table=self._table,
-                name=column.name,
-                source_type=column.source_type,
-                error_type=type(error).__name__,
+                action="Run `replicator snapshot NAME TABLE`; if it fails again, exclude the table and report its CREATE TABLE.",
             ) from (None if isinstance(error, ValueError) else error)
         if unheld and index in self._keys and self._kinds_of[index] in {TypeKind.TEXT, TypeKind.ENUM, TypeKind.SET}:
             raise ambiguous_key(column.name, unheld, len(array), table=self._table)
         if unheld and (index in self._keys or self._unrepresentable == "fail"):
-            raise rules.VALUES_DO_NOT_FIT.error(
-                UnsupportedTypeError,
+            raise UnsupportedTypeError(
+                f"Column {column.name}: {unheld} of {len(array)} values of type {column.source_type} cannot be held as {column.type}.",
+                code="unrepresentable_value",
                 table=self._table,
-                name=column.name,
-                unheld=unheld,
-                count=len(array),
-                source_type=column.source_type,
-                type=column.type,
+                action="Fix the values, or set `unrepresentable: null` if they may become NULL; then run `replicator snapshot NAME TABLE`.",
             )
         if unheld:
             self._on_nulled(column.name, unheld)

@@ -40,7 +40,6 @@ import pyarrow as pa
 
 from replicator.model.errors import SchemaConflictError, UnsupportedTypeError
 from replicator_source_mysql import column_types as t
-from replicator_source_mysql import rules
 from replicator_source_mysql.binlog.charsets import BINARY, charset_of, label
 from replicator_source_mysql.binlog.tablemap import MapColumn
 from replicator_source_mysql.flavors import Flavor
@@ -244,19 +243,20 @@ def logged_spec(column: MapColumn, declared: ColumnSpec | None, flavor: Flavor) 
     spec = _from_log(column, flavor)
     may_have_fractions = flavor.old_times_may_have_fractions and (declared is None or declared.scale)
     if column.type_code in t.OLD_TIMES and may_have_fractions:
-        raise rules.OLD_TIMES.error(UnsupportedTypeError, name=_name(column))
+        raise UnsupportedTypeError(
+            f"Column {_name(column)} has the form that times had before mysql56_temporal_format, whose length the log does not tell.",
+            code="unsupported_type",
+            action="SET GLOBAL mysql56_temporal_format=ON, run ALTER TABLE … FORCE, then run `replicator snapshot NAME TABLE`.",
+        )
     if declared is None:
         return spec
     if spec.kind is TypeKind.BYTES and spec.width == _ONLY_DECLARED.get(declared.kind):
         return declared
     if (spec.kind, spec.arrow) != (declared.kind, declared.arrow):
-        raise rules.SCHEMA_MISMATCH.error(
-            SchemaConflictError,
-            name=_name(column),
-            sort=spec.kind,
-            arrow=spec.arrow,
-            sort_2=declared.kind,
-            arrow_2=declared.arrow,
+        raise SchemaConflictError(
+            f"Column {_name(column)} is {spec.kind} ({spec.arrow}) in the log and {declared.kind} ({declared.arrow}) in the catalogue.",
+            code="schema_mismatch",
+            action="Run `replicator snapshot NAME TABLE`.",
         )
     return spec
 
@@ -310,7 +310,11 @@ def _charset(column: MapColumn, flavor: Flavor) -> str:
 
 
 def _unsupported(column: MapColumn, what: str) -> UnsupportedTypeError:
-    return rules.TYPE_NOT_TOLD.error(UnsupportedTypeError, name=_name(column), what=what)
+    return UnsupportedTypeError(
+        f"Column {_name(column)} {what}.",
+        code="unsupported_type",
+        action="Set binlog_row_metadata=FULL, then run `replicator snapshot NAME TABLE`; or exclude the table.",
+    )
 
 
 def _name(column: MapColumn) -> str:
@@ -319,4 +323,11 @@ def _name(column: MapColumn) -> str:
 
 def ambiguous_key(column: str, count: int, total: int, *, table: str | None = None) -> UnsupportedTypeError:
     """The error for values of a key column that become texts that other values have as well."""
-    return rules.AMBIGUOUS_KEY.error(UnsupportedTypeError, table=table, column=column, count=count, total=total)
+    return UnsupportedTypeError(
+        f"Column {column}: {count} of {total} values of the key have bytes that their character set does not define, or the same "
+        "text as another value. Two keys would become one.",
+        code="ambiguous_key",
+        table=table,
+        action="Fix the values, or ALTER TABLE … CONVERT TO CHARACTER SET utf8mb4, then run `replicator snapshot NAME TABLE`; or "
+        "exclude the table.",
+    )

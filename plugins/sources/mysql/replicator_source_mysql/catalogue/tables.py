@@ -13,7 +13,6 @@ from replicator.model.errors import TableError
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TableDescription
-from replicator_source_mysql import rules
 from replicator_source_mysql.binlog import ColumnSpec
 from replicator_source_mysql.catalogue.virtual import is_same_for_all
 from replicator_source_mysql.connecting.connection import quoted, quoted_table
@@ -164,20 +163,24 @@ class CatalogTable:
 
 def system_versioned(table: TableId) -> TableError:
     """The error for a table that is system-versioned (MariaDB)."""
-    return rules.SYSTEM_VERSIONED_1.error(TableError, table=str(table), table_name=quoted_table(table))
+    return TableError(
+        "it is system-versioned: its log mixes past and current rows.",
+        code="system_versioned",
+        table=str(table),
+        action=f"ALTER TABLE {quoted_table(table)} DROP SYSTEM VERSIONING; then run `replicator snapshot NAME TABLE`; or exclude it.",
+    )
 
 
 def virtual_column(table: TableId, column: CatalogColumn) -> TableError:
     """The error for a virtual column whose value may depend on the session."""
     name, type_ = quoted(column.name), column.column_type
-    return rules.VIRTUAL_COLUMN.error(
-        TableError,
+    return TableError(
+        f"its virtual column {column.name} may depend on the session that reads it: AS ({column.expression}). The log may have"
+        " another value than a SELECT.",
+        code="virtual_column",
         table=str(table),
-        name=column.name,
-        expression=column.expression,
-        table_name=quoted_table(table),
-        name_2=name,
-        type_=type_,
+        action=f"Make it STORED: ALTER TABLE {quoted_table(table)} DROP COLUMN {name}, ADD COLUMN {name} {type_} AS (…) STORED;"
+        " or exclude the table.",
     )
 
 

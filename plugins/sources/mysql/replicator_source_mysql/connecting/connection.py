@@ -15,7 +15,6 @@ from typing_extensions import override
 from replicator.model.errors import ReplicatorError, SourceUnavailableError
 from replicator.model.schema import TableId
 from replicator.plugins.kit.session import Session as KitSession
-from replicator_source_mysql import rules
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connecting.errors import translate
 from replicator_source_mysql.flavors import Flavor, flavor_of_server, version_of
@@ -99,7 +98,11 @@ class SameServer:
             if self._name is None:
                 self._name = str(name)
             if self._name != str(name):
-                raise rules.ANOTHER_SERVER.error(SourceUnavailableError, name=name, name_2=self._name)
+                raise SourceUnavailableError(
+                    f"The connection reached another server: {name}. Before, it was {self._name}.",
+                    code="another_server",
+                    action="Set source.host to one server. A proxy must not spread connections over several servers.",
+                )
 
 
 def verify_host(config: MysqlConfig, same: SameServer) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import pymysql
@@ -19,40 +19,43 @@ from replicator.model.errors import (
     SourceUnavailableError,
     TableError,
 )
-from replicator.model.rules import Rule, capital, sources
 from replicator.model.schema import TableId
-from replicator_source_mysql import rules
 
-# Number → our rule: what may pass by itself.
-_TRANSIENT: Final[Mapping[int, Rule]] = {
-    1021: sources.SOURCE_OUT_OF_RESOURCES,
-    1037: sources.SOURCE_OUT_OF_RESOURCES,
-    1038: sources.SOURCE_OUT_OF_RESOURCES,
-    1041: sources.SOURCE_OUT_OF_RESOURCES,
-    1114: sources.SOURCE_OUT_OF_RESOURCES,
-    1040: sources.TOO_MANY_CONNECTIONS,
-    1053: sources.SOURCE_SHUTDOWN,
-    1077: sources.SOURCE_SHUTDOWN,
-    1180: sources.SOURCE_UNAVAILABLE,
-    1203: sources.TOO_MANY_CONNECTIONS,
-    1205: sources.LOCK_TIMEOUT,
-    1213: sources.DEADLOCK,
-    1290: sources.SOURCE_READ_ONLY,
-    1317: sources.STATEMENT_INTERRUPTED,
-    1412: sources.TABLE_CHANGED_UNDER_SNAPSHOT,
-    1613: sources.SOURCE_UNAVAILABLE,
-    1927: sources.CONNECTION_KILLED,
-    1969: sources.STATEMENT_TIMEOUT,
-    2002: sources.SOURCE_UNAVAILABLE,
-    2003: sources.SOURCE_UNAVAILABLE,
-    2005: sources.SOURCE_UNAVAILABLE,
-    2006: sources.SOURCE_UNAVAILABLE,
-    2013: sources.SOURCE_UNAVAILABLE,
-    2014: sources.SOURCE_UNAVAILABLE,
-    2026: rules.TLS_REFUSED,
-    3024: sources.STATEMENT_TIMEOUT,
-    4031: sources.SOURCE_UNAVAILABLE,
-    4052: rules.SERVER_ID_TAKEN,
+RESTART_ACTION: Final = (
+    "Run `replicator snapshot NAME --changed-only`. It starts at a new log position, and reads only the rows again that differ. "
+    "With --restart, it takes new snapshots of all tables instead."
+)
+
+# Number → our code: what may pass by itself.
+_TRANSIENT: Final = {
+    1021: "source_out_of_resources",
+    1037: "source_out_of_resources",
+    1038: "source_out_of_resources",
+    1041: "source_out_of_resources",
+    1114: "source_out_of_resources",
+    1040: "too_many_connections",
+    1053: "source_shutdown",
+    1077: "source_shutdown",
+    1180: "source_unavailable",
+    1203: "too_many_connections",
+    1205: "lock_timeout",
+    1213: "deadlock",
+    1290: "source_read_only",
+    1317: "statement_interrupted",
+    1412: "table_changed_under_snapshot",
+    1613: "source_unavailable",
+    1927: "connection_killed",
+    1969: "statement_timeout",
+    2002: "source_unavailable",
+    2003: "source_unavailable",
+    2005: "source_unavailable",
+    2006: "source_unavailable",
+    2013: "source_unavailable",
+    2014: "source_unavailable",
+    2026: "tls_refused",
+    3024: "statement_timeout",
+    4031: "source_unavailable",
+    4052: "server_id_taken",
 }
 _ACCOUNT_REFUSED: Final = frozenset({1045, 1698, 1820, 1862, 3118})
 _ACCESS_DENIED: Final = _ACCOUNT_REFUSED | {1044, 1095, 1142, 1143, 1227, 1370, 1396, 1410}
@@ -69,14 +72,20 @@ _TABLE_CHANGED: Final = frozenset({1049, 1051, 1054, 1146, 1176, 1347, 1356})
 _TABLE_DENIED: Final = frozenset({1044, 1142, 1143, 1370})
 # A row, or a value, is more than the server's max_allowed_packet.
 _PACKET_TOO_LARGE: Final = frozenset({1153, 1162, 1301})
-PACKET_TOO_LARGE: Final = rules.PACKET_TOO_LARGE.code
+RAISE_PACKET: Final = "Raise max_allowed_packet on the server, to 1G at most."
+PACKET_TOO_LARGE: Final = "max_allowed_packet"
+# Measured on MySQL 9.7 and MariaDB 10.11: the server's max_allowed_packet does not bound what it sends of its log, 1 GiB does.
+_BEHIND_EVENT: Final = (
+    "No server sends an event of more than 1 GiB, whatever its max_allowed_packet is. Write less into one row; an UPDATE logs it"
+    f" twice. To continue after the event: {RESTART_ACTION}"
+)
 _TIMED_OUT: Final = frozenset({1969, 3024})
 _UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
 # The log is not there any more, or does not join: only the text of 1236 says which.
 _LOG_ERROR: Final = frozenset({1236, 1789, 1371, 1373})
 _PURGED: Final = ("purged", "could not find first log file", "could not find gtid state", "missing")
 _WITHOUT_GTIDS: Final = ("auto_position", "anonymous transaction")
-_TOO_LARGE: Final = rules.PACKET_TOO_LARGE.code
+_TOO_LARGE: Final = "max_allowed_packet"
 _SAME_ID: Final = ("same server_uuid", "same server_id")
 # What these say in quotes may be a value.
 _NUMBERS_WITH_VALUES: Final = frozenset({1062, 1264, 1265, 1292, 1366, 1406, 1411, 1525})
@@ -98,26 +107,30 @@ def translate(error: Exception, *, doing: str, table: str | None = None) -> Repl
         table: The table that was being read; errors about missing tables and columns then concern it alone.
     """
     number = number_of(error)
-    message = f"{capital(doing)}: {facts_of(error)}"
+    message = f"{doing}: {facts_of(error)}"
     if _UNTRUSTED in str(error) or isinstance(error, ssl.SSLCertVerificationError):
-        return rules.TLS_UNTRUSTED.error(AccessDeniedError, message=message)
+        return AccessDeniedError(
+            message,
+            code="tls_untrusted",
+            action="Set `source.tls_ca` to the authority of the server's certificate, or choose another `source.tls`.",
+        )
     if number in _ACCESS_DENIED:
-        return rules.ACCESS_DENIED.error(
-            AccessDeniedError,
+        return AccessDeniedError(
+            message,
+            code="access_denied",
             table=table if number in _TABLE_DENIED else None,
-            message=message,
             action=_CHECK_ACCOUNT if number in _ACCOUNT_REFUSED else _GRANT,
         )
     if table is not None and number in _TABLE_CHANGED:
-        return rules.TABLE_CHANGED.error(SchemaConflictError, table=table, message=message)
-    if number is not None and number in _TIMED_OUT:
+        return SchemaConflictError(message, code="table_changed", table=table)
+    if number in _TIMED_OUT:
         action = "Raise source.statement_timeout" + (", or lower snapshot.chunk_rows." if table is not None else ".")
-        return _TRANSIENT[number].error(SourceUnavailableError, table=table, message=message, action=action)
-    if number is not None and number in _TRANSIENT:
+        return SourceUnavailableError(message, code=_TRANSIENT[number], table=table, action=action)
+    if number in _TRANSIENT:
         action_of = _CHECK_SERVER if number in _NO_SERVER else None
-        return _TRANSIENT[number].error(SourceUnavailableError, table=table, message=message, action=action_of)
+        return SourceUnavailableError(message, code=_TRANSIENT[number], table=table, action=action_of)
     if isinstance(error, OSError | pymysql.err.InterfaceError):
-        return rules.CONNECTION_LOST.error(SourceUnavailableError, table=table, message=message)
+        return SourceUnavailableError(message, code="source_unavailable", table=table)
     return _final(message, number, table)
 
 
@@ -126,27 +139,27 @@ def _final(message: str, number: int | None, table: str | None) -> ReplicatorErr
     then = "Then run `replicator snapshot NAME TABLE`."
     if number in _PACKET_TOO_LARGE:
         if table is None:
-            return rules.PACKET_TOO_LARGE.error(FatalError, message=message)
-        return rules.PACKET_OF_TABLE_TOO_LARGE.error(TableError, table=table, message=message, then=then)
+            return FatalError(message, code=PACKET_TOO_LARGE, action=RAISE_PACKET)
+        return TableError(message, code=PACKET_TOO_LARGE, table=table, action=f"{RAISE_PACKET} {then}")
     if table is None:
-        return rules.STATEMENT_FAILED.error(FatalError, message=message)
-    return rules.STATEMENT_FAILED_FOR_TABLE.error(TableError, table=table, message=message, then=then)
+        return FatalError(message, code="source_error")
+    return TableError(message, code="source_error", table=table, action=f"Fix it on the server. {then}")
 
 
 def translate_log(number: int, text: str, *, doing: str) -> ReplicatorError:
     """Translate an error that the server sends instead of an event; otherwise as `translate`."""
-    message = f"{capital(doing)}: ({number}) {text}"
+    message = f"{doing}: ({number}) {text}"
     lowered = text.lower()
     if number in _LOG_ERROR:
         if _TOO_LARGE in lowered:
-            return rules.EVENT_TOO_LARGE.error(FatalError, message=message)
+            return FatalError(message, code=PACKET_TOO_LARGE, action=_BEHIND_EVENT)
         if any(word in lowered for word in _WITHOUT_GTIDS):
             return gtids_are_off(message)
         if any(word in lowered for word in _SAME_ID):
-            return rules.SERVER_ID_TAKEN.error(SourceUnavailableError, message=message)
+            return SourceUnavailableError(message, code="server_id_taken")
         if any(word in lowered for word in _PURGED):
-            return rules.LOG_NOT_SENT.error(OffsetExpiredError, message=message)
-        return rules.POSITION_UNKNOWN.error(LogGapError, message=message)
+            return OffsetExpiredError(message, code="log_removed", action=RESTART_ACTION)
+        return LogGapError(message, code="other_history", action=RESTART_ACTION)
     return translate(pymysql.err.OperationalError(number, text), doing=doing)
 
 
@@ -159,14 +172,17 @@ def event_too_large(error: FatalError, transaction: str, tables: Sequence[TableI
         tables: Tables of one of which it has rows; empty if it is none of rows.
     """
     rows = f"rows of {' or '.join(map(str, tables))}" if tables else "no rows, or compressed ones,"
-    return rules.EVENT_OF_TABLES_TOO_LARGE.error(
-        FatalError, message=error.message, rows=rows, transaction=transaction, action=error.action
-    )
+    message = f"{error.message} The event has more than 1 GiB and {rows} in the transaction {transaction}."
+    return FatalError(message, code=PACKET_TOO_LARGE, action=error.action)
 
 
 def gtids_are_off(message: str) -> LogGapError:
     """The error for GTIDs that were on when the replicator began, and are off now."""
-    return rules.GTID_OFF.error(LogGapError, message=message)
+    return LogGapError(
+        message,
+        code="gtid_off",
+        action=f"Switch gtid_mode to ON again. If transactions were committed without GTIDs meanwhile: {RESTART_ACTION}",
+    )
 
 
 def facts_of(error: Exception) -> str:

@@ -18,8 +18,8 @@ from typing_extensions import override
 from replicator.model.errors import FatalError, LogGapError, OffsetExpiredError, Problem, TableError
 from replicator.model.schema import TableId
 from replicator.plugins.source import Seen, Visibility
-from replicator_source_mysql import rules
 from replicator_source_mysql.connecting.connection import Connection, Session
+from replicator_source_mysql.connecting.errors import RESTART_ACTION
 from replicator_source_mysql.coordinates.base import Coordinates, DumpRequest, ReadView, SnapshotView, SourceVisibility
 from replicator_source_mysql.coordinates.cursor import ReadPosition
 from replicator_source_mysql.coordinates.gtid import SNAPSHOT
@@ -90,7 +90,12 @@ class FileCoordinates(Coordinates):
     def verify_joins(self, connection: Connection, facts: ServerFacts, position: Position) -> None:
         # The event that was read last is compared when the log is opened there (`FileProgress.take_event`).
         if facts.server != position.server:
-            raise rules.OTHER_SERVER.error(LogGapError, server=facts.server, server_2=position.server)
+            raise LogGapError(
+                f"The server is {facts.server}, but the log was read from {position.server}: without GTIDs a log position is valid"
+                " on one server only.",
+                code="other_server",
+                action=f"Name the server that was read; or: {RESTART_ACTION}",
+            )
         start = cast("FilePosition", position.begin)
         if start.crc is None:
             verify_boundary(connection, start)
@@ -319,7 +324,13 @@ class _SnapshotView(SnapshotView):
             if seen is not None:
                 self._visibility = FileVisibility(before=seen.position, after=after.position)
                 return
-        raise rules.NO_QUIET_MOMENT.error(TableError, table=str(self._table), snapshot_tries=_SNAPSHOT_TRIES)
+        raise TableError(
+            f"it has no key and is written all the time. Each of {_SNAPSHOT_TRIES} reads met a change that was being committed."
+            " Without GTIDs it is unknown whether a read sees such a change.",
+            code="no_quiet_moment",
+            table=str(self._table),
+            action="Run `replicator snapshot NAME TABLE` at a quieter time; or give the table a key, or switch GTIDs on.",
+        )
 
 
 def verify_boundary(connection: Connection, at: FilePosition) -> None:
@@ -340,7 +351,11 @@ def _verify_size(connection: Connection, at: FilePosition) -> None:
     if at.file not in sizes:
         first = next(iter(sizes), at.file)
         if file_number(at.file) < file_number(first) and _base(at.file) == _base(first):
-            raise rules.FILE_PURGED.error(OffsetExpiredError, file=at.file, first=first)
+            raise OffsetExpiredError(
+                f"The server has purged {at.file}, which was not read to its end; its log begins with {first}.",
+                code="log_removed",
+                action=RESTART_ACTION,
+            )
         raise other_history(f"it has no file {at.file}, which was read")
     if at.pos > sizes[at.file]:
         raise other_history(f"{at.file} ends before byte {at.pos}, up to which it was read")

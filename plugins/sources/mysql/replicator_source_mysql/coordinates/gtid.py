@@ -20,9 +20,8 @@ from typing_extensions import override
 from replicator.model.errors import ConfigError, OffsetExpiredError
 from replicator.model.schema import TableId
 from replicator.plugins.source import Seen, Visibility
-from replicator_source_mysql import rules
 from replicator_source_mysql.connecting.connection import Connection, Session, rows_of
-from replicator_source_mysql.connecting.errors import gtids_are_off
+from replicator_source_mysql.connecting.errors import RESTART_ACTION, gtids_are_off
 from replicator_source_mysql.coordinates.base import Coordinates, DumpRequest, ReadView, SnapshotView, SourceVisibility
 from replicator_source_mysql.coordinates.lineage import (
     event_at,
@@ -64,7 +63,12 @@ class GtidCoordinates(Coordinates):
         # GTIDs count as executed once their transactions are visible; what is still being committed comes. No file and byte:
         # the end of the log lies after transactions that are being committed.
         if facts.gtid_mode != "ON":
-            raise rules.GTID_MODE_BETWEEN.error(ConfigError, gtid_mode=facts.gtid_mode)
+            raise ConfigError(
+                f"The server's gtid_mode is {facts.gtid_mode}: its log has transactions with and without GTIDs.",
+                code="gtid_mode_between",
+                action="Finish the change: SET GLOBAL gtid_mode = …, step by step, to ON (or to OFF: then"
+                " source.watermark_table is needed).",
+            )
         ((executed,),) = rows_of(connection, "SELECT @@GLOBAL.gtid_executed")
         return Position(executed=GtidSet.of(executed), server=facts.server)
 
@@ -82,7 +86,11 @@ class GtidCoordinates(Coordinates):
         if missing := ours.without(executed):
             raise missing_transactions(facts, position, str(missing))
         if lost := purged.without(cast("GtidSet", position.begin)):
-            raise rules.TRANSACTIONS_PURGED.error(OffsetExpiredError, lost=shortened(str(lost)))
+            raise OffsetExpiredError(
+                f"The server has purged transactions that were not read: {shortened(str(lost))}.",
+                code="log_removed",
+                action=RESTART_ACTION,
+            )
         if facts.server == position.server and has_file(connection, position):
             _verify_next(connection, position, ours)
 

@@ -9,9 +9,8 @@ from typing import Final
 import pymysql
 
 from replicator.model.errors import LogGapError, SourceLagsError
-from replicator_source_mysql import rules
 from replicator_source_mysql.connecting.connection import Connection, literal, rows_of
-from replicator_source_mysql.connecting.errors import number_of
+from replicator_source_mysql.connecting.errors import RESTART_ACTION, number_of
 from replicator_source_mysql.positions.file_position import file_number
 from replicator_source_mysql.positions.marks import log_end
 from replicator_source_mysql.positions.position import Position
@@ -76,14 +75,18 @@ def missing_transactions(facts: ServerFacts, position: Position, missing: str) -
     """The error for transactions of our position that the server has not executed."""
     if facts.server == position.server:
         return other_history(f"it has not executed {shortened(missing)}, which it did before")
-    return rules.SOURCE_LAGS.error(
-        SourceLagsError, server=facts.server, missing=shortened(missing), server_2=position.server
+    return SourceLagsError(
+        f"The server {facts.server} has not executed {shortened(missing)}, which {position.server} had: it lags, or has another history.",
+        code="source_lags",
+        action="Name a server that has caught up; if none has these transactions: " + RESTART_ACTION,
     )
 
 
 def other_history(what: str) -> LogGapError:
     """The error for a server's log that is not the one that was read."""
-    return rules.OTHER_LINEAGE.error(LogGapError, what=what)
+    return LogGapError(
+        f"The server's history is not the one that was read: {what}.", code="other_history", action=RESTART_ACTION
+    )
 
 
 def shortened(text: str) -> str:

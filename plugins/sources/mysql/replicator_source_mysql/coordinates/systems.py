@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from replicator.model.errors import ConfigError, LogGapError
 from replicator.model.schema import TableId
-from replicator_source_mysql import rules
 from replicator_source_mysql.connecting.connection import Connection, flavor_of, rows_of
+from replicator_source_mysql.connecting.errors import RESTART_ACTION
 from replicator_source_mysql.coordinates.base import Coordinates
 from replicator_source_mysql.coordinates.file import FileCoordinates
 from replicator_source_mysql.coordinates.gtid import GtidCoordinates
@@ -57,13 +57,17 @@ class CoordinateSystems:
             ConfigError: Also: there is no log.
         """
         if not facts.is_on("log_bin"):
-            raise rules.LOG_BIN_OFF.error(ConfigError)
+            raise ConfigError("The server has no binary log.", code="log_bin_off", action="Start it with log_bin.")
         return self.of_server(facts).current_position(connection, facts)
 
     def open(self, connection: Connection, facts: ServerFacts, position: Position) -> Coordinates:
         """The coordinate system of a position at which the log is opened. Errors as `Coordinates.verify_joins`."""
         if facts.flavor is not position.flavor:
-            raise rules.OTHER_FLAVOR.error(LogGapError, name=position.flavor.name, name_2=facts.name)
+            raise LogGapError(
+                f"The source was {position.flavor.name} and is {facts.name} now.",
+                code="other_flavor",
+                action=RESTART_ACTION,
+            )
         coordinates = self.of_position(position)
         coordinates.verify_joins(connection, facts, position)
         coordinates.opened(facts, position)

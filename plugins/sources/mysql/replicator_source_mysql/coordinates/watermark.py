@@ -17,7 +17,6 @@ import pymysql
 
 from replicator.model.errors import FatalError, Problem, SourceUnavailableError
 from replicator.model.schema import TableId
-from replicator_source_mysql import rules
 from replicator_source_mysql.connecting.connection import Connection, Row, literal, quoted, quoted_table, rows_of
 from replicator_source_mysql.connecting.errors import facts_of, number_of
 from replicator_source_mysql.coordinates.lineage import NO_EVENT
@@ -72,7 +71,11 @@ def ordered_end_of_log(connection: Connection) -> FilePosition:
     # Behind the end: that it is switched off meanwhile is noticed.
     ((is_ordered,),) = rows_of(connection, "SELECT @@GLOBAL.binlog_order_commits")
     if not is_ordered:
-        raise rules.COMMITS_UNORDERED.error(SourceUnavailableError)
+        raise SourceUnavailableError(
+            "binlog_order_commits is OFF: the order of the log does not show what a read sees.",
+            code="commits_unordered",
+            action="SET GLOBAL binlog_order_commits = ON; -- and in the server's option file; or switch GTIDs on.",
+        )
     return end
 
 
@@ -100,12 +103,10 @@ def write_watermark(connection: Connection, table: TableId, *, commit: str = _CO
     except pymysql.MySQLError as error:
         if number_of(error) not in _UNUSABLE:
             raise
-        raise rules.WATERMARK_NOT_WRITTEN.error(
-            FatalError,
-            table_name=table,
-            facts=facts_of(error),
-            creation=creation(table),
-            grant=grant(table, "our account"),
+        raise FatalError(
+            f"Without GTIDs a watermark is written into {table}, which does not exist or cannot be written: {facts_of(error)}.",
+            code="watermark_table",
+            action=f"{creation(table)} {grant(table, 'our account')}",
         ) from error
     return before
 
@@ -118,7 +119,11 @@ def verify_round_trip(connection: Connection, table: TableId) -> None:
     """
     before = write_watermark(connection, table)
     if end_of_log(connection).position <= before.position:
-        raise rules.WATERMARK_NOT_IN_LOG.error(FatalError, table_name=table)
+        raise FatalError(
+            f"A watermark was written into {table}, but it is not in the log.",
+            code="watermark_table",
+            action="Take its database out of binlog_ignore_db, or into binlog_do_db, or name another table under source.watermark_table.",
+        )
 
 
 def assess(connection: Connection, table: TableId, account: str) -> list[Problem]:
@@ -152,7 +157,7 @@ def assess(connection: Connection, table: TableId, account: str) -> list[Problem
 
 
 def _problem(message: str, action: str | None, *sql: str) -> Problem:
-    return rules.WATERMARK_TABLE_UNFIT.finding(message=message, action=action, sql=sql)
+    return Problem(code="watermark_table", message=message, location="source.watermark_table", action=action, sql=sql)
 
 
 # -- what lies between two ends ------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ import pymysql
 from pymysql.constants import COMMAND
 
 from replicator.model.errors import CorruptStreamError, ReplicatorError, SourceUnavailableError
-from replicator_source_mysql import rules
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connecting.connection import Connection, SameServer, connect, literal, rows_of
 from replicator_source_mysql.connecting.errors import facts_of, translate, translate_log
@@ -106,13 +105,15 @@ class Dump:
             ReplicatorError: The connection was lost, the server refuses or ends the dump, or an event's checksum is wrong.
         """
         if self._is_closed:
-            raise rules.DUMP_CLOSED.error(SourceUnavailableError)
+            raise SourceUnavailableError("reading the log: the connection is closed.", code="source_unavailable")
         if self._failure is not None:
             raise self._failure
         try:
             packets = self._reader.packets(wait_s)
         except (pymysql.MySQLError, OSError, ValueError) as error:
-            raise rules.DUMP_FAILED.error(SourceUnavailableError, server=self._server, facts=facts_of(error)) from error
+            raise SourceUnavailableError(
+                f"reading the log of {self._server}: {facts_of(error)}", code="source_unavailable"
+            ) from error
         sound: list[bytes] = []
         try:
             self._prove(packets, sound)
@@ -147,7 +148,10 @@ class Dump:
         if not packet or packet[0] == ERROR:
             raise self._refusal(packet)
         if packet[0] == EOF and len(packet) < HEADER_SIZE:
-            raise rules.DUMP_ENDED.error(SourceUnavailableError, server=self._server)
+            raise SourceUnavailableError(
+                f"The server {self._server} ended the reading of its log. It does so when another reader uses the same server id.",
+                code="source_unavailable",
+            )
         if len(packet) <= HEADER_SIZE or int.from_bytes(packet[10:14], "little") != len(packet) - 1:
             raise self._corrupt("an event's size is not that of its packet")
         event = packet[1:]
@@ -171,7 +175,11 @@ class Dump:
         return translate_log(number, text, doing=f"reading the log of {self._server}")
 
     def _corrupt(self, what: str) -> CorruptStreamError:
-        return rules.DUMP_MALFORMED.error(CorruptStreamError, server=self._server, what=what)
+        return CorruptStreamError(
+            f"reading the log of {self._server}: {what}.",
+            code="corrupt_binlog_event",
+            action="Check the source's binlog with mysqlbinlog --verify-binlog-checksum, and the network between.",
+        )
 
 
 def _is_sound(event: bytes) -> bool:

@@ -16,7 +16,6 @@ from replicator.model.schema import TableId
 from replicator.plugins import get_logger
 from replicator.plugins.kit.arrow import Longs
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, PullLimits, TableChanges
-from replicator_source_mysql import rules
 from replicator_source_mysql.binlog.events import TOO_LARGE
 from replicator_source_mysql.versions import Version
 
@@ -257,10 +256,16 @@ def error_of_table(table: TableId, error: Exception) -> TableError:
     # Events came with the right checksums: whatever cannot be read is about the table. The log has what a message may not.
     _log.error("corrupt_rows", table=str(table), exc_info=error)
     found = error.message.rstrip(".") if isinstance(error, ReplicatorError) else type(error).__name__
-    message = f"Its rows in the log cannot be read: {found}."
+    message = f"its rows in the log cannot be read: {found}."
     if isinstance(error, ReplicatorError) and error.code == TOO_LARGE:
-        return rules.ROWS_UNCOMPRESSED_TOO_LARGE.error(TableError, table=str(table), message=message, step=error.action)
-    return rules.ROWS_NOT_READABLE.error(TableError, table=str(table), message=message)
+        action = f"{error.action} Then run `replicator snapshot NAME TABLE`."
+        return TableError(message, code="transaction_too_large", table=str(table), action=action)
+    return TableError(
+        message,
+        code="corrupt_rows",
+        table=str(table),
+        action="Run `replicator snapshot NAME TABLE`; if it fails again, exclude the table and report its CREATE TABLE.",
+    )
 
 
 def _estimate(version: Version, size: int) -> float:

@@ -19,7 +19,6 @@ from replicator.model.errors import FatalError, LogGapError, SourceUnavailableEr
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import LogBatch, LogReader, OpenTransaction, PullLimits
-from replicator_source_mysql import rules
 from replicator_source_mysql.binlog import uncompressed_body
 from replicator_source_mysql.binlog.events import (
     MARIADB_COMPRESSED,
@@ -30,7 +29,7 @@ from replicator_source_mysql.binlog.events import (
     corrupt,
 )
 from replicator_source_mysql.binlog.types import Unrepresentable
-from replicator_source_mysql.connecting.errors import PACKET_TOO_LARGE, event_too_large
+from replicator_source_mysql.connecting.errors import PACKET_TOO_LARGE, RESTART_ACTION, event_too_large
 from replicator_source_mysql.coordinates import Progress
 from replicator_source_mysql.events import (
     FLAG_IGNORABLE,
@@ -265,9 +264,17 @@ class BinlogReader(LogReader):
         elif event.kind == EventKind.HEARTBEAT_V2:
             self._progress.heartbeat(*heartbeat_v2(event.body))
         elif event.kind == EventKind.INCIDENT:
-            raise rules.LOG_INCIDENT.error(LogGapError)
+            raise LogGapError(
+                "The server says that changes are missing from its log (an INCIDENT event).",
+                code="log_incident",
+                action=RESTART_ACTION,
+            )
         elif not event.flags & FLAG_IGNORABLE:
-            raise rules.UNKNOWN_EVENT.error(FatalError, sort=event.kind)
+            raise FatalError(
+                f"The log has an event of type {event.kind}, which is unknown.",
+                code="unknown_event",
+                action="Report the server's version. If a new feature writes such events, switch it off.",
+            )
 
     def _take_rows(self, event: Event, pull: Pull) -> None:
         group = self._open_group("rows")
@@ -303,7 +310,10 @@ class BinlogReader(LogReader):
         group = self._group
         assert group is not None
         if group.transaction is not None:
-            raise rules.TRANSACTION_CUT.error(SourceUnavailableError, id=group.id)
+            raise SourceUnavailableError(
+                f"The log ended inside the transaction {group.id}, which never committed; what was read of it is dropped.",
+                code="transaction_cut",
+            )
         self._group = None
 
     # ---- groups ----

@@ -10,7 +10,6 @@ from replicator.model.errors import TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId
 from replicator.plugins import get_logger
-from replicator_source_mysql import rules
 from replicator_source_mysql.coordinates.cursor import ReadPosition
 from replicator_source_mysql.ddl.alterations import Alteration
 from replicator_source_mysql.ddl.statements import Effect, TableEffect, effects, opens_group
@@ -190,5 +189,16 @@ def event_of(effect: TableEffect, altered: Alteration | None, statement: str) ->
 def refusal(effect: TableEffect, statement: str) -> TableError:
     """The error by which a statement in the log fails a table; `statement`: its text without values."""
     if effect.effect is Effect.STATEMENT:
-        return rules.STATEMENT_FORMAT.error(TableError, table=str(effect.table), statement=statement)
-    return rules.STATEMENT_IN_LOG.error(TableError, table=str(effect.table), statement=statement)
+        return TableError(
+            f"The log has a statement instead of the rows that it changed; these may be rows of this table: {statement}",
+            code="statement_format",
+            table=str(effect.table),
+            action="Remove what sets it: the session that wrote (SET SESSION binlog_format), or for all (SET GLOBAL binlog_format = 'ROW')."
+            " Then run `replicator snapshot NAME TABLE`.",
+        )
+    return TableError(
+        f"The log has a statement that was not understood and may be about this table: {statement}",
+        code="ddl_not_understood",
+        table=str(effect.table),
+        action="Run `replicator ddl accept NAME TABLE`: the target follows to the columns that the table has now.",
+    )

@@ -10,7 +10,6 @@ from replicator.model.errors import FatalError, TableError
 from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import PullLimits
-from replicator_source_mysql import rules
 from replicator_source_mysql.binlog import TableMaps, named_table, table_id, uncompressed_body
 from replicator_source_mysql.binlog.events import MARIADB_COMPRESSED, RowsEvent, corrupt, too_large
 from replicator_source_mysql.binlog.types import Unrepresentable
@@ -296,4 +295,9 @@ def _other_key(group: Group, change: KeyChange, pull: Pull) -> None:
 
 
 def _two_shapes(table: TableId) -> TableError:
-    return rules.SCHEMA_CHANGED.error(TableError, table=str(table))
+    return TableError(
+        "its columns changed between XA PREPARE and XA COMMIT of a transaction with rows of it.",
+        code="schema_changed",
+        table=str(table),
+        action="Run `replicator ddl accept NAME TABLE`: the target follows to the columns that the table has now.",
+    )

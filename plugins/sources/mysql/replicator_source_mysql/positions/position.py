@@ -8,7 +8,6 @@ from typing import Any, Final, Self, TypeAlias
 
 from replicator.model.errors import CorruptStreamError
 from replicator.model.offset import Offset
-from replicator_source_mysql import rules
 from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.positions.file_position import FIRST_BYTE, FilePosition
 from replicator_source_mysql.positions.gtid_sets import GtidPosition, GtidSet
@@ -65,7 +64,7 @@ class Position:
                 restart=gtids.of(restart) if restart is not None else None,
             )
         except (KeyError, ValueError, TypeError) as error:
-            raise rules.CORRUPT_OFFSET.error(CorruptStreamError, offset=offset) from error
+            raise CorruptStreamError(f"{offset} is not an offset of a MySQL source.", code="corrupt_offset") from error
 
     @classmethod
     def _by_file(cls, value: Mapping[str, Any]) -> Self:

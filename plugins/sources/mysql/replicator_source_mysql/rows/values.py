@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.model.errors import UnsupportedTypeError
-from replicator_source_mysql import rules
 from replicator_source_mysql.binlog import ColumnSpec, TypeKind
 from replicator_source_mysql.binlog.charsets import UTF8, encoded, telling_decoder, tells_all
 from replicator_source_mysql.binlog.strings import enum_names, untelling_labels
 from replicator_source_mysql.binlog.temporal import days_of
 from replicator_source_mysql.binlog.types import Unrepresentable, ambiguous_key
 from replicator_source_mysql.connecting.connection import literal, quoted
+from replicator_source_mysql.connecting.errors import PACKET_TOO_LARGE, RAISE_PACKET
 
 _AS_NUMBER: Final = frozenset({TypeKind.BIT})
 _AS_DOUBLE: Final = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
@@ -189,7 +189,11 @@ def decoded(values: pa.Array, spec: ColumnSpec, *, name: str, unrepresentable: U
         return values
     if spec.kind is TypeKind.JSON and pc.any(pc.equal(pc.binary_length(values), 0)).as_py():
         # No JSON is empty: the server sends so, and tells nobody but itself, what is longer than it may send.
-        raise rules.JSON_TOO_LARGE.error(UnsupportedTypeError, name=name)
+        raise UnsupportedTypeError(
+            f"Column {name}: the text of a JSON value is longer than the server's max_allowed_packet.",
+            code=PACKET_TOO_LARGE,
+            action=RAISE_PACKET,
+        )
     if spec.kind in _TEXTS:
         return _texts(values, name, unrepresentable)
     try:
@@ -211,7 +215,11 @@ def _texts(values: pa.Array, name: str, unrepresentable: Unrepresentable) -> pa.
         texts = pa.array([None if raw is None else _text(raw) for raw in values.to_pylist()], pa.string())
         lost = texts.null_count - values.null_count
     if unrepresentable == "fail":
-        raise rules.INVALID_TEXT.error(UnsupportedTypeError, name=name, lost=lost, count=len(values))
+        raise UnsupportedTypeError(
+            f"Column {name}: {lost} of {len(values)} values are invalid text in their character set.",
+            code="unrepresentable_value",
+            action="Fix the values, exclude the table, or set `source.unrepresentable: null`.",
+        )
     return texts
 
 
@@ -232,7 +240,11 @@ def _dates(values: pa.Array, spec: ColumnSpec, name: str, unrepresentable: Unrep
         unheld = _unheld(texts)
         lost = int(unheld.sum())
         if lost and unrepresentable == "fail":
-            raise rules.IMPOSSIBLE_DATES.error(UnsupportedTypeError, name=name, lost=lost, count=len(values)) from None
+            raise UnsupportedTypeError(
+                f"Column {name}: {lost} of {len(values)} values are zero, partial or impossible dates.",
+                code="unrepresentable_value",
+                action="Fix the values, exclude the table, or set `source.unrepresentable: null`.",
+            ) from None
         cast = pc.if_else(pa.array(unheld), pa.scalar(None, pa.string()), texts).cast(naive)
     return cast.cast(spec.arrow) if spec.kind is TypeKind.TIMESTAMP else cast
 

@@ -25,12 +25,11 @@ from replicator.plugins.verification import (
     SourceState,
     order_of,
 )
-from replicator_source_mysql import rules
 from replicator_source_mysql.binlog import TypeKind
 from replicator_source_mysql.catalogue.discovery import read_tables
 from replicator_source_mysql.catalogue.tables import CatalogColumn, CatalogTable
 from replicator_source_mysql.connecting.connection import Connection, Session, literal, quoted, rows_of
-from replicator_source_mysql.connecting.errors import number_of
+from replicator_source_mysql.connecting.errors import PACKET_TOO_LARGE, RAISE_PACKET, number_of
 from replicator_source_mysql.coordinates.base import ReadView
 from replicator_source_mysql.rows.chunk_statements import ReadPlan, range_conditions
 from replicator_source_mysql.rows.text_rows import Rows, text_rows
@@ -285,10 +284,18 @@ class MysqlState(SourceState):
         table = str(self._queries.table.table)
         for column, count in zip(columns, counts, strict=True):
             if count:
-                raise rules.INVALID_VALUES.error(
-                    UnsupportedTypeError, table=table, name=column.name, count=count, total=total
+                raise UnsupportedTypeError(
+                    f"Column {column.name}: {count} of {total} values are impossible dates, or invalid text in their character set.",
+                    code="unrepresentable_value",
+                    table=table,
+                    action="Fix the values, exclude the table, or set `source.unrepresentable: null`.",
                 ) from error
-        raise rules.TEXT_OF_ROW_TOO_LARGE.error(TableError, table=table) from error
+        raise TableError(
+            "A text that the server computed of a row is longer than its max_allowed_packet.",
+            code=PACKET_TOO_LARGE,
+            table=table,
+            action=RAISE_PACKET,
+        ) from error
 
 
 def _literals(texts: Collection[str]) -> str:

@@ -15,8 +15,7 @@ from typing import Final
 
 from psycopg import sql
 
-from replicator.model.errors import Problem
-from replicator_source_postgresql import rules
+from replicator.model.errors import Problem, Severity
 from replicator_source_postgresql.catalogue.discovery import Connection
 from replicator_source_postgresql.catalogue.tables import CatalogTable, Publication
 from replicator_source_postgresql.replication import ddl_trigger
@@ -32,7 +31,8 @@ from replicator_source_postgresql.replication.slot import PLUGIN, SlotState
 OLDEST_VERSION: Final = 130000
 _SPARE: Final = 10
 _OPERATIONS: Final = frozenset({"insert", "update", "delete", "truncate"})
-_OF_EVERY_TABLE: Final = frozenset({rules.IS_PARTITION.code, rules.UNLOGGED_TABLE.code, rules.UNLOGGED_PARTITION.code})
+_OWNER_CREATES: Final = "let the owner create the publication: publication_proposed has the statement."
+_OF_EVERY_TABLE: Final = frozenset({"is_partition", "unlogged_table", "unlogged_partition"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,22 +96,61 @@ def read_server(connection: Connection) -> ServerFacts:
 
 def too_old(facts: ServerFacts) -> Problem:
     """The finding for a server before 13, about which nothing else can be asked."""
-    return rules.SERVER_TOO_OLD.finding(version_text=facts.version_text)
+    return Problem(
+        code="server_too_old",
+        message=f"The server is PostgreSQL {facts.version_text}; 13 or later is needed.",
+        location="source.host",
+        action="Upgrade the server.",
+    )
 
 
 def assess_server(facts: ServerFacts, resources: Resources) -> list[Problem]:
     """Findings that concern the server and the role rather than a table."""
     problems = []
     if facts.is_in_recovery:
-        problems.append(rules.SERVER_IS_STANDBY.finding())
+        problems.append(
+            Problem(
+                code="server_is_standby",
+                message="The server is a standby; snapshots write marks into the log, which only a primary can do.",
+                location="source.host",
+                action="Name the primary in source.host.",
+            )
+        )
     if facts.wal_level != "logical":
-        problems.append(rules.WAL_LEVEL_NOT_LOGICAL.finding(wal_level=facts.wal_level))
+        problems.append(
+            Problem(
+                code="wal_level_not_logical",
+                message=f"wal_level is {facts.wal_level}; logical decoding needs logical.",
+                location="source",
+                action="ALTER SYSTEM SET wal_level = 'logical'; then restart the server"
+                " (managed services: set the parameter rds.logical_replication or its like).",
+                sql=("ALTER SYSTEM SET wal_level = 'logical'; -- then restart the server",),
+            )
+        )
     problems += _assess_role(facts)
     problems += _assess_capacity(facts, resources)
     if facts.wal_keep_max == "-1":
-        problems.append(rules.WAL_KEEP_UNBOUNDED.finding())
+        problems.append(
+            Problem(
+                code="wal_keep_unbounded",
+                message="max_slot_wal_keep_size is -1: while the replicator is stopped the server keeps its log without a limit, "
+                "and its disk may fill up.",
+                location="source",
+                action="Watch the bytes retained in the status, or set max_slot_wal_keep_size to what the disk can hold. If the "
+                "limit is exceeded, a new snapshot is needed.",
+                severity=Severity.NOTICE,
+            )
+        )
     else:
-        problems.append(rules.WAL_KEEP_BOUNDED.finding(wal_keep_max=facts.wal_keep_max))
+        problems.append(
+            Problem(
+                code="wal_keep_bounded",
+                message=f"max_slot_wal_keep_size is {facts.wal_keep_max}: if the replicator falls behind by more,"
+                " the slot is lost and a new snapshot is needed.",
+                location="source",
+                severity=Severity.NOTICE,
+            )
+        )
     if facts.lacks_ddl_trigger:
         problems.append(ddl_trigger.missing_trigger())
     return problems
@@ -137,11 +176,34 @@ def _assess_role(facts: ServerFacts) -> list[Problem]:
     role = sql.Identifier(facts.role).as_string(None)
     problems = []
     if not facts.may_replicate:
-        problems.append(rules.ROLE_LACKS_REPLICATION.finding(role=facts.role, role_2=role))
+        problems.append(
+            Problem(
+                code="role_lacks_replication",
+                message=f"The role {facts.role} has no replication privilege.",
+                location="source.user",
+                action=f"ALTER ROLE {role} REPLICATION; (on Amazon RDS: GRANT rds_replication TO {role};)",
+                sql=(f"ALTER ROLE {role} REPLICATION;",),
+            )
+        )
     elif facts.replication_error is not None:
-        problems.append(rules.REPLICATION_REFUSED.finding(replication_error=facts.replication_error))
+        problems.append(
+            Problem(
+                code="replication_refused",
+                message=f"The server refuses a replication connection: {facts.replication_error}",
+                location="source.user",
+                action="Allow the role to connect to the database from this host in pg_hba.conf.",
+            )
+        )
     if facts.is_superuser:
-        problems.append(rules.ROLE_IS_SUPERUSER.finding(role=facts.role))
+        problems.append(
+            Problem(
+                code="role_is_superuser",
+                message=f"The role {facts.role} is a superuser, which is more than needed.",
+                location="source.user",
+                action="Create a role with LOGIN, REPLICATION and SELECT on the tables.",
+                severity=Severity.WARNING,
+            )
+        )
     return problems
 
 
@@ -149,14 +211,22 @@ def _assess_capacity(facts: ServerFacts, resources: Resources) -> list[Problem]:
     problems = []
     if resources.slot is None and not resources.is_slot_given and facts.slots_used >= facts.slots_max:
         problems.append(
-            rules.NO_FREE_SLOT.finding(
-                slots_max=facts.slots_max, sql=(_raised("max_replication_slots", facts.slots_max),)
+            Problem(
+                code="no_free_slot",
+                message=f"All {facts.slots_max} replication slots are in use.",
+                location="source",
+                action="Drop unused slots, or raise max_replication_slots and restart the server.",
+                sql=(_raised("max_replication_slots", facts.slots_max),),
             )
         )
     if facts.senders_used >= facts.senders_max:
         problems.append(
-            rules.NO_FREE_WAL_SENDER.finding(
-                senders_max=facts.senders_max, sql=(_raised("max_wal_senders", facts.senders_max),)
+            Problem(
+                code="no_free_wal_sender",
+                message=f"All {facts.senders_max} WAL senders are busy.",
+                location="source",
+                action="Raise max_wal_senders and restart the server.",
+                sql=(_raised("max_wal_senders", facts.senders_max),),
             )
         )
     return problems
@@ -173,17 +243,43 @@ def _assess_given_slot(resources: Resources, database: str) -> list[Problem]:
     slot = resources.slot
     name = sql.Literal(resources.slot_name).as_string(None)
     if slot is None:
+        message = f"There is no replication slot {resources.slot_name}."
         statement = f"SELECT pg_create_logical_replication_slot({name}, '{PLUGIN}');"
-        return [rules.SLOT_MISSING.finding(name=resources.slot_name, statement=statement, sql=(statement,))]
+        action = f"Create it: {statement} or leave source.slot out."
+        return [Problem(code="slot_missing", message=message, location="source.slot", action=action, sql=(statement,))]
     fault = slot.unusable_in(database)
     if fault is not None:
-        return [rules.SLOT_UNUSABLE.finding(name=slot.name, fault=fault)]
+        message = f"The replication slot {slot.name} {fault}."
+        return [
+            Problem(
+                code="slot_unusable",
+                message=message,
+                location="source.slot",
+                action=f"Name a permanent logical slot of this database that uses {PLUGIN}.",
+            )
+        ]
     if slot.lost is not None:
-        return [rules.SLOT_LOST.finding(name=slot.name, lost=slot.lost, literal=name)]
+        message = f"The replication slot {slot.name} has lost its log ({slot.lost})."
+        return [
+            Problem(
+                code="slot_lost",
+                message=message,
+                location="source.slot",
+                action=f"SELECT pg_drop_replication_slot({name}); and create it again.",
+            )
+        ]
     if slot.active_pid is not None:
-        holder = f"the server process {slot.active_pid}"
+        message = f"The replication slot {slot.name} is in use by the server process {slot.active_pid}."
         # The replicator that runs under this configuration may be that process: no hindrance to looking.
-        return [rules.SLOT_ACTIVE.finding(name=slot.name, holder=holder)]
+        return [
+            Problem(
+                code="slot_active",
+                message=message,
+                location="source.slot",
+                action="Stop the other process that uses it.",
+                severity=Severity.WARNING,
+            )
+        ]
     return []
 
 
@@ -192,7 +288,12 @@ def _assess_own_slot(resources: Resources, database: str) -> list[Problem]:
     fault = slot.unusable_in(database) if slot is not None else None
     if slot is None or fault is None:
         return []
-    return [rules.SLOT_NAME_TAKEN.finding(name=slot.name, fault=fault)]
+    message = f"A replication slot {slot.name} exists already and {fault}."
+    return [
+        Problem(
+            code="slot_name_taken", message=message, location="name", action="Rename the replicator, or drop that slot."
+        )
+    ]
 
 
 def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Sequence[CatalogTable]) -> list[Problem]:
@@ -201,21 +302,37 @@ def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Se
     already = publication.tables if publication else frozenset()
     not_owned = [t for t in tables if not t.is_owned and t.table not in already]
     if publication is not None and belongs_to_another(publication, resources.uuid):
-        problems.append(rules.PUBLICATION_OF_ANOTHER.finding(name=publication.name))
+        problems.append(
+            Problem(
+                code="publication_of_another",
+                message=f"The publication {publication.name} and the slot of that name belong to another replicator"
+                f" called {resources.replicator}.",
+                location="name",
+                action="Rename this replicator; or, if the other one no longer exists, drop its slot and its publication.",
+            )
+        )
     elif publication is not None and publication.is_for_all_tables:
         problems.append(_publication_taken(publication))
     elif publication is not None and not publication.is_owned:
         problems.append(
-            rules.PUBLICATION_NOT_OWNED.finding(
-                name=publication.name, owner=publication.owner, sql=(_grant_owner(publication.owner, facts.role),)
+            Problem(
+                code="publication_not_owned",
+                message=f"The publication {publication.name} belongs to {publication.owner}.",
+                location="source.publication",
+                action=f"Name it in source.publication to use it as it is, or grant {publication.owner} to the role.",
+                sql=(_grant_owner(publication.owner, facts.role),),
             )
         )
     elif publication is None and not facts.may_create_in_database:
         database, role = (sql.Identifier(name).as_string(None) for name in (facts.database, facts.role))
         grant = f"GRANT CREATE ON DATABASE {database} TO {role};"
         problems.append(
-            rules.MAY_NOT_CREATE_PUBLICATION.finding(
-                role=facts.role, database=facts.database, grant=grant, sql=(grant,)
+            Problem(
+                code="may_not_create_publication",
+                message=f"The role {facts.role} may not create a publication in the database {facts.database}.",
+                location="source.publication",
+                action=f"Either {grant} or {_OWNER_CREATES}",
+                sql=(grant,),
             )
         )
     may_create = facts.may_create_in_database and not not_owned
@@ -227,15 +344,25 @@ def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Se
 
 def _proposed_publication(name: str, tables: Sequence[CatalogTable]) -> Problem:
     """One finding for all tables that the role may not publish: the statement is long, and the same for each."""
-    return rules.PUBLICATION_PROPOSED.finding(name=name, action=proposed_statements(name, tables))
+    return Problem(
+        code="publication_proposed",
+        message=f"The owner of the tables can create the publication instead; then set source.publication to {name}.",
+        location="source.publication",
+        action=proposed_statements(name, tables),
+        severity=Severity.NOTICE,
+    )
 
 
 def _table_not_owned(table: CatalogTable, role: str, publication: Publication | None) -> Problem:
     grant = _grant_owner(table.owner, role)
     addition = None if publication is None else addition_statement(publication.name, [table.table])
-    instead = rules.OWNER_CREATES if addition is None else f"run as a superuser: {addition}"
-    return rules.TABLE_NOT_OWNED.finding(
-        table=str(table.table), owner=table.owner, grant=grant, instead=instead, sql=(addition or grant,)
+    instead = _OWNER_CREATES if addition is None else f"run as a superuser: {addition}"
+    return Problem(
+        code="table_not_owned",
+        message=f"the table belongs to {table.owner}; only its owner can add it to a publication",
+        table=str(table.table),
+        action=f"Either {grant} or {instead}",
+        sql=(addition or grant,),
     )
 
 
@@ -245,16 +372,26 @@ def _grant_owner(owner: str, role: str) -> str:
 
 
 def _publication_taken(publication: Publication) -> Problem:
-    return rules.PUBLICATION_NAME_TAKEN.finding(name=publication.name)
+    return Problem(
+        code="publication_name_taken",
+        message=f"The publication {publication.name} is FOR ALL TABLES, so it was not created by Replicator.",
+        location="name",
+        action="Rename the replicator, or drop that publication.",
+    )
 
 
 def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTable]) -> list[Problem]:
     publication = resources.publication
     name = sql.Identifier(resources.publication_name).as_string(None)
     if publication is None:
+        message = f"There is no publication {resources.publication_name}."
         action = proposed_statements(resources.publication_name, tables)
         script = tuple(creation_script(resources.publication_name, tables))
-        return [rules.PUBLICATION_MISSING.finding(name=resources.publication_name, action=action, sql=script)]
+        return [
+            Problem(
+                code="publication_missing", message=message, location="source.publication", action=action, sql=script
+            )
+        ]
     problems = [
         problem
         for table in tables
@@ -264,10 +401,26 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
     ]
     if lacking := sorted(_OPERATIONS - publication.operations):
         problems.append(
-            rules.PUBLICATION_LACKS_OPERATIONS.finding(name=publication.name, lacking=", ".join(lacking), quoted=name)
+            Problem(
+                code="publication_lacks_operations",
+                message=f"The publication {publication.name} does not publish {', '.join(lacking)}.",
+                location="source.publication",
+                sql=(f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');",),
+                # Changes of these kinds are missing from the log, without a trace there.
+                applies="always",
+            )
         )
     if publication.is_for_all_tables:
-        problems.append(rules.PUBLICATION_FOR_ALL_TABLES.finding(name=publication.name))
+        problems.append(
+            Problem(
+                code="publication_for_all_tables",
+                message=f"The publication {publication.name} is FOR ALL TABLES: updates and deletes fail on every table"
+                " without a replica identity, new ones included.",
+                location="source.publication",
+                action="List the tables by name instead.",
+                severity=Severity.WARNING,
+            )
+        )
     return problems
 
 

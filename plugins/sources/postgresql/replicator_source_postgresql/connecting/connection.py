@@ -13,15 +13,16 @@ from typing_extensions import override
 
 from replicator.model.errors import ConfigError, ReplicatorError, SourceUnavailableError
 from replicator.plugins.kit.session import Session as KitSession
-from replicator_source_postgresql import rules
 from replicator_source_postgresql.catalogue.discovery import Connection
 from replicator_source_postgresql.connecting.errors import (
+    CONNECTION_POOLER,
+    POOLER_ACTION,
     translate,
     translate_connect,
 )
 from replicator_source_postgresql.types import SESSION_SETTINGS
 
-ANOTHER_SERVER: Final = rules.ANOTHER_SERVER.code
+ANOTHER_SERVER: Final = "another_server"
 
 
 _REFUSING_VIEWS: Final = ("restrict_nonsystem_relation_kind", "view, foreign-table")
@@ -61,8 +62,11 @@ class SameServer:
             if self._started is None:
                 self._started = row[0]
             if self._started != row[0]:
-                raise rules.ANOTHER_SERVER.error(
-                    SourceUnavailableError, moment=_moment(row[0]), moment_2=_moment(self._started)
+                raise SourceUnavailableError(
+                    f"The connection reached another server, or the server was restarted. It was started at {_moment(row[0])};"
+                    f" the one before was started at {_moment(self._started)}.",
+                    code=ANOTHER_SERVER,
+                    action="After a restart or a failover, nothing to do. Otherwise set source.host to one server.",
                 )
 
 
@@ -164,7 +168,12 @@ def _verify_settings(connection: Connection, settings: Mapping[str, str]) -> Non
         " FROM (VALUES {}) AS s(name, value) OFFSET 0) AS s WHERE found IS DISTINCT FROM wanted"
     )
     if differing := [name for (name,) in connection.execute(query.format(wanted))]:
-        raise rules.SETTINGS_DROPPED.error(ConfigError, differing=", ".join(differing))
+        raise ConfigError(
+            f"The session does not have the settings that it was opened with ({', '.join(differing)}): a connection pooler, such as"
+            " PgBouncer, is between Replicator and the server, and drops them.",
+            code=CONNECTION_POOLER,
+            action=POOLER_ACTION,
+        )
 
 
 def _refuse_views(connection: Connection) -> bool:

@@ -23,14 +23,16 @@ from replicator.model.errors import (
     SourceUnavailableError,
     TableError,
 )
-from replicator.model.rules import Rule, capital, sources
 from replicator.model.schema import TableId
 from replicator.plugins import get_logger
-from replicator_source_postgresql import rules
 
 _log = get_logger(__name__)
 
-ROW_TOO_LARGE: Final = rules.CHANGED_ROW_TOO_LARGE.code
+RESTART_ACTION: Final = (
+    "Run `replicator snapshot NAME --changed-only`. It starts at a new log position, and reads only the rows again that differ. "
+    "With --restart, it takes new snapshots of all tables instead."
+)
+ROW_TOO_LARGE: Final = "row_too_large"
 
 # Messages of these classes may quote values of rows; those of P0 are an application's own words.
 _CLASSES_WITH_VALUES: Final = ("21", "22", "23", "44")
@@ -44,15 +46,18 @@ _TOO_LARGE: Final = re.compile(
 _DROPPED_SINCE: Final = "cache lookup failed for "
 _POSITION: Final = re.compile(r"\b([0-9A-F]{1,8}/[0-9A-F]{1,8})\b")
 
-# What these report may pass by itself.
-_TRANSIENT: Final[Mapping[str, Rule]] = {
-    "55006": rules.SLOT_READ_BY_ANOTHER,
-    "55P03": sources.LOCK_TIMEOUT,
-    "57014": sources.STATEMENT_TIMEOUT,
-    "40001": rules.SERIALIZATION_FAILURE,
-    "40P01": sources.DEADLOCK,
-    "25006": rules.SOURCE_READ_ONLY,
-    "25P03": rules.IDLE_IN_TRANSACTION_TIMEOUT,
+# SQLSTATE → (code, next step for an operator). What these report may pass by itself.
+_TRANSIENT: Final[Mapping[str, tuple[str, str | None]]] = {
+    "55006": (
+        "slot_active",
+        "Another process still reads the slot; if it is not one of ours, find it in pg_stat_replication.",
+    ),
+    "55P03": ("lock_timeout", None),
+    "57014": ("statement_timeout", None),
+    "40001": ("serialization_failure", None),
+    "40P01": ("deadlock", None),
+    "25006": ("source_read_only", "Name the primary server as host."),
+    "25P03": ("idle_in_transaction_timeout", None),
 }
 _TRANSIENT_CLASSES: Final = ("08", "53", "57", "58")
 _ACCESS_DENIED: Final = ("28000", "28P01", "42501")
@@ -69,24 +74,23 @@ def translate(error: psycopg.Error, *, doing: str, table: str | None = None) -> 
         table: The table that the statement was about; a refusal of the server then concerns it alone. None for several.
     """
     state = error.sqlstate
-    message = f"{capital(doing)}: {_facts(error)}"
+    message = f"{doing}: {_facts(error)}"
     if state is None:
-        return rules.SERVER_UNAVAILABLE.error(SourceUnavailableError, table=table, message=message)
+        return SourceUnavailableError(message, code="source_unavailable", table=table)
     if state in _TRANSIENT:
-        return _TRANSIENT[state].error(SourceUnavailableError, table=table, message=message)
+        code, action = _TRANSIENT[state]
+        return SourceUnavailableError(message, code=code, table=table, action=action)
     if state == "3D000":
-        return rules.DATABASE_MISSING.error(ConfigError, message=message)
+        return ConfigError(
+            message, code="database_missing", action="Name an existing database under `source.database`."
+        )
     if state in _ACCESS_DENIED:
         return _access_denied(message, state, table)
     if _is_too_large(error):
         return _too_large(message, table)
     if state.startswith(_TRANSIENT_CLASSES) or _names_something_dropped(error):
-        return rules.SERVER_UNAVAILABLE.error(SourceUnavailableError, table=table, message=message)
-    return (
-        rules.STATEMENT_FAILED.error(FatalError, message=message)
-        if table is None
-        else _table_error(message, state, table)
-    )
+        return SourceUnavailableError(message, code="source_unavailable", table=table)
+    return FatalError(message, code="source_error") if table is None else _table_error(message, state, table)
 
 
 def translate_connect(error: psycopg.Error, *, doing: str) -> ReplicatorError:
@@ -94,45 +98,68 @@ def translate_connect(error: psycopg.Error, *, doing: str) -> ReplicatorError:
     if error.sqlstate is not None:
         return translate(error, doing=doing)
     text = str(error)
-    message = f"{capital(doing)}: {' '.join(text.split()) or type(error).__name__}"
+    message = f"{doing}: {' '.join(text.split()) or type(error).__name__}"
     if any(refusal in text for refusal in _REFUSALS):
-        return rules.CREDENTIALS_DENIED.error(AccessDeniedError, message=message)
+        return AccessDeniedError(
+            message, code="access_denied", action="Check user, password, certificate and the server's pg_hba.conf."
+        )
     if "role" in text and "does not exist" in text:
-        return rules.ROLE_UNKNOWN.error(AccessDeniedError, message=message)
+        return AccessDeniedError(
+            message, code="access_denied", action="Create the role, or name another under `source.user`."
+        )
     if "database" in text and "does not exist" in text:
-        return rules.DATABASE_MISSING.error(ConfigError, message=message)
+        return ConfigError(
+            message, code="database_missing", action="Name an existing database under `source.database`."
+        )
     if any(denied in text for denied in _DENIED):
-        return rules.LOGIN_DENIED.error(AccessDeniedError, message=message)
+        return AccessDeniedError(
+            message,
+            code="access_denied",
+            action="Grant LOGIN and REPLICATION to the role, and CONNECT on the database.",
+        )
     if _POOLER in text:
-        return rules.POOLER_ANSWERS.error(ConfigError, message=message)
+        return ConfigError(
+            f"{message}. Only a connection pooler, such as PgBouncer, says that.",
+            code=CONNECTION_POOLER,
+            action=POOLER_ACTION,
+        )
     if any(words in text for words in _FULL):
         action = "Close unused connections, or raise the server's, the database's or the role's limit."
     elif _ANSWER.search(text) or "SSL" in text:
         action = "The server answered; see its message."
     else:
         action = "Check that the server runs and that host and port are right."
-    return rules.SERVER_UNAVAILABLE.error(SourceUnavailableError, message=message, action=action)
+    return SourceUnavailableError(message, code="source_unavailable", action=action)
 
 
 def translate_log(error: psycopg.Error, *, doing: str, slot: str) -> ReplicatorError:
     """Translate as `translate` does, for the replication connection, where some codes say what became of the slot."""
-    message = f"{capital(doing)}: {_facts(error)}"
+    message = f"{doing}: {_facts(error)}"
     match error.sqlstate:
         case "58P01":
-            return rules.LOG_REMOVED.error(OffsetExpiredError, message=message)
+            return OffsetExpiredError(message, code="log_removed", action=RESTART_ACTION)
         case "42704":
             # The slot itself, or the publication as it was at the position that is being decoded.
-            return rules.SLOT_OR_PUBLICATION_MISSING.error(LogGapError, message=message)
+            return LogGapError(message, code="slot_or_publication_missing", action=RESTART_ACTION)
         case "55000" | "0A000":
             # The slot was invalidated, or is none of pgoutput's.
-            return rules.SLOT_NOT_DECODED.error(LogGapError, slot=slot, message=message)
+            return LogGapError(f"slot {slot}: {message}", code="slot_unusable", action=RESTART_ACTION)
         case _:
             return translate(error, doing=doing)
 
 
+CONNECTION_POOLER: Final = "connection_pooler"
+POOLER_ACTION: Final = (
+    "Set `source.host` and `source.port` to the PostgreSQL server itself: replication does not work through a pooler."
+)
+NOT_UTF8_ACTION: Final = "Rename it in the source, or exclude the table (tables.exclude)."
+
+
 def not_utf8(table: TableId, names: Sequence[str]) -> TableError:
     """The error of a table that needs something from the catalogue that is not UTF-8."""
-    return rules.NOT_UTF8.error(TableError, table=str(table), names=", ".join(names))
+    return TableError(
+        f"this is not UTF-8: {', '.join(names)}.", code="not_utf8", table=str(table), action=NOT_UTF8_ACTION
+    )
 
 
 def corrupt_rows(table: TableId, what: str, error: Exception | None = None) -> TableError:
@@ -147,7 +174,12 @@ def corrupt_rows(table: TableId, what: str, error: Exception | None = None) -> T
         frames = "".join(traceback.format_tb(error.__traceback__))
         kind = type(error).__name__
         _log.error("corrupt_rows", table=str(table), reason=what, traceback=f"Traceback:\n{frames}{kind}")
-    return rules.CORRUPT_ROWS.error(TableError, table=str(table), what=what)
+    return TableError(
+        f"its rows in the log cannot be read: {what}.",
+        code="corrupt_rows",
+        table=str(table),
+        action="Run `replicator snapshot NAME TABLE`; if it fails again, exclude the table and report its CREATE TABLE.",
+    )
 
 
 # Some refusals reach libpq as plain text, without a SQLSTATE: before 9.5's protocol fields are read, or from libpq itself.
@@ -168,14 +200,25 @@ _ANSWER: Final = re.compile(r"(?:^|failed: |\n)\s*[^\s:]+:  \S")
 
 def _access_denied(message: str, state: str, table: str | None) -> ReplicatorError:
     if table is not None and state == "42501":
-        return rules.TABLE_DENIED.error(TableError, table=table, message=message)
-    return rules.PRIVILEGE_DENIED.error(AccessDeniedError, message=message)
+        return TableError(
+            message,
+            code="access_denied",
+            table=table,
+            action="Grant SELECT on the table (with row-level security: BYPASSRLS) to the role;"
+            " then run `replicator snapshot NAME TABLE`.",
+        )
+    return AccessDeniedError(
+        message,
+        code="access_denied",
+        action="Grant the privilege or fix the credential; `replicator validate` names it.",
+    )
 
 
 def _table_error(message: str, state: str, table: str) -> TableError:
     if state in _TABLE_CHANGED:
-        return rules.TABLE_CHANGED_SINCE.error(SchemaConflictError, table=table, message=message)
-    return rules.STATEMENT_FAILED_FOR_TABLE.error(TableError, table=table, message=message)
+        return SchemaConflictError(message, code="table_changed", table=table)
+    action = "Fix what the server reports; then run `replicator snapshot NAME TABLE`."
+    return TableError(message, code="source_error", table=table, action=action)
 
 
 def _is_too_large(error: psycopg.Error) -> bool:
@@ -190,8 +233,17 @@ def _names_something_dropped(error: psycopg.Error) -> bool:
 
 def _too_large(message: str, table: str | None) -> ReplicatorError:
     if table is not None:
-        return rules.READ_ROW_TOO_LARGE.error(TableError, table=table, message=message)
-    return rules.CHANGED_ROW_TOO_LARGE.error(FatalError, message=message)
+        return TableError(
+            f"{message}. A row of the table has 1 GB or more as text, which PostgreSQL cannot send.",
+            code=ROW_TOO_LARGE,
+            table=table,
+            action="Make the value smaller, then run `replicator snapshot NAME TABLE`; or exclude the table.",
+        )
+    return FatalError(
+        f"{message}. A changed row has 1 GB or more as text (bytea takes two characters a byte), which PostgreSQL cannot send.",
+        code=ROW_TOO_LARGE,
+        action=f"Make the value smaller in the source, or exclude the table. {RESTART_ACTION}",
+    )
 
 
 def _facts(error: psycopg.Error) -> str:

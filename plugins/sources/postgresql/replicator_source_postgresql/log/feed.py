@@ -19,7 +19,6 @@ import psycopg
 from psycopg import pq
 
 from replicator.model.errors import ReplicatorError, SourceUnavailableError
-from replicator_source_postgresql import rules
 from replicator_source_postgresql.connecting.connection import SameServer, verify_tls
 from replicator_source_postgresql.connecting.errors import translate_connect, translate_log
 from replicator_source_postgresql.types import RAW_SETTING, SESSION_OPTIONS
@@ -183,7 +182,9 @@ class Feed:
         """Return the data that has arrived, without waiting; one read of the socket. If nothing more can come, `_end` says why."""
         with self._lock:
             if self._end is None and self._pgconn.status != pq.ConnStatus.OK:
-                self._end = rules.STREAM_ENDED.error(SourceUnavailableError)
+                self._end = SourceUnavailableError(
+                    "reading the log: the connection is closed", code="source_unavailable"
+                )
             if self._end is None:
                 self._receive()
             if self._end is None and self._owes_answer:
@@ -225,7 +226,7 @@ class Feed:
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
             error = psycopg.errors.error_from_result(result, encoding="utf-8")
             return translate_log(error, doing="reading the log", slot=self._slot)
-        return rules.CONNECTION_LOST.error(SourceUnavailableError)
+        return SourceUnavailableError("reading the log: the server ended the stream", code="source_unavailable")
 
     def _send_status(self) -> None:
         """Send a status update, or note why the connection has ended: in the server's own words if it said any."""

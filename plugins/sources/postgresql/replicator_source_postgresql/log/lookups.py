@@ -8,7 +8,6 @@ from typing import Final, Protocol
 
 from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import TableId
-from replicator_source_postgresql import rules
 from replicator_source_postgresql.catalogue import discovery
 from replicator_source_postgresql.catalogue.discovery import Connection
 from replicator_source_postgresql.catalogue.tables import CatalogTable
@@ -108,4 +107,8 @@ def _await_visible(connection: Connection, since: Described) -> None:
         if not row[0]:
             return
         connection.execute("SELECT pg_sleep(%s)", (_LOOK_EVERY_S,))
-    raise rules.COMMIT_NOT_VISIBLE.error(SourceUnavailableError, transaction=since.transaction)
+    raise SourceUnavailableError(
+        f"Transaction {since.transaction} has altered a table, and nobody sees that yet.",
+        code="commit_not_visible",
+        action="Check whether the server's synchronous standbys answer.",
+    )

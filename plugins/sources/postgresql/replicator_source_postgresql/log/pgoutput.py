@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from replicator.model.errors import KeyMissingError, TableError
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.arrow import Bools, Longs
-from replicator_source_postgresql import rules
 from replicator_source_postgresql.connecting.errors import corrupt_rows
 from replicator_source_postgresql.types import PgType, Unrepresentable
 from replicator_source_postgresql.wire import (
@@ -381,20 +380,30 @@ class _RowDecoder:
         """Check that each update and delete of a table without a key brings its old row: only whole rows tell its rows apart."""
         wanting = int((self._kinds != INSERT).sum())
         if wanting != len(self._old_rows) or not self._old_is_whole.all():
-            raise rules.OLD_ROW_MISSING.error(
-                KeyMissingError, table=str(self._shape.schema.table), wanting=wanting - int(self._old_is_whole.sum())
+            raise KeyMissingError(
+                f"{wanting - int(self._old_is_whole.sum())} changes came without the old row, which a table without a key needs.",
+                code="old_row_missing",
+                table=str(self._shape.schema.table),
+                action="ALTER TABLE … REPLICA IDENTITY FULL, then run `replicator snapshot NAME TABLE`.",
             )
 
     def _check_inserts(self, position: int, unchanged: Bools) -> None:
         """Check that no row entered a row filter without a value: such an UPDATE comes as an INSERT, without what it did not change."""
         if (self._kinds[self._new_rows][unchanged] == INSERT).any():
-            raise rules.FILTERED_ROW_INCOMPLETE.error(
-                KeyMissingError, table=str(self._shape.schema.table), name=self._shape.schema.columns[position].name
+            raise KeyMissingError(
+                f"A row entered the publication's row filter without its unchanged value of column"
+                f" {self._shape.schema.columns[position].name}.",
+                code="filtered_row_incomplete",
+                table=str(self._shape.schema.table),
+                action="ALTER TABLE … REPLICA IDENTITY FULL, or take the filter off; then run `replicator snapshot NAME TABLE`.",
             )
 
     def _key_missing(self, position: int) -> TableError:
-        return rules.KEY_MISSING.error(
-            KeyMissingError, table=str(self._shape.schema.table), name=self._shape.schema.columns[position].name
+        return KeyMissingError(
+            f"A change came without a value of key column {self._shape.schema.columns[position].name}.",
+            code="key_missing",
+            table=str(self._shape.schema.table),
+            action="Compare the table's replica identity with its key, then run `replicator snapshot NAME TABLE`.",
         )
 
     def _struct(self, struct_type: pa.StructType, columns: Sequence[pa.Array], is_null: Bools) -> pa.Array:

@@ -36,7 +36,6 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
 from replicator.plugins.kit.arrow import Longs
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, LogReader, PullLimits, TableChanges
-from replicator_source_postgresql import rules
 from replicator_source_postgresql.log import pgoutput as p
 from replicator_source_postgresql.log.feed import Feed
 from replicator_source_postgresql.log.idle import IdleLog, LogEnd
@@ -513,8 +512,10 @@ class PgLogReader(LogReader):
         return type(error)(f"{error.message} ({where})", code=error.code, action=error.action)
 
     def _corrupt(self, message: str, error: Exception) -> NoReturn:
-        raise rules.CORRUPT_STREAM.error(
-            CorruptStreamError, offered_lsn=lsn_to_text(self._offers.lsn), message=message
+        raise CorruptStreamError(
+            f"The log after {lsn_to_text(self._offers.lsn)}: {message}.",
+            code="corrupt_stream",
+            action="Start again. If it fails again at the same position, report it and run `replicator snapshot NAME --restart`.",
         ) from error
 
 

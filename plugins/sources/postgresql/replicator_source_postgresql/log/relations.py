@@ -13,7 +13,6 @@ from replicator.model.errors import SourceUnavailableError, TableError
 from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.identity import TableIdentity
 from replicator.model.isolation import table_error
-from replicator.model.rules.sources import LOCK_TIMEOUT
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.arrow import Longs
 from replicator_source_postgresql.catalogue.tables import CatalogTable, filled, hidden_positions, highest_position
@@ -200,7 +199,7 @@ class Relations:
             return self._lookups.table(table, since)
         except SourceUnavailableError as error:
             # A row filter is spelled under the table's lock. Other tables do not wait for it.
-            if error.code != LOCK_TIMEOUT.code:
+            if error.code != "lock_timeout":
                 raise
             return None
 

@@ -10,7 +10,6 @@ from typing import Final
 
 from replicator.model.errors import UnsupportedTypeError
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator_source_postgresql import rules
 from replicator_source_postgresql.connecting.errors import corrupt_rows
 from replicator_source_postgresql.log.pgoutput import Relation, RelationColumn, Shape
 from replicator_source_postgresql.types import PgType, TypeInfo, column_type
@@ -142,7 +141,10 @@ def _column_mapping(column: RelationColumn, infos: Mapping[int, TypeInfo], table
     info = infos.get(column.type_oid)
     mapping = column_type(column.type_oid, column.typmod, info) if info is not None else None
     if mapping is None:
-        raise rules.TYPE_DROPPED.error(
-            UnsupportedTypeError, table=str(table), name=column.name, type_oid=column.type_oid
+        raise UnsupportedTypeError(
+            f"Column {column.name} has a type (oid {column.type_oid}) that is no longer in the catalogue, or that cannot be stored.",
+            code="unsupported_type",
+            table=str(table),
+            action="Run `replicator snapshot NAME TABLE`.",
         )
     return mapping

@@ -18,13 +18,17 @@ from psycopg.pq import ExecStatus
 from replicator.model.errors import ConfigError, ReplicatorError, TableError, UnsupportedTypeError
 from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator_source_postgresql import rules
 from replicator_source_postgresql.catalogue.discovery import Connection, list_tables, read_tables, resolve_types
 from replicator_source_postgresql.catalogue.tables import CatalogTable, Identity, filled
 from replicator_source_postgresql.log.shapes import has_room_for
 from replicator_source_postgresql.rehearsal import statements as s
 from replicator_source_postgresql.rehearsal.tokens import Name, NotUnderstoodError, functions_in
 from replicator_source_postgresql.types import PgType, column_type
+
+_CODE: Final = "ddl_not_understood"
+_ACTION: Final = (
+    "Check its text. What cannot be rehearsed is replicated all the same, as the log and the catalogue show it."
+)
 
 _SCHEMAS_QUERY: Final = """
 SELECT n.nspname FROM pg_namespace n WHERE n.nspname IN (current_user, 'public') ORDER BY n.nspname <> current_user
@@ -60,7 +64,7 @@ def rehearse(connection: Connection, publication: str, text: str) -> Sequence[DD
     try:
         statement = s.parse(text)
     except NotUnderstoodError:
-        raise rules.STATEMENT_NOT_PARSED.error(ConfigError, said=text) from None
+        raise ConfigError(f"The statement is not understood: {text}", code=_CODE, action=_ACTION) from None
     return _Rehearsal(connection, publication, text).events(statement)
 
 
@@ -338,8 +342,11 @@ class _Rehearsal:
         info = resolve_types(self._connection, [oid])[oid]
         mapping = column_type(oid, -1 if info.kind == "d" else result.fmod(0), info)
         if mapping is None:
-            raise rules.TYPE_NOT_REPLICATED.error(
-                UnsupportedTypeError, table=str(table), type_sql=type_sql, said=self._text
+            raise UnsupportedTypeError(
+                f"values of the type {type_sql} cannot be replicated: {self._text}",
+                code="unsupported_type",
+                table=str(table),
+                action="Choose another type.",
             )
         return mapping
 
@@ -371,7 +378,7 @@ class _Rehearsal:
         return (None, True) if row is None else (row[0], bool(row[1]))
 
     def _not_understood(self, why: str, table: TableId) -> ReplicatorError:
-        return rules.STATEMENT_NOT_REHEARSED.error(TableError, table=str(table), why=why, said=self._text)
+        return TableError(f"{why}: {self._text}", code=_CODE, table=str(table), action=_ACTION)
 
 
 _ORDER: Final = {

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from replicator.model.errors import LogGapError, OffsetExpiredError
-from replicator.model.rules import Rule
-from replicator_source_postgresql import rules
 from replicator_source_postgresql.catalogue.discovery import Connection
 from replicator_source_postgresql.lsn import lsn_from_text, lsn_to_text
 from replicator_source_postgresql.position import Position
@@ -18,9 +15,6 @@ RESTART_ACTION: Final = (
     "`replicator snapshot {name} --changed-only` starts at a new log position, and reads only the rows again that differ. "
     "With --restart, it takes new snapshots of all tables instead."
 )
-
-Fault = tuple[Rule, Mapping[str, Any]]
-"""A reason why the log does not continue: its rule and fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +76,10 @@ def verify_joins(
         raise _gap_error(fault, replicator)
     assert slot is not None
     if slot.lost is not None:
-        raise rules.SLOT_LOST_WHILE_READ.error(
-            OffsetExpiredError, name=slot_name, lost=slot.lost, action=RESTART_ACTION.format(name=replicator)
+        raise OffsetExpiredError(
+            f"The replication slot {slot_name} has lost its log ({slot.lost}).",
+            code="slot_lost",
+            action=RESTART_ACTION.format(name=replicator),
         )
     if slot.active_pid is not None:
         raise slot_active_error(slot_name, slot.active_pid)
@@ -99,9 +95,9 @@ def verify_not_moved(slot: SlotState | None, slot_name: str, after: Position, re
         raise _gap_error(fault, replicator)
 
 
-def _gap_error(fault: Fault, replicator: str) -> LogGapError:
-    rule, facts = fault
-    return rule.error(LogGapError, action=RESTART_ACTION.format(name=replicator), **facts)
+def _gap_error(fault: tuple[str, str], replicator: str) -> LogGapError:
+    code, message = fault
+    return LogGapError(message, code=code, action=RESTART_ACTION.format(name=replicator))
 
 
 def _gap(
@@ -112,27 +108,45 @@ def _gap(
     system: System,
     history: dict[int, int],
     log_end: int | None,
-) -> Fault | None:
+) -> tuple[str, str] | None:
     if system.identifier != after.system:
-        return rules.OTHER_SYSTEM, {"system": system.identifier, "recorded": after.system}
+        return (
+            "other_system",
+            f"The server's system identifier is {system.identifier}, but the recorded position belongs to {after.system}.",
+        )
     if system.timeline != after.timeline:
         switch = history.get(after.timeline)
         if switch is None:
-            return rules.OTHER_TIMELINE, {"timeline": system.timeline, "recorded": after.timeline}
+            return (
+                "other_timeline",
+                f"The server is on timeline {system.timeline}, which does not descend from the recorded timeline {after.timeline}.",
+            )
         if switch < after.lsn:
-            facts = {"switch": lsn_to_text(switch), "recorded": lsn_to_text(after.lsn)}
-            return rules.TIMELINE_BEHIND, {"timeline": system.timeline, **facts}
+            positions = f"at {lsn_to_text(switch)}, before the recorded position {lsn_to_text(after.lsn)}"
+            return "timeline_behind", f"The server switched to timeline {system.timeline} {positions}."
     if log_end is not None and log_end < after.lsn:
-        return rules.LOG_BEHIND, {"end": lsn_to_text(log_end), "recorded": lsn_to_text(after.lsn)}
+        positions = f"ends at {lsn_to_text(log_end)}, before the recorded position {lsn_to_text(after.lsn)}"
+        return "log_behind", f"The server's log {positions}: it was restored from an older state."
     if slot is None:
-        return rules.SLOT_DROPPED, {"slot": slot_name, "position": lsn_to_text(after.lsn)}
+        return (
+            "slot_missing",
+            f"The replication slot {slot_name} does not exist; changes since {lsn_to_text(after.lsn)} may be lost.",
+        )
     if fault := slot.unusable_in(database):
-        return rules.SLOT_REPLACED, {"slot": slot_name, "fault": fault}
+        return "slot_replaced", f"The replication slot {slot_name} {fault}."
     return _ahead(slot, slot_name, after)
 
 
-def _ahead(slot: SlotState, slot_name: str, after: Position) -> Fault | None:
+def _ahead(slot: SlotState, slot_name: str, after: Position) -> tuple[str, str] | None:
     if slot.lost is None and slot.confirmed_flush is not None and slot.confirmed_flush > after.lsn:
-        facts = {"position": lsn_to_text(slot.confirmed_flush), "recorded": lsn_to_text(after.lsn)}
-        return rules.SLOT_AHEAD, {"slot": slot_name, **facts}
+        positions = (
+            f"is at {lsn_to_text(slot.confirmed_flush)}, ahead of the recorded position {lsn_to_text(after.lsn)}"
+        )
+        return (
+            "slot_ahead",
+            (
+                f"The replication slot {slot_name} {positions}: it was recreated or advanced by somebody else, or the state store "
+                "was restored from a backup."
+            ),
+        )
     return None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from replicator.model.errors import Problem
-from replicator_source_postgresql import rules
+from replicator.model.errors import Problem, Severity
 
 DDL_PREFIX: Final = "replicator_ddl"
 """Prefix of the logical messages that the trigger writes. Every user can write one: it makes capture look at the catalogue, and nothing
@@ -46,12 +45,17 @@ IS_INSTALLED: Final = f"EXISTS (SELECT FROM pg_event_trigger WHERE evtname = '{D
 
 def missing_trigger() -> Problem:
     """The finding for a database without the trigger."""
-    return rules.DDL_TRIGGER_MISSING.finding(
-        script=SCRIPT,
+    return Problem(
+        code="ddl_trigger_missing",
+        message="PostgreSQL's log describes a table only before the next change of one of its rows; what else happens to tables is found "
+        "once a minute. An optional event trigger announces it in the log",
+        location="source",
+        action=f"If they are to arrive at once, have a superuser run:\n{SCRIPT}",
+        # One that is disabled would keep the new one from being created.
         sql=(
-            # One that is disabled would keep the new one from being created.
             f"DROP EVENT TRIGGER IF EXISTS {DDL_PREFIX};",
             f"DROP EVENT TRIGGER IF EXISTS {DDL_PREFIX}_drop;",
             SCRIPT.rstrip(),
         ),
+        severity=Severity.NOTICE,
     )

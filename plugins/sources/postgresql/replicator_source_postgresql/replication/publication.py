@@ -15,13 +15,12 @@ from psycopg import sql
 
 from replicator.model.errors import ConfigError, FatalError, Problem
 from replicator.model.schema import TableId
-from replicator_source_postgresql import rules
 from replicator_source_postgresql.catalogue.discovery import Connection, read_publication
 from replicator_source_postgresql.catalogue.tables import CatalogTable, KeyFault, Publication
 from replicator_source_postgresql.table_assessment import (
-    KEY_FAULTS,
     assess_persistence,
     assess_row_filter,
+    finding,
     identity_statements,
 )
 
@@ -142,11 +141,17 @@ def verify_publication(publication: Publication | None, name: str, tables: Seque
         FatalError: It leaves out operations.
     """
     if publication is None:
-        raise rules.PUBLICATION_MISSING.error(ConfigError, name=name, action=proposed_statements(name, tables))
+        raise ConfigError(
+            f"There is no publication {name} in the source.",
+            code="publication_missing",
+            action=f"Run there: {proposed_statements(name, tables)}",
+        )
     if lacking := sorted(_ALL_OPERATIONS - publication.operations):
         # About every table: while running it stops the replicator, as the minute's check does.
-        raise rules.PUBLICATION_LACKS_OPERATIONS_WHILE_READ.error(
-            FatalError, name=name, lacking=", ".join(lacking), quoted=_quote(name)
+        raise FatalError(
+            f"The publication {name} does not publish {', '.join(lacking)}.",
+            code="publication_lacks_operations",
+            action=f"ALTER PUBLICATION {_quote(name)} SET (publish = 'insert, update, delete, truncate'); Then start again.",
         )
     _refuse([problem for table in tables for problem in unseen_changes(publication, table)], name)
 
@@ -160,33 +165,34 @@ def unseen_changes(publication: Publication, table: CatalogTable) -> list[Proble
     if table.published is None:
         is_unfit, addition = table.key_fault is not None, addition_statement(publication.name, [table.table])
         problems.append(
-            rules.TABLE_NOT_PUBLISHED.finding(
-                table=str(table.table),
-                name=publication.name,
-                fact="Once it has an identity: " if is_unfit else "",
-                addition=addition,
-                sql=tuple([addition] if _is_curable(table) else ()),
+            finding(
+                table,
+                "table_not_published",
+                f"the publication {publication.name} does not list it",
+                f"{'Once it has an identity: ' if is_unfit else ''}{addition}",
+                sql=[addition] if _is_curable(table) else (),
             )
         )
     if table.is_partitioned and not publication.via_root:
         problems.append(
-            rules.PARTITIONS_NOT_VIA_ROOT.finding(
-                table=str(table.table),
-                name=publication.name,
-                sql=(f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);",),
+            finding(
+                table,
+                "partitions_not_via_root",
+                f"the publication {publication.name} names its partitions instead of it",
+                None,
+                sql=[f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);"],
             )
         )
     listed = table.published.columns if table.published else None
     generated = [c for c in table.columns if c.is_generated and (listed is None or c.position in listed)]
     if generated and (publication.generated != "n" or listed is not None):
         problems.append(
-            rules.GENERATED_COLUMNS_PUBLISHED.finding(
-                table=str(table.table),
-                name=publication.name,
-                name_2=name,
-                sql=tuple(
-                    [f"ALTER PUBLICATION {name} SET (publish_generated_columns = none);"] if listed is None else ()
-                ),
+            finding(
+                table,
+                "generated_columns_published",
+                f"the publication {publication.name} publishes its generated columns, which snapshots leave out",
+                f"ALTER PUBLICATION {name} SET (publish_generated_columns = none); and list no generated column.",
+                sql=[f"ALTER PUBLICATION {name} SET (publish_generated_columns = none);"] if listed is None else (),
             )
         )
     return problems
@@ -204,9 +210,17 @@ def _refuse_foreign(publication: Publication | None, name: str, uuid: str) -> No
     if publication is None:
         return
     if belongs_to_another(publication, uuid):
-        raise rules.PUBLICATION_OF_ANOTHER.error(ConfigError, name=name)
+        raise ConfigError(
+            f"The publication {name} in the source, and the slot of that name, belong to another replicator of this name.",
+            code="publication_of_another",
+            action="Rename this replicator; or, if the other one no longer exists, drop its slot and its publication.",
+        )
     if publication.is_for_all_tables or publication.schemas:
-        raise rules.PUBLICATION_NAME_TAKEN.error(ConfigError, name=name)
+        raise ConfigError(
+            f"The publication {name} in the source is for all tables or for schemas, so it was not created by Replicator.",
+            code="publication_name_taken",
+            action="Rename the replicator, or drop that publication.",
+        )
 
 
 def _refuse(problems: Sequence[Problem], name: str) -> None:
@@ -214,10 +228,12 @@ def _refuse(problems: Sequence[Problem], name: str) -> None:
     if not problems:
         return
     codes = {problem.code for problem in problems}
-    code = codes.pop() if len(codes) == 1 else rules.TABLE_NOT_PUBLISHABLE.code
+    code = codes.pop() if len(codes) == 1 else "table_not_publishable"
     names = ", ".join(dict.fromkeys(str(problem.table) for problem in problems))
     raise ConfigError(
-        _HEADLINES.get(code, rules.TABLE_NOT_PUBLISHABLE.text).format(name=name, tables=names),
+        _HEADLINES.get(code, "These tables cannot be replicated through the publication {name}: {tables}.").format(
+            name=name, tables=names
+        ),
         code=code,
         action=" ".join(dict.fromkeys(problem.action for problem in problems if problem.action))
         or "`replicator validate` prints the SQL that fixes them.",
@@ -226,8 +242,8 @@ def _refuse(problems: Sequence[Problem], name: str) -> None:
 
 
 _HEADLINES: Final = {
-    rules.IS_PARTITION.code: "These tables are partitions: {tables}.",
-    rules.TABLE_NOT_PUBLISHED.code: "The publication {name} does not list {tables}.",
+    "is_partition": "These tables are partitions: {tables}.",
+    "table_not_published": "The publication {name} does not list {tables}.",
     **dict.fromkeys(map(str, KeyFault), "These tables have no usable identity: {tables}."),
 }
 
@@ -240,13 +256,21 @@ def _unfit(table: CatalogTable, *, is_listed: bool) -> list[Problem]:
         problems.append(_partition_problem(table))
     elif not is_listed and table.key_fault is not None:
         problems.append(
-            KEY_FAULTS[table.key_fault]
-            .worded("It cannot be published: its changes could not be attributed to rows, and its updates might fail.")
-            .finding(table=str(table.table))
+            finding(
+                table,
+                table.key_fault.value,
+                "it cannot be published: its changes could not be attributed to rows, and its updates might fail",
+                None,
+            )
         )
     elif not is_listed and not table.is_owned:
         problems.append(
-            rules.TABLE_OF_ANOTHER_OWNER.finding(table=str(table.table), owner=table.owner, quote=_quote(table.owner))
+            finding(
+                table,
+                "table_not_owned",
+                f"it belongs to {table.owner}; only its owner can add it to a publication",
+                f"GRANT {_quote(table.owner)} TO the role of source.user; or name a publication of the owner's in source.publication.",
+            )
         )
     return problems
 
@@ -259,7 +283,12 @@ def _why_left_out(table: CatalogTable) -> str | None:
 
 
 def _partition_problem(table: CatalogTable) -> Problem:
-    return rules.PARTITION_LISTED.finding(table=str(table.table))
+    return finding(
+        table,
+        "is_partition",
+        "it is a partition: its changes are published as those of its root",
+        "Remove it from `tables.include` and name its root instead.",
+    )
 
 
 def _is_narrowed(table: CatalogTable) -> bool:

@@ -15,7 +15,6 @@ from psycopg import sql
 
 from replicator.model.errors import ConfigError, SourceUnavailableError
 from replicator.plugins.source import LogRetention
-from replicator_source_postgresql import rules
 from replicator_source_postgresql.catalogue.discovery import Connection
 from replicator_source_postgresql.catalogue.raw_texts import catalogue_texts, shown
 from replicator_source_postgresql.lsn import lsn_from_text
@@ -157,7 +156,11 @@ def drop_slot(replication: Connection, slot: SlotState, *, wait_s: float) -> Non
 def slot_active_error(name: str, pid: int | None) -> SourceUnavailableError:
     """The error for a slot that another process reads."""
     holder = f"the server process {pid}" if pid is not None else "another process"
-    return rules.SLOT_ACTIVE.error(SourceUnavailableError, name=name, holder=holder)
+    return SourceUnavailableError(
+        f"The replication slot {name} is in use by {holder}.",
+        code="slot_active",
+        action="Stop the other process: a second replicator of this name, or a reader that was just killed.",
+    )
 
 
 def verify_usable(slot: SlotState | None, name: str, database: str) -> SlotState:
@@ -167,14 +170,25 @@ def verify_usable(slot: SlotState | None, name: str, database: str) -> SlotState
         ConfigError: It does not exist, is of another kind, or has lost its log.
         TransientError: Another process reads it.
     """
-    literal = sql.Literal(name).as_string(None)
     if slot is None:
-        statement = f"SELECT pg_create_logical_replication_slot({literal}, '{PLUGIN}');"
-        raise rules.SLOT_MISSING.error(ConfigError, name=name, statement=statement)
+        literal = sql.Literal(name).as_string(None)
+        raise ConfigError(
+            f"There is no replication slot {name} in the source.",
+            code="slot_missing",
+            action=f"Run there: SELECT pg_create_logical_replication_slot({literal}, '{PLUGIN}'); or leave source.slot out.",
+        )
     if fault := slot.unusable_in(database):
-        raise rules.SLOT_UNUSABLE.error(ConfigError, name=name, fault=fault)
+        raise ConfigError(
+            f"The replication slot {name} {fault}.",
+            code="slot_unusable",
+            action=f"Name a permanent logical slot of this database that uses {PLUGIN}.",
+        )
     if slot.lost is not None:
-        raise rules.SLOT_LOST.error(ConfigError, name=name, lost=slot.lost, literal=literal)
+        raise ConfigError(
+            f"The replication slot {name} has lost its log ({slot.lost}).",
+            code="slot_lost",
+            action="Drop it and create it again.",
+        )
     if slot.active_pid is not None:
         raise slot_active_error(name, slot.active_pid)
     return slot

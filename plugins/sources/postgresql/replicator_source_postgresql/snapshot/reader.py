@@ -22,7 +22,6 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import FoundColumn, TableReads, verify_shape
 from replicator.plugins.kit.table_reads import ReadKind, SnapshotRead, SnapshotReads, SnapshotRun
 from replicator.plugins.source import ChunkRequest, Cursor, Seen, Visibility
-from replicator_source_postgresql import rules
 from replicator_source_postgresql.catalogue.discovery import Connection, read_tables
 from replicator_source_postgresql.catalogue.queries import fingerprint_query
 from replicator_source_postgresql.catalogue.raw_texts import is_raw
@@ -131,7 +130,9 @@ class PublishedReads(TableReads[Connection, CatalogTable, ReadPlan]):
         """
         connection.execute(lock_statement(plan).encode())
         if not self.is_same(table):
-            raise rules.TABLE_ALTERED.error(SchemaConflictError, table=str(table.table))
+            raise SchemaConflictError(
+                "it was altered, or another object has its name.", code="table_changed", table=str(table.table)
+            )
 
     @override
     def find(self, connection: Connection, table: TableId) -> CatalogTable | None:
@@ -309,7 +310,7 @@ class _Run(SnapshotRun[Frames]):
 
 def no_table(table: TableId) -> SchemaConflictError:
     """The error of a table that no longer exists."""
-    return rules.TABLE_DROPPED.error(SchemaConflictError, table=str(table))
+    return SchemaConflictError("the table no longer exists.", code="table_not_found", table=str(table))
 
 
 def read_plan(table: CatalogTable, schema: TableSchema, publication: str) -> ReadPlan:
@@ -337,4 +338,4 @@ def read_plan(table: CatalogTable, schema: TableSchema, publication: str) -> Rea
 
 
 def _corrupt(table: TableId, message: str) -> CorruptStreamError:
-    return rules.CORRUPT_COPY.error(CorruptStreamError, table=str(table), message=message)
+    return CorruptStreamError(f"the server's COPY is malformed: {message}.", code="corrupt_copy", table=str(table))

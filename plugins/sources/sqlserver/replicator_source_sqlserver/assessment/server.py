@@ -6,14 +6,15 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from replicator.model.errors import ConfigError, Problem
+from replicator.model.errors import ConfigError, Problem, Severity
 from replicator.model.schema import TableId
-from replicator_source_sqlserver import remedies, rules
+from replicator_source_sqlserver import remedies
 from replicator_source_sqlserver.assessment.cdc import assess_capture
 from replicator_source_sqlserver.catalogue.server import Engine, ServerFacts
 from replicator_source_sqlserver.catalogue.tables import CatalogTable
 from replicator_source_sqlserver.config import SqlServerConfig
 from replicator_source_sqlserver.connecting.driver import settings_of
+from replicator_source_sqlserver.connecting.errors import NO_DRIVER
 from replicator_source_sqlserver.names import quoted, quoted_table
 
 OLDEST: Final = (14,)
@@ -35,11 +36,20 @@ def assess_connection(config: SqlServerConfig, installed: Collection[str]) -> li
     problems = []
     if not _is_installed(config.driver, installed):
         known = ", ".join(sorted(installed)) or "none"
-        problems.append(rules.DRIVER_NOT_INSTALLED.finding(driver=config.driver, known=known))
+        problems.append(
+            Problem(
+                code="driver_missing",
+                message=f"This host has no ODBC driver {config.driver}; it has: {known}.",
+                location="source.driver",
+                action=NO_DRIVER,
+            )
+        )
     try:
         settings_of(config)
     except ConfigError as error:
-        problems.append(Problem(code=error.code, message=error.message, location="source.tls", action=error.action))
+        problems.append(
+            Problem(code=error.code, message=error.message.rstrip("."), location="source.tls", action=error.action)
+        )
     return problems
 
 
@@ -54,7 +64,14 @@ def assess_version(facts: ServerFacts) -> list[Problem]:
     """Check that the server is new enough."""
     if facts.version >= OLDEST or facts.is_azure:
         return []
-    return [rules.SERVER_TOO_OLD.finding(name=facts.name)]
+    return [
+        Problem(
+            code="server_too_old",
+            message=f"The server is {facts.name}; SQL Server 2017 or later is needed.",
+            location="source.host",
+            action="Upgrade the server.",
+        )
+    ]
 
 
 def assess_server(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
@@ -62,7 +79,14 @@ def assess_server(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     if too_old := assess_version(facts):
         return too_old
     if facts.engine in _WITHOUT_CDC or _is_web(facts):
-        return [rules.EDITION_WITHOUT_CDC.finding(name=facts.name)]
+        return [
+            Problem(
+                code="edition_without_cdc",
+                message=f"The server is {facts.name}, which has no change data capture.",
+                location="source.host",
+                action="Use an edition that has it: Standard, Enterprise or Developer. Or set `source.capture: change_tracking`.",
+            )
+        ]
     return [
         *_replica(facts, config),
         *assess_account(facts, config),
@@ -79,9 +103,25 @@ def _is_web(facts: ServerFacts) -> bool:
 def _replica(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     if not facts.is_read_only:
         return []
-    problems = [rules.SOURCE_IS_REPLICA.finding()]
+    problems = [
+        Problem(
+            code="source_is_replica",
+            message="The database is read-only here, as on a readable secondary: no mark table can be written, the times of commits are"
+            " those of another server's clock, and the state of the jobs is unknown.",
+            location="source.host",
+            action="Name the primary, or the listener of the availability group without ApplicationIntent=ReadOnly.",
+            severity=Severity.WARNING,
+        )
+    ]
     if config.mark_table_id is not None:
-        problems.append(rules.MARK_TABLE_READ_ONLY.finding(mark_table_id=config.mark_table_id))
+        problems.append(
+            Problem(
+                code="mark_table",
+                message=f"{config.mark_table_id} cannot be written: the database is read-only here.",
+                location="source.mark_table",
+                action="Name the primary in source.host, or leave source.mark_table out.",
+            )
+        )
     return problems
 
 
@@ -89,7 +129,14 @@ def assess_account(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]
     """Find privileges that our account lacks, or should not have."""
     account = facts.account
     if config.manage_capture and not account.is_owner:
-        return [rules.PRIVILEGE_MISSING.finding(user=account.user, user_2=quoted(account.user))]
+        return [
+            Problem(
+                code="privilege_missing",
+                message=f"The account {account.user} is not db_owner, and source.manage_capture is true.",
+                location="source.manage_capture",
+                sql=(f"ALTER ROLE db_owner ADD MEMBER {quoted(account.user)};",),
+            )
+        ]
     excess = "sysadmin" if account.is_administrator else "db_owner" if account.is_owner else None
     if excess is None or (excess == "db_owner" and config.manage_capture):
         return []
@@ -99,7 +146,15 @@ def assess_account(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]
         needed = f"SELECT only, and INSERT and UPDATE on {config.mark_table_id}"
     else:
         needed = "SELECT only"
-    return [rules.PRIVILEGE_EXCESS.finding(user=account.user, excess=excess, needed=needed)]
+    return [
+        Problem(
+            code="privilege_excess",
+            message=f"The account {account.user} is {excess}, and needs {needed}.",
+            location="source.user",
+            action="Use a separate account for Replicator.",
+            severity=Severity.WARNING,
+        )
+    ]
 
 
 def _sessions(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
@@ -108,8 +163,13 @@ def _sessions(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
         return []
     marks = " and marks, without a mark table, go by the server's clock" if config.mark_table_id is None else ""
     return [
-        rules.SESSIONS_HIDDEN.finding(
-            user=facts.account.user, fact=";" if marks else "", marks=marks, sql=(remedies.show_sessions(facts),)
+        Problem(
+            code="sessions_hidden",
+            message=f"The account {facts.account.user} is not shown what other sessions wait for: an ALTER TABLE waits until a chunk is"
+            f" read, which would otherwise give way to it{';' if marks else ''}{marks}.",
+            location="source.user",
+            sql=(remedies.show_sessions(facts),),
+            severity=Severity.WARNING,
         )
     ]
 
@@ -173,11 +233,26 @@ def _is_mark_table(table: CatalogTable) -> bool:
 
 
 def _mark_table_problem(table: TableId, message: str, sql: Sequence[str], action: str | None = None) -> Problem:
-    return rules.MARK_TABLE_UNFIT.finding(table_name=table, message=message, action=action, sql=tuple(sql))
+    return Problem(
+        code="mark_table",
+        message=f"{table}: {message}",
+        location="source.mark_table",
+        sql=tuple(sql),
+        action=action,
+    )
 
 
 def _no_mark_table(facts: ServerFacts) -> list[Problem]:
     if facts.is_read_only or not facts.is_captured:
         return []
     statements = " ".join(remedies.make_mark_table(_EXAMPLE, facts.instance_name(_EXAMPLE), facts.account))
-    return [rules.NO_MARK_TABLE.finding(example=_EXAMPLE, statements=statements)]
+    return [
+        Problem(
+            code="no_mark_table",
+            message="There is no source.mark_table: on a database where nothing changes a chunk waits for up to five minutes, and a"
+            " capture job that has stopped is found after ten minutes instead of one.",
+            location="source.mark_table",
+            action=f"Set `source.mark_table: {_EXAMPLE}` after: {statements}",
+            severity=Severity.NOTICE,
+        )
+    ]

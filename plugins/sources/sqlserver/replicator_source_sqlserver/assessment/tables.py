@@ -7,7 +7,7 @@ from typing import Final
 
 from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
-from replicator_source_sqlserver import remedies, rules
+from replicator_source_sqlserver import remedies
 from replicator_source_sqlserver.catalogue.facts import ColumnFacts, TableFacts
 from replicator_source_sqlserver.catalogue.server import ServerFacts
 from replicator_source_sqlserver.catalogue.tables import CatalogColumn, CatalogTable
@@ -23,7 +23,12 @@ _SCALED: Final = frozenset({"time", "datetime2", "datetimeoffset"})
 
 def missing_table(table: TableId) -> Problem:
     """The finding for a table that does not exist, or that our account may not see."""
-    return rules.TABLE_NOT_THERE.finding(table=str(table), table_name=quoted_table(table))
+    return Problem(
+        code="table_missing",
+        message="there is no such table, or the account may not see it",
+        table=str(table),
+        action=f"Exclude it, or GRANT SELECT ON {quoted_table(table)} to the account.",
+    )
 
 
 def assess_table(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
@@ -67,7 +72,16 @@ def assess_old_writes(table: CatalogTable, config: SqlServerConfig) -> list[Prob
         if config.capture == "change_tracking"
         else "what UPDATETEXT and WRITETEXT change in them may not be captured"
     )
-    return [rules.UPDATETEXT_NOT_TRACKED.finding(table=str(table.table), old=", ".join(old), why=why)]
+    return [
+        Problem(
+            code="updatetext_not_tracked",
+            table=str(table.table),
+            message=f"its columns {', '.join(old)} are text, ntext or image: {why}",
+            action="If an application uses UPDATETEXT or WRITETEXT, change the columns to varchar(max), nvarchar(max) or"
+            " varbinary(max), or exclude the table.",
+            severity=Severity.WARNING,
+        )
+    ]
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------
@@ -75,18 +89,35 @@ def assess_old_writes(table: CatalogTable, config: SqlServerConfig) -> list[Prob
 
 def _types(table: CatalogTable) -> list[Problem]:
     problems = [
-        rules.TYPE_NOT_REPLICATED.finding(
-            table=str(table.table), name=column.name, declared=column.declared, action=_other_type(table, column)
+        Problem(
+            code="unsupported_type",
+            table=str(table.table),
+            message=f"its column {column.name} has the type {column.declared}, which cannot be replicated",
+            action=_other_type(table, column),
         )
         for column in table.columns
         if column.is_refused and not column.is_column_set
     ]
     sets = [column.name for column in table.columns if column.is_column_set]
     if sets:
-        problems.append(rules.COLUMN_SET.finding(table=str(table.table), set=sets[0]))
+        problems.append(
+            Problem(
+                code="unsupported_type",
+                table=str(table.table),
+                message=f"its column {sets[0]} is a column set for sparse columns, which change data capture does not record",
+                action="Exclude the table, or drop the column set; sparse columns alone are replicated.",
+            )
+        )
     computed = [column.name for column in table.columns if column.is_computed]
     if computed:
-        problems.append(rules.GENERATED_COLUMNS.finding(table=str(table.table), computed=", ".join(computed)))
+        problems.append(
+            Problem(
+                code="generated_columns",
+                table=str(table.table),
+                message=f"its computed columns {', '.join(computed)} are left out: change tables have NULL for them",
+                severity=Severity.NOTICE,
+            )
+        )
     return problems
 
 
@@ -103,15 +134,22 @@ def _hidden(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> list[
     problems = []
     encrypted = [name for name, column in known.columns.items() if column.is_encrypted]
     if encrypted:
-        problems.append(rules.COLUMN_ENCRYPTED.finding(table=str(table.table), encrypted=", ".join(encrypted)))
+        problems.append(
+            Problem(
+                code="column_hidden",
+                table=str(table.table),
+                message=f"its columns {', '.join(encrypted)} are encrypted by the client (Always Encrypted)",
+                action="Exclude the table.",
+            )
+        )
     masked = [name for name, column in known.columns.items() if column.is_masked]
     if masked and not facts.account.sees_masked:
         problems.append(
-            rules.COLUMN_MASKED.finding(
+            Problem(
+                code="column_hidden",
                 table=str(table.table),
-                masked=", ".join(masked),
-                user=facts.account.user,
-                user_2=quoted(facts.account.user),
+                message=f"its columns {', '.join(masked)} are masked for the account {facts.account.user}: a snapshot would have the masks",
+                sql=(f"GRANT UNMASK TO {quoted(facts.account.user)};",),
             )
         )
     return problems
@@ -131,10 +169,11 @@ def _code_pages(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> l
     named = ", ".join(f"{column.name} ({column.declared.collation})" for column in wrong)
     statements = [_as_unicode(table, column) for column in wrong]
     return [
-        rules.MIXED_COLLATIONS.finding(
+        Problem(
+            code="mixed_collations",
             table=str(table.table),
-            named=named,
-            collation=facts.collation,
+            message=f"its columns {named} have another code page than the database ({facts.collation}): capture may record their text"
+            " wrong, except ASCII",
             action=None
             if all(statements)
             else "Change the columns to nvarchar or nchar, or to a collation with the code page of the database; or exclude the table.",
@@ -166,8 +205,14 @@ def _large_values(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
         return []
     sql, action = remedies.allow_large_values(facts)
     return [
-        rules.LARGE_VALUES_REFUSED.finding(
-            table=str(table.table), limit=limit, large=", ".join(large), action=action, sql=sql
+        Problem(
+            code="large_values_refused",
+            table=str(table.table),
+            message=f"max text repl size is {limit}: once the table is captured, the server refuses to write larger values into"
+            f" {', '.join(large)} (error 7139)",
+            sql=sql,
+            action=action,
+            severity=Severity.WARNING,
         )
     ]
 
@@ -180,7 +225,14 @@ def _digits(table: CatalogTable) -> list[Problem]:
     ]
     if not cut:
         return []
-    return [rules.TYPE_CHANGED.finding(table=str(table.table), cut=", ".join(cut))]
+    return [
+        Problem(
+            code="type_changed",
+            table=str(table.table),
+            message=f"of its columns {', '.join(cut)} the seventh digit of a second is cut off",
+            severity=Severity.NOTICE,
+        )
+    ]
 
 
 def _key(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
@@ -188,15 +240,19 @@ def _key(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
         return []
     large = [name for name, spec in table.specs.items() if spec.is_lob]
     reason = (
-        f"Its primary key ({', '.join(table.primary_key)}) has a part that cannot identify a row"
+        f"its primary key ({', '.join(table.primary_key)}) has a part that cannot identify a row"
         if table.primary_key
-        else "It has no primary key"
+        else "it has no primary key"
     )
     give = f"ALTER TABLE {quoted_table(table.table)} ADD PRIMARY KEY (…);"
     if large:
         return [
-            rules.KEY_NEEDED_FOR_LARGE_VALUES.finding(
-                table=str(table.table), reason=reason, large=", ".join(large), give=give
+            Problem(
+                code="key_needed",
+                table=str(table.table),
+                message=f"{reason}, and the log leaves large values ({', '.join(large)}) out of updates: which row an update"
+                " changed would be unknown",
+                action=f"{give} -- or exclude the table",
             )
         ]
     bits = [name for name, spec in table.specs.items() if _is_left_out(table, name, spec)]
@@ -207,16 +263,22 @@ def _key(table: CatalogTable, facts: ServerFacts) -> list[Problem]:
     )
     nullable = [remedies.bit_nullable(table.table, name) for name in bits]
     problems = [
-        rules.NO_KEY.finding(
+        Problem(
+            code="no_key",
             table=str(table.table),
-            reason=reason,
-            failing=failing,
+            message=f"{reason}: it is replicated as a multiset of rows, and its snapshot is one statement{failing}",
             action=f"{give} Or, so that no deletion fails it: {' '.join(nullable)}" if nullable else give,
+            severity=Severity.WARNING,
         )
     ]
     if not facts.is_snapshot_allowed:
         problems.append(
-            rules.SNAPSHOT_NEEDED_WITHOUT_KEY.finding(table=str(table.table), sql=(remedies.ALLOW_SNAPSHOTS,))
+            Problem(
+                code="snapshot_isolation_off",
+                table=str(table.table),
+                message="without a key it is read in a SNAPSHOT transaction, which the database does not allow",
+                sql=(remedies.ALLOW_SNAPSHOTS,),
+            )
         )
     return problems
 
@@ -234,13 +296,14 @@ def _permissions(table: CatalogTable, facts: ServerFacts, known: TableFacts) -> 
     hidden = [name for name, column in known.columns.items() if not column.is_readable]
     if "SELECT" not in known.denied and not hidden:
         return []
-    what = "It" if "SELECT" in known.denied else f"Its columns {', '.join(hidden)}"
+    what = "it" if "SELECT" in known.denied else f"its columns {', '.join(hidden)}"
     return [
-        rules.COLUMNS_NOT_READABLE.finding(
+        Problem(
+            code="select_missing",
             table=str(table.table),
-            what=what,
-            user=facts.account.user,
+            message=f"{what} may not be read by the account {facts.account.user}",
             sql=remedies.grant("SELECT", quoted_table(table.table), facts.account),
+            is_access=True,
         )
     ]
 
@@ -253,7 +316,15 @@ def _filtered(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig, 
         effect = "a changed row that is hidden is deleted in the target, and a snapshot lacks it"
     else:
         effect = "a snapshot lacks rows that are hidden, while the log has them"
-    return [rules.ROWS_FILTERED.finding(table=str(table.table), user=facts.account.user, effect=effect)]
+    return [
+        Problem(
+            code="rows_filtered",
+            table=str(table.table),
+            message=f"a security policy filters its rows: if it applies to the account {facts.account.user}, {effect}",
+            action="See that the policy's function shows the account all rows, or exclude the table.",
+            severity=Severity.WARNING,
+        )
+    ]
 
 
 def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig, known: TableFacts) -> list[Problem]:
@@ -266,11 +337,12 @@ def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig,
     if unreadable:
         tables = [remedies.change_table(name) for name in unreadable]
         problems.append(
-            rules.CHANGE_TABLE_NOT_READABLE_0.finding(
+            Problem(
+                code="select_missing",
                 table=str(table.table),
-                tables=", ".join(tables),
-                user=facts.account.user,
+                message=f"its change table {', '.join(tables)} may not be read by the account {facts.account.user}",
                 sql=tuple(grant for one in tables for grant in remedies.grant("SELECT", one, facts.account)),
+                is_access=True,
             )
         )
     problems += _missing_columns(table, facts, config)
@@ -278,8 +350,11 @@ def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig,
         problems.append(_switchable(table, facts, config))
     if table.instances[-1].name in known.unordered:
         problems.append(
-            rules.COMMAND_ID_MISSING_0.finding(
+            Problem(
+                code="command_id_missing",
                 table=str(table.table),
+                message="its change table has no __$command_id, as a server without the update KB 3030352 made it: the order of changes in"
+                " a transaction is unknown",
                 action=remedies.replace_instance(
                     table.table, facts.instance_name(table.table), table.instances, facts.account
                 ),
@@ -291,11 +366,13 @@ def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig,
     if len(table.instances) >= remedies.INSTANCES_MAX and not any(instance.is_ours for instance in table.instances):
         names = [instance.name for instance in table.instances]
         problems.append(
-            rules.TWO_CAPTURE_INSTANCES.finding(
+            Problem(
+                code="two_capture_instances",
                 table=str(table.table),
-                names=", ".join(names),
-                alone=remedies.ALONE,
-                disable_instance=remedies.disable_instance(table.table, names[0]),
+                message=f"it has two capture instances ({', '.join(names)}), and no more are possible: columns that are added cannot"
+                " be captured",
+                action=f"{remedies.ALONE}: {remedies.disable_instance(table.table, names[0])}",
+                severity=Severity.WARNING,
             )
         )
     return problems
@@ -303,16 +380,21 @@ def _instances(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig,
 
 def _switchable(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig) -> Problem:
     """Report that partitions may be switched in and out, which change data capture does not see; a warning if the user accepts it."""
-    message = "It is partitioned, and its capture instances let ALTER TABLE … SWITCH move rows in and out, which is not captured"
+    message = "it is partitioned, and its capture instances let ALTER TABLE … SWITCH move rows in and out, which is not captured"
     if config.partition_switch == "accept":
-        return rules.SWITCH_ACCEPTED.finding(
-            table=str(table.table), message=message, quoted_table=shlex.quote(str(table.table))
+        return Problem(
+            code="partition_switch",
+            table=str(table.table),
+            message=f"{message}: the target keeps rows that were switched out, and lacks those that were switched in",
+            action=f"After each SWITCH run `replicator snapshot NAME {shlex.quote(str(table.table))}`.",
+            severity=Severity.WARNING,
         )
     accepting = "If partitions have to be switched: set `source.partition_switch: accept`."
     dropping = remedies.replace_instance(
         table.table, facts.instance_name(table.table), table.instances, facts.account, bars_switch=True
     )
-    return rules.SWITCH_ALLOWED.finding(
+    return Problem(
+        code="partition_switch",
         table=str(table.table),
         message=message,
         action=accepting if dropping is None else f"{accepting} {dropping}",
@@ -325,19 +407,27 @@ def _switchable(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig
 def _columnstore(table: CatalogTable) -> Problem:
     """Report a clustered columnstore index: the server refuses to capture the table."""
     tracked = ", or set source.capture: change_tracking" if table.primary_key else ""
-    return rules.COLUMNSTORE_NOT_CAPTURED.finding(table=str(table.table), tracked=tracked)
+    return Problem(
+        code="columnstore_not_captured",
+        table=str(table.table),
+        message="it has a clustered columnstore index, with which change data capture cannot be enabled",
+        action=f"Exclude it{tracked}. Or drop that index, and create a nonclustered columnstore index if queries need one.",
+    )
 
 
 def _not_captured(table: CatalogTable, facts: ServerFacts, config: SqlServerConfig, known: TableFacts) -> Problem:
-    return rules.TABLE_NOT_CAPTURED_0.finding(
+    return Problem(
+        code="table_not_captured",
         table=str(table.table),
+        message="no capture instance records its changes",
+        # If the database captures nothing, that is the cause, which fails no table by itself.
+        severity=Severity.BLOCKING if facts.is_captured else Severity.WARNING,
         sql=remedies.enable_table(
             table.table,
             facts.instance_name(table.table),
             facts.account,
             bars_switch=known.is_partitioned and config.partition_switch == "refuse",
         ),
-        severity=Severity.BLOCKING if facts.is_captured else Severity.WARNING,
     )
 
 
@@ -347,9 +437,10 @@ def _missing_columns(table: CatalogTable, facts: ServerFacts, config: SqlServerC
     if not missing or (config.manage_capture and can_be_made):
         return []
     return [
-        rules.COLUMN_NOT_CAPTURED_0.finding(
+        Problem(
+            code="column_not_captured",
             table=str(table.table),
-            missing=", ".join(missing),
+            message=f"the newest capture instance lacks its columns {', '.join(missing)}",
             action=remedies.replace_instance(
                 table.table, facts.instance_name(table.table), table.instances, facts.account
             ),

@@ -12,7 +12,6 @@ from replicator.model.errors import UnsupportedTypeError
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TableDescription
-from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.types import CODE_PAGE_TYPES, ColumnSpec, DeclaredType, spec_of
 
 OUR_INSTANCES: Final = "replicator_"
@@ -239,7 +238,12 @@ class Accepted:
 
 def unsupported(table: TableId, columns: Sequence[str]) -> UnsupportedTypeError:
     """The error of a table with columns, named with their types, that cannot be replicated."""
-    return rules.TYPES_NOT_REPLICATED.error(UnsupportedTypeError, table=str(table), columns=", ".join(columns))
+    return UnsupportedTypeError(
+        f"its columns {', '.join(columns)} cannot be replicated.",
+        code="unsupported_type",
+        table=str(table),
+        action="Drop the columns or change their types, then run `replicator snapshot NAME TABLE`; or exclude the table.",
+    )
 
 
 def tracked_since(identity: TableIdentity) -> TrackedSince | None:

@@ -18,7 +18,6 @@ from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds
 from replicator.plugins.source import LogReader, LogRetention, LogStatus, SourceContext, Visibility
-from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.assessment import server as assessment
 from replicator_source_sqlserver.assessment import tables as table_assessment
 from replicator_source_sqlserver.capture import Capture, Sessions
@@ -139,7 +138,12 @@ class ChangeDataCapture(Capture):
             history.verify(connection)
             position = queries.position_at(connection, begin) if begin is not None else None
         if position is None:
-            raise rules.CAPTURE_NOT_BEGUN.error(SourceUnavailableError)
+            raise SourceUnavailableError(
+                "No capture instance has begun: the capture job has not run since it was made.",
+                code="capture_not_begun",
+                action="See that SQL Server Agent runs, and the capture job: EXEC sys.sp_cdc_start_job @job_type = N'capture'; (where the"
+                " database has a publication, the Log Reader Agent captures).",
+            )
         return history.noted(position.offset)
 
     @override
@@ -196,7 +200,12 @@ class ChangeDataCapture(Capture):
             history.verify(connection)
             head = queries.head(connection)
             if head is not None and head < position.lsn:
-                raise rules.CAPTURE_BEGINS_LATER.error(OffsetExpiredError, lsn=lsn_to_text(position.lsn))
+                raise OffsetExpiredError(
+                    f"Change data capture ends before {lsn_to_text(position.lsn)}, where we are: it was disabled, or the database "
+                    "restored.",
+                    code="offset_expired",
+                    action="Run `replicator snapshot NAME --changed-only` or `--restart`.",
+                )
             found = discovery.read_tables(connection, [t for t in schemas if t not in self.numbers])
             zone = queries.zone(connection)
         self.numbers |= {table: description.object_id for table, description in found.items()}

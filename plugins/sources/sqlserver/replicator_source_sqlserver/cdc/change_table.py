@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from replicator.model.errors import TableError
 from replicator.model.schema import TableSchema
-from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.catalogue.tables import CaptureInstance, unsupported
 from replicator_source_sqlserver.cdc.changes import NONE, Image, Positions, UnpairedImageError, absent, paired
 from replicator_source_sqlserver.connecting.connection import Row
@@ -141,7 +140,12 @@ class ChangeTable:
             lobs = {c.name: self.instance.ordinals[c.name] for c in self.schema.columns if self.specs[c.name].is_lob}
             missing = absent(masks, images, {self.schema.fields[name]: ordinal for name, ordinal in lobs.items()})
         except UnpairedImageError as error:
-            raise rules.HALF_AN_UPDATE.error(TableError, table=table, name=self.instance.name) from error
+            raise TableError(
+                f"The change table of {self.instance.name} has half of an UPDATE.",
+                code="corrupt_rows",
+                table=table,
+                action="Run `replicator snapshot NAME TABLE`.",
+            ) from error
         arrays = [
             self._column(values, column.name, column.type)
             for values, column in zip(columns[len(_META) :], self.schema.columns, strict=True)
@@ -170,12 +174,11 @@ class ChangeTable:
         for column, array in zip(self.schema.columns, arrays, strict=True):
             tells = column.name in key if key else not column.nullable
             if pa.types.is_boolean(column.type) and tells and array.take(indices).null_count:
-                raise rules.NULL_IN_DELETED_ROW.error(
-                    TableError,
+                raise TableError(
+                    f"the change table of {self.instance.name} has NULL for {column.name}, which is NOT NULL, of a deleted row:"
+                    f" which row that was is unknown{'' if key else ' without a key'}.",
+                    code="corrupt_rows",
                     table=str(self.schema.table),
-                    name=self.instance.name,
-                    name_2=column.name,
-                    fact="" if key else " without a key",
                     action=self._without_bits(column.name),
                 )
 

@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 import pyodbc
 
 from replicator.model.errors import SourceUnavailableError
-from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.catalogue.server import read_capture_error
 from replicator_source_sqlserver.cdc import queries
 from replicator_source_sqlserver.config import IDLE_S
@@ -168,7 +167,11 @@ class CaptureHealth:
         stood_s = now - self._moved_at
         if stood_s < FAILING_S or (number := read_capture_error(connection)) is None:
             return
-        raise rules.CAPTURE_KEEPS_FAILING.error(SourceUnavailableError, number=number, stood_s=stood_s)
+        raise SourceUnavailableError(
+            f"The capture job fails with error {number} since its last good scan, and has captured nothing for {stood_s:.0f} s.",
+            code="capture_failing",
+            action="Fix what `SELECT * FROM sys.dm_cdc_errors` says. Replicator continues once the capture job does.",
+        )
 
 
 def polling_s(connection: Connection) -> float:
@@ -190,4 +193,10 @@ def behind(late_s: float, *, has_mark_table: bool) -> list[str]:
 
 
 def _stalled(seconds: float) -> SourceUnavailableError:
-    return rules.CAPTURE_STANDS_STILL.error(SourceUnavailableError, seconds=seconds)
+    return SourceUnavailableError(
+        f"The capture job has captured nothing for {seconds:.0f} s.",
+        code="capture_stalled",
+        action="See that SQL Server Agent runs and the job exists (it does not after a failover): EXEC sys.sp_cdc_add_job @job_type ="
+        " N'capture'; EXEC sys.sp_cdc_start_job @job_type = N'capture'. A database with a publication has none: start its Log Reader"
+        " Agent.",
+    )

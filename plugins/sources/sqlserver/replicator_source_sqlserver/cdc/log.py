@@ -28,7 +28,6 @@ from replicator.model.isolation import TableFailedError
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, LogReader, PullLimits
-from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.catalogue.tables import CaptureInstance
 from replicator_source_sqlserver.cdc import queries
 from replicator_source_sqlserver.cdc.change_table import ChangeTable, Decoded, Last, Query, up_to
@@ -125,7 +124,11 @@ class _Marks:
         if awaited:
             instances = self._mark_table(connection)
             if not instances:
-                raise rules.MARKS_NOT_CAPTURED.error(SourceUnavailableError)
+                raise SourceUnavailableError(
+                    "The mark table is not captured, so snapshots cannot finish.",
+                    code="marks_not_captured",
+                    action="EXEC sys.sp_cdc_enable_table for `source.mark_table`, as `replicator validate` prints it.",
+                )
             for reading in readings(instances, after, commits[-1].lsn):
                 with instances_kept():
                     found += queries.tokens(connection, reading)
@@ -442,7 +445,10 @@ class ChangeReader(LogReader):
         except TableFailedError as failed:
             if not self._tables.has_other_columns(connection, change_table.instance):
                 raise
-            raise rules.INSTANCE_ALTERED.error(SourceUnavailableError, name=change_table.instance.name) from failed
+            raise SourceUnavailableError(
+                f"The capture job altered the change table of {change_table.instance.name} while it was read.",
+                code="instance_changed",
+            ) from failed
 
     def _guarded(self, part: Part, read: Callable[[], T]) -> T:
         """Read a change table, of which the account may have lost its rights."""
@@ -472,10 +478,18 @@ class ChangeReader(LogReader):
             start = starts.get(reading.instance.object_id)
             if start is None or (start.start_lsn is not None and start.start_lsn > next_lsn(reading.after)):
                 # Whether that was before or after it was read, nobody can say.
-                raise rules.INSTANCE_DISABLED.error(SourceUnavailableError, name=reading.instance.name)
+                raise SourceUnavailableError(
+                    f"The instance {reading.instance.name} was cleaned up or disabled while it was read.",
+                    code="instance_changed",
+                )
 
     def _expired(self) -> OffsetExpiredError:
-        return rules.CHANGES_CLEANED_UP.error(OffsetExpiredError, lsn=lsn_to_text(self._position.lsn))
+        return OffsetExpiredError(
+            f"Change data capture no longer has the changes after {lsn_to_text(self._position.lsn)}: cleanup has deleted them.",
+            code="offset_expired",
+            action="Run `replicator snapshot NAME --changed-only` or `--restart`. To keep changes for longer: EXEC "
+            "sys.sp_cdc_change_job @job_type = N'cleanup', @retention = minutes.",
+        )
 
 
 def _fitting(commits: Sequence[Commit], counts: Mapping[tuple[int, bytes], int], rows_max: int) -> list[Commit]:

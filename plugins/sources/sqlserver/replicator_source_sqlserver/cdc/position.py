@@ -8,7 +8,6 @@ from typing import Final, Self
 
 from replicator.model.errors import CorruptStreamError
 from replicator.model.offset import Offset
-from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.lsn import lsn_from_text, lsn_to_text
 from replicator_source_sqlserver.moments import in_milliseconds
 
@@ -40,7 +39,9 @@ class Position:
             lsn, until = lsn_from_text(offset.value["lsn"]), datetime.fromisoformat(offset.value["instances_until"])
             return cls(lsn=lsn, instances_until=in_milliseconds(until))
         except (KeyError, ValueError, TypeError) as error:
-            raise rules.NO_CDC_OFFSET.error(CorruptStreamError, offset=offset) from error
+            raise CorruptStreamError(
+                f"{offset} is not an offset of a SQL Server source.", code="corrupt_offset"
+            ) from error
 
     @property
     def offset(self) -> Offset:

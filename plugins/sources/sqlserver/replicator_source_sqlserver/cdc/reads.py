@@ -11,7 +11,6 @@ import pyodbc
 from replicator.model.errors import SourceUnavailableError
 from replicator.model.isolation import of_table
 from replicator.model.schema import TableId
-from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.cdc.change_table import (
     ChangeTable,
     Decoded,
@@ -103,7 +102,10 @@ def by_table(parts: Sequence[Decoded]) -> Sequence[Decoded]:
 
 def rows_missing(reading: Reading) -> SourceUnavailableError:
     """The error where rows of a change table are deleted while it is read."""
-    return rules.CHANGES_DISAPPEARED.error(SourceUnavailableError, name=reading.instance.name)
+    return SourceUnavailableError(
+        f"Rows of the change table of {reading.instance.name} that were counted are not there any more.",
+        code="instance_changed",
+    )
 
 
 @contextmanager
@@ -114,4 +116,4 @@ def instances_kept() -> Iterator[None]:
     except pyodbc.Error as error:
         if number_of(error) not in TABLE_CHANGED:
             raise
-        raise rules.INSTANCE_READ_FAILED.error(SourceUnavailableError, facts=facts_of(error)) from error
+        raise SourceUnavailableError(f"reading changes: {facts_of(error)}", code="instance_changed") from error

@@ -7,7 +7,7 @@ from typing import Final
 
 from replicator.model.errors import THEN_BY_ITSELF, CurableError, TableError
 from replicator.model.schema import TableId
-from replicator_source_sqlserver import remedies, rules
+from replicator_source_sqlserver import remedies
 from replicator_source_sqlserver.catalogue.server import Account
 from replicator_source_sqlserver.catalogue.tables import CaptureInstance
 
@@ -17,32 +17,43 @@ COMMAND_ID: Final = "__$command_id"
 
 def table_not_captured(table: TableId, name: str, account: Account) -> TableError:
     """The error of a table that has no capture instance; `name`: of one that is to be made."""
-    return rules.TABLE_NOT_CAPTURED_1.error(
-        CurableError, table=str(table), enable_table=" ".join(remedies.enable_table(table, name, account))
+    return CurableError(
+        "no capture instance has its changes.",
+        code="table_not_captured",
+        table=str(table),
+        action=f"{' '.join(remedies.enable_table(table, name, account))} {THEN_BY_ITSELF}",
     )
 
 
 def table_missing(table: TableId) -> TableError:
     """The error of a table that the catalogue no longer has."""
-    return rules.TABLE_NO_LONGER_THERE.error(TableError, table=str(table))
+    return TableError(
+        "there is no such table, or the account may not see it.",
+        code="table_missing",
+        table=str(table),
+        action="Exclude it in `tables.exclude`. Or create it again, or grant SELECT on it, and run `replicator snapshot NAME TABLE`.",
+    )
 
 
 def column_not_captured(
     table: TableId, columns: Collection[str], name: str, instances: Sequence[CaptureInstance], account: Account
 ) -> TableError:
     """The error of a table that has columns which no capture instance has; `name`: of one that is to be made."""
-    return rules.COLUMN_NOT_CAPTURED_1.error(
-        CurableError,
+    return CurableError(
+        f"the capture instance lacks {', '.join(sorted(columns))}.",
+        code="column_not_captured",
         table=str(table),
-        columns=", ".join(sorted(columns)),
         action=_made(table, name, instances, account, why="has all columns"),
     )
 
 
 def command_id_missing(table: TableId, name: str, instances: Sequence[CaptureInstance], account: Account) -> TableError:
     """The error of a table whose change table an old server made; `name`: of another instance."""
-    return rules.COMMAND_ID_MISSING_1.error(
-        CurableError, table=str(table), action=_made(table, name, instances, account, why="has that column")
+    return CurableError(
+        f"its change table has no {COMMAND_ID}: the order of changes in a transaction is unknown.",
+        code="command_id_missing",
+        table=str(table),
+        action=_made(table, name, instances, account, why="has that column"),
     )
 
 

@@ -16,7 +16,6 @@ from typing import Final
 
 from replicator.model.errors import ConfigError
 from replicator.plugins.kit.relational import TlsMode
-from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.config import SqlServerConfig
 
 _SECTION: Final = "replicator"
@@ -71,7 +70,11 @@ def _freetds_string(parts: Mapping[str, str]) -> str:
     """Put each value in braces. FreeTDS takes them to end at the first `};`, doubles nothing, and needs a semicolon at the very end."""
     for name, value in parts.items():
         if "};" in value:
-            raise rules.DRIVER_CANNOT_BE_TOLD.error(ConfigError, name=_SETTINGS.get(name, name))
+            raise ConfigError(
+                f"source: FreeTDS cannot be told {_SETTINGS.get(name, name)}: it has a closing brace and a semicolon.",
+                code="driver_cannot_be_told",
+                action="Change the value in the server, or use Microsoft's driver.",
+            )
     return "".join(f"{name}={{{value}}};" for name, value in parts.items())
 
 
@@ -105,14 +108,22 @@ def _readable(authorities: Path) -> Path:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(authorities)
     except OSError as error:
         reason = "it has no certificate in PEM" if isinstance(error, ssl.SSLError) else error.strerror
-        raise rules.AUTHORITIES_UNUSABLE.error(ConfigError, authorities=authorities, reason=reason) from error
+        raise ConfigError(
+            f"source.tls_ca: {authorities} cannot be used: {reason}.",
+            code="tls_not_verifiable",
+            action="Set `source.tls_ca` to a PEM file of the authority of the server's certificate, which Replicator may read.",
+        ) from error
     return authorities
 
 
 def _system_authorities() -> Path:
     paths = ssl.get_default_verify_paths()
     if paths.cafile is None:
-        raise rules.NO_AUTHORITIES.error(ConfigError)
+        raise ConfigError(
+            "source.tls: this system has no file of certificate authorities.",
+            code="tls_not_verifiable",
+            action="Set `source.tls_ca` to the authority of the server's certificate.",
+        )
     return Path(paths.cafile)
 
 
@@ -127,7 +138,11 @@ def _microsoft(config: SqlServerConfig) -> Mapping[str, str]:
     if config.tls_mode == "require":
         return {**server, "Encrypt": "yes", "TrustServerCertificate": "yes"}
     if config.tls_ca is not None or config.tls_mode == "verify-ca":
-        raise rules.AUTHORITIES_NOT_TAKEN.error(ConfigError, tls_mode=config.tls_mode)
+        raise ConfigError(
+            f"source.tls: Microsoft's driver takes no file of certificate authorities, which {config.tls_mode} with tls_ca asks for.",
+            code="tls_not_verifiable",
+            action="Let the system trust the authority and leave `source.tls_ca` out, or use FreeTDS.",
+        )
     return {**server, "Encrypt": "yes", "TrustServerCertificate": "no"}
 
 

@@ -15,62 +15,60 @@ from replicator.model.errors import (
     TableError,
     UnsupportedTypeError,
 )
-from replicator.model.rules import Rule, capital, sources
 from replicator.plugins.kit.relational import TlsMode
-from replicator_source_sqlserver import rules
 
-# SQL Server's number → our rule: errors that may pass by themselves.
-_TRANSIENT: Final[Mapping[int, Rule]] = {
-    -2: sources.STATEMENT_TIMEOUT,
-    596: sources.CONNECTION_KILLED,
-    601: sources.SOURCE_UNAVAILABLE,
-    701: sources.SOURCE_OUT_OF_RESOURCES,
-    802: sources.SOURCE_OUT_OF_RESOURCES,
-    921: sources.SOURCE_UNAVAILABLE,
-    922: sources.SOURCE_UNAVAILABLE,
-    923: sources.SOURCE_UNAVAILABLE,
-    924: sources.SOURCE_UNAVAILABLE,
-    945: sources.SOURCE_UNAVAILABLE,
-    976: sources.SOURCE_UNAVAILABLE,
-    978: sources.SOURCE_UNAVAILABLE,
-    983: sources.SOURCE_UNAVAILABLE,
-    1204: sources.SOURCE_OUT_OF_RESOURCES,
-    1205: sources.DEADLOCK,
-    1221: sources.LOCK_TIMEOUT,
-    1222: sources.LOCK_TIMEOUT,
+# SQL Server's number → our code: errors that may pass by themselves.
+_TRANSIENT: Final = {
+    -2: "statement_timeout",
+    596: "connection_killed",
+    601: "source_unavailable",
+    701: "source_out_of_resources",
+    802: "source_out_of_resources",
+    921: "source_unavailable",
+    922: "source_unavailable",
+    923: "source_unavailable",
+    924: "source_unavailable",
+    945: "source_unavailable",
+    976: "source_unavailable",
+    978: "source_unavailable",
+    983: "source_unavailable",
+    1204: "source_out_of_resources",
+    1205: "deadlock",
+    1221: "lock_timeout",
+    1222: "lock_timeout",
     # SNAPSHOT transactions are not allowed, not yet, or not any more.
-    3952: rules.SNAPSHOT_ISOLATION_LOST,
-    3956: rules.SNAPSHOT_ISOLATION_LOST,
-    3957: rules.SNAPSHOT_ISOLATION_LOST,
-    3960: sources.TABLE_CHANGED_UNDER_SNAPSHOT,
-    3961: sources.TABLE_CHANGED_UNDER_SNAPSHOT,
-    3966: sources.SOURCE_OUT_OF_RESOURCES,
-    6005: sources.SOURCE_SHUTDOWN,
-    8645: sources.SOURCE_OUT_OF_RESOURCES,
-    8651: sources.SOURCE_OUT_OF_RESOURCES,
-    9002: sources.SOURCE_OUT_OF_RESOURCES,
-    10053: sources.SOURCE_UNAVAILABLE,
-    10054: sources.SOURCE_UNAVAILABLE,
-    10060: sources.SOURCE_UNAVAILABLE,
-    10928: sources.TOO_MANY_CONNECTIONS,
-    10929: sources.TOO_MANY_CONNECTIONS,
-    17830: sources.SOURCE_UNAVAILABLE,
-    17809: sources.TOO_MANY_CONNECTIONS,
-    18401: sources.SOURCE_UNAVAILABLE,
-    18451: sources.SOURCE_SHUTDOWN,
+    3952: "snapshot_isolation_off",
+    3956: "snapshot_isolation_off",
+    3957: "snapshot_isolation_off",
+    3960: "table_changed_under_snapshot",
+    3961: "table_changed_under_snapshot",
+    3966: "source_out_of_resources",
+    6005: "source_shutdown",
+    8645: "source_out_of_resources",
+    8651: "source_out_of_resources",
+    9002: "source_out_of_resources",
+    10053: "source_unavailable",
+    10054: "source_unavailable",
+    10060: "source_unavailable",
+    10928: "too_many_connections",
+    10929: "too_many_connections",
+    17830: "source_unavailable",
+    17809: "too_many_connections",
+    18401: "source_unavailable",
+    18451: "source_shutdown",
     # FreeTDS's own numbers: reading and writing failed, no connection, the server ended it, nonsense came, it is lost.
-    20004: sources.SOURCE_UNAVAILABLE,
-    20006: sources.SOURCE_UNAVAILABLE,
-    20009: sources.SOURCE_UNAVAILABLE,
-    20017: sources.SOURCE_UNAVAILABLE,
-    20020: sources.SOURCE_UNAVAILABLE,
-    20047: sources.SOURCE_UNAVAILABLE,
-    40197: sources.SOURCE_UNAVAILABLE,
-    40501: sources.SOURCE_UNAVAILABLE,
-    40613: sources.SOURCE_UNAVAILABLE,
-    49918: sources.SOURCE_OUT_OF_RESOURCES,
-    49919: sources.SOURCE_OUT_OF_RESOURCES,
-    49920: sources.SOURCE_OUT_OF_RESOURCES,
+    20004: "source_unavailable",
+    20006: "source_unavailable",
+    20009: "source_unavailable",
+    20017: "source_unavailable",
+    20020: "source_unavailable",
+    20047: "source_unavailable",
+    40197: "source_unavailable",
+    40501: "source_unavailable",
+    40613: "source_unavailable",
+    49918: "source_out_of_resources",
+    49919: "source_out_of_resources",
+    49920: "source_out_of_resources",
 }
 _ACCOUNT_REFUSED: Final = frozenset({4060, 4064, 18452, 18456, 18486, 18487, 18488, 40532})
 DENIED: Final = frozenset({229, 230, 262, 297, 300, 371, 15247, 22904})
@@ -83,14 +81,22 @@ TABLE_CHANGED: Final = frozenset({207, 208, 4413, 4502})
 _BLOCKED: Final = frozenset({1205, 1222})
 NO_SUCH_VALUE: Final = frozenset({220, 235, 241, 242, 244, 245, 248, 293, 295, 6522, 8114, 8115, 8169})
 """Errors of a text that is no value of the type that it is cast to. 6522: of a type of .NET."""
+_CHECK_ACCOUNT: Final = "Check source.user, source.password and source.database, and that the account is not locked."
+_GRANT: Final = "Grant the permission that the message names. docs/sources/sqlserver.md lists all that are needed."
 # FreeTDS's: nothing answers there.
 _NO_SERVER: Final = 20009
+_CHECK_SERVER: Final = "Check that the server runs, and that source.host and source.port are right."
 _TLS_NEEDS: Final[Mapping[TlsMode, str]] = {
     "require": "that the server offers TLS",
     "verify-ca": "that the server offers TLS, and that source.tls_ca has the authority of its certificate",
     "verify-full": "that the server offers TLS, that source.tls_ca (without it: the system) has the authority of its certificate, and"
     " that the certificate is for the name in source.host",
 }
+NO_DRIVER: Final = (
+    "Install FreeTDS (Debian, Ubuntu: `apt-get install tdsodbc unixodbc`), or Microsoft's driver from Microsoft's own package"
+    " repository (`ACCEPT_EULA=Y apt-get install msodbcsql18`). Then name it in `source.driver`: `FreeTDS` or `ODBC Driver 18 for"
+    " SQL Server`."
+)
 # States of ODBC, for what no server has said.
 _NO_SUCH_DRIVER: Final = frozenset({"IM002", "IM003", "IM004", "01000"})
 # FreeTDS says HY000 without a number of a connection that is lost.
@@ -139,9 +145,8 @@ def translate_connect(error: Exception, *, doing: str, tls: TlsMode) -> Replicat
     needs = _TLS_NEEDS.get(tls)
     if needs is None or state_of(error) != _NOT_CONNECTED or _CONNECTING not in _text_of(error):
         return translate(error, doing=doing)
-    return rules.NO_ANSWER.error(
-        SourceUnavailableError, doing=capital(doing), facts=facts_of(error), needs=needs, tls=tls
-    )
+    action = f"{_CHECK_SERVER} It may also be TLS: check {needs}, as `source.tls: {tls}` demands."
+    return SourceUnavailableError(f"{doing}: {facts_of(error)}", code="source_unavailable", action=action)
 
 
 def translate(error: Exception, *, doing: str, table: str | None = None) -> ReplicatorError:
@@ -154,7 +159,7 @@ def translate(error: Exception, *, doing: str, table: str | None = None) -> Repl
     """
     if isinstance(error, UnicodeDecodeError):
         return _no_text(doing, table)
-    message = f"{capital(doing)}: {facts_of(error)}"
+    message = f"{doing}: {facts_of(error)}"
     number = number_of(error)
     # HY000 is anything; where a server has given a number, the state says no more.
     state = "" if number is not None and state_of(error) == "HY000" else state_of(error)
@@ -163,45 +168,45 @@ def translate(error: Exception, *, doing: str, table: str | None = None) -> Repl
     if found is not None:
         return found
     if table is None:
-        return rules.STATEMENT_FAILED.error(FatalError, message=message)
-    return rules.STATEMENT_FAILED_FOR_TABLE.error(TableError, table=table, message=message)
+        return FatalError(message, code="source_error")
+    action = "Fix it on the server. Then run `replicator snapshot NAME TABLE`."
+    return TableError(message, code="source_error", table=table, action=action)
 
 
 def _no_text(doing: str, table: str | None) -> ReplicatorError:
     """The error of a text that is no text. The driver's error has the value in its attributes: nothing of them is told."""
-    message = f"{capital(doing)}: a text is not valid UTF-16. Columns of nvarchar, nchar and ntext may hold half of a surrogate pair."
+    message = (
+        f"{doing}: a text is not valid UTF-16. Columns of nvarchar, nchar and ntext may hold half of a surrogate pair."
+    )
+    action = "Fix the values, or exclude the table."
     if table is None:
-        return rules.STATEMENT_FAILED.error(FatalError, message=message)
-    return rules.INVALID_TEXT_IN_TABLE.error(UnsupportedTypeError, table=table, message=message)
+        return FatalError(message, code="source_error")
+    return UnsupportedTypeError(message, code="unrepresentable_value", table=table, action=action)
 
 
 def _of_number(number: int | None, message: str, table: str | None) -> ReplicatorError | None:
     if number in _ACCOUNT_REFUSED:
-        return rules.ACCOUNT_DENIED.error(AccessDeniedError, message=message)
+        return AccessDeniedError(message, code="access_denied", action=_CHECK_ACCOUNT)
     if number in DENIED:
-        return rules.PRIVILEGE_DENIED.error(AccessDeniedError, table=table, message=message)
+        return AccessDeniedError(message, code="access_denied", table=table, action=_GRANT)
     if number in TABLE_CHANGED and table is not None:
-        return rules.TABLE_CHANGED.error(SchemaConflictError, table=table, message=message)
+        return SchemaConflictError(message, code="table_changed", table=table)
     if number is not None and number in _TRANSIENT:
-        action = rules.CHECK_SERVER if number == _NO_SERVER else None
-        return _TRANSIENT[number].error(SourceUnavailableError, table=table, message=message, action=action)
+        action = _CHECK_SERVER if number == _NO_SERVER else None
+        return SourceUnavailableError(message, code=_TRANSIENT[number], table=table, action=action)
     return None
 
 
 def _of_state(state: str, message: str, table: str | None, *, is_connecting: bool) -> ReplicatorError | None:
     if state in _NO_SUCH_DRIVER:
-        return rules.DRIVER_NOT_LOADED.error(FatalError, message=message)
+        return FatalError(message, code="driver_missing", action=NO_DRIVER)
     if state == CANCELLED:
-        return rules.STATEMENT_INTERRUPTED.error(SourceUnavailableError, table=table, message=message)
+        return SourceUnavailableError(message, code="statement_interrupted", table=table)
     if state.startswith(_TIME_STATES) and not is_connecting:
-        return rules.STATEMENT_TIMEOUT.error(
-            SourceUnavailableError,
-            table=table,
-            message=message,
-            fact=", or lower snapshot.chunk_rows." if table is not None else ".",
-        )
+        action = "Raise source.statement_timeout" + (", or lower snapshot.chunk_rows." if table is not None else ".")
+        return SourceUnavailableError(message, code="statement_timeout", table=table, action=action)
     if state.startswith((*_CONNECTION_STATES, *_TIME_STATES)):
-        return rules.CONNECTION_LOST.error(SourceUnavailableError, table=table, message=message)
+        return SourceUnavailableError(message, code="source_unavailable", table=table, action=_CHECK_SERVER)
     return None
 
 

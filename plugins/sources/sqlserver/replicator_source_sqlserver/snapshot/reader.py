@@ -30,7 +30,6 @@ from replicator.plugins.kit.cursors import cursors
 from replicator.plugins.kit.reads import FoundColumn, joined, verify_shape
 from replicator.plugins.kit.table_reads import ReadKind, SnapshotRead, SnapshotReads, SnapshotRun
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen, Visibility
-from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.catalogue.discovery import read_tables
 from replicator_source_sqlserver.catalogue.tables import CatalogTable
 from replicator_source_sqlserver.connecting.connection import Connection, Row
@@ -115,7 +114,12 @@ class TableReader(SnapshotReads[Connection, CatalogTable, ReadPlan]):
     @contextmanager
     def _begun(self, read: SnapshotRead[Connection, CatalogTable, ReadPlan]) -> Iterator[Begun]:
         if self.whole is None:
-            raise rules.NO_KEY_TO_READ_BY.error(CurableError, table=str(read.request.schema.table))
+            raise CurableError(
+                "it has no primary key that identifies its rows, and change tracking tells changed rows by it.",
+                code="key_needed",
+                table=str(read.request.schema.table),
+                action="Give the table a primary key, exclude it, or set `source.capture: cdc`.",
+            )
         low = self.visibility(read.connection)
         with self.whole.begun(
             read.connection, self.watch_session, read.table, low, is_locking=self.is_locking

@@ -43,11 +43,9 @@ import pyarrow.compute as pc
 from typing_extensions import override
 
 from replicator.model.errors import SourceUnavailableError, TableError
-from replicator.model.rules import capital
 from replicator.model.schema import TableId
 from replicator.plugins.kit.session import Session
 from replicator.plugins.source import Seen, Visibility
-from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.catalogue.tables import CatalogTable
 from replicator_source_sqlserver.connecting.connection import Connection, Row
 from replicator_source_sqlserver.log_end import log_end
@@ -212,7 +210,12 @@ class WholeReads:
             self.nudge()
         while not (found := _rows_unless_blocked(other, "waiting for the capture job", query, parameters)):
             if self.clock() >= until:
-                raise rules.CAPTURE_BEHIND.error(SourceUnavailableError, table=str(table), behind=behind)
+                raise SourceUnavailableError(
+                    f"the capture job has read nothing of the log that is later than {behind}.",
+                    code="capture_behind",
+                    table=str(table),
+                    action="See that SQL Server Agent and the capture job run (`EXEC sys.sp_cdc_help_jobs`).",
+                )
             self._pause.wait(self.poll_s)
         return bytes(found[0][0])
 
@@ -230,7 +233,12 @@ def verify_snapshot_allowed(connection: Connection, table: TableId, doing: str, 
         TableError: `snapshot_isolation_off`.
     """
     if int(connection.rows(_STATE)[0][0]) != _ON:
-        raise rules.SNAPSHOT_REFUSED.error(TableError, table=str(table), doing=capital(doing), otherwise=otherwise)
+        raise TableError(
+            f"{doing} in a SNAPSHOT transaction, which the database does not allow.",
+            code="snapshot_isolation_off",
+            table=str(table),
+            action=f"Run `ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON`, {otherwise}",
+        )
 
 
 def _verify_quiet(other: Session[Connection], table: CatalogTable, visibility: WholeVisibility) -> bool:
@@ -243,7 +251,12 @@ def _verify_quiet(other: Session[Connection], table: CatalogTable, visibility: W
     if not all(
         _is_seen(other, _NEWEST.format(relation=name, lsn="[__$start_lsn]"), visibility) for name in change_tables
     ):
-        raise rules.NO_QUIET_MOMENT.error(SourceUnavailableError, table=str(table.table))
+        raise SourceUnavailableError(
+            "the table has no key and was written to within the last minute: it is not known which transactions a read sees.",
+            code="no_quiet_moment",
+            table=str(table.table),
+            action="Nothing, if it is written to rarely. Otherwise set `source.chunk_isolation: locking`, or give it a primary key.",
+        )
     return _is_seen(other, _NEWEST.format(relation="cdc.lsn_time_mapping", lsn="start_lsn"), visibility)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
-from replicator_source_sqlserver import remedies, rules
+from replicator_source_sqlserver import remedies
 from replicator_source_sqlserver.assessment import server as assessment
 from replicator_source_sqlserver.assessment import tables as table_assessment
 from replicator_source_sqlserver.catalogue.server import ServerFacts
@@ -51,24 +51,40 @@ def _database(facts: ServerFacts, settings: TrackingSettings | None) -> list[Pro
     problems = []
     if not facts.is_snapshot_allowed:
         problems.append(
-            rules.SNAPSHOT_NEEDED_FOR_TRACKING.finding(
-                location=facts.database, database=facts.database, sql=(remedies.ALLOW_SNAPSHOTS,)
+            Problem(
+                code="snapshot_isolation_off",
+                message=f"Changes and rows are read in SNAPSHOT transactions, which the database {facts.database} does not allow.",
+                location=facts.database,
+                sql=(remedies.ALLOW_SNAPSHOTS,),
             )
         )
     if settings is None:
         problems.append(
-            rules.TRACKING_OFF.finding(
-                location=facts.database, database=facts.database, sql=(remedies.track_database(_WEEK),)
+            Problem(
+                code="change_tracking_off",
+                message=f"Change tracking is off for the database {facts.database}.",
+                location=facts.database,
+                sql=(remedies.track_database(_WEEK),),
             )
         )
         return problems
     if not settings.is_cleaned:
-        problems.append(rules.TRACKING_NOT_CLEANED.finding(sql=(remedies.clean_tracking(),)))
+        problems.append(
+            Problem(
+                code="tracking_not_cleaned",
+                message="AUTO_CLEANUP is off: what is known of changes grows without a limit.",
+                location="sys.change_tracking_databases",
+                sql=(remedies.clean_tracking(),),
+                severity=Severity.WARNING,
+            )
+        )
         return problems
     kept = settings.retention
     problems.append(
-        rules.TRACKING_RETENTION.finding(
-            kept=kept / _DAY,
+        Problem(
+            code="log_retention",
+            message=f"The server keeps changes for {kept / _DAY:.1f} days; after a longer pause every table is read again.",
+            location="sys.change_tracking_databases",
             action="If a pause may be longer, raise CHANGE_RETENTION." if kept >= _WEEK else None,
             sql=() if kept >= _WEEK else (remedies.keep_tracking_for(_WEEK),),
             severity=Severity.WARNING if kept < _DAY else Severity.NOTICE,
@@ -80,7 +96,15 @@ def _database(facts: ServerFacts, settings: TrackingSettings | None) -> list[Pro
 def _account(facts: ServerFacts, config: SqlServerConfig) -> list[Problem]:
     problems = assessment.assess_account(facts, config)
     if config.mark_table_id is not None:
-        problems.append(rules.MARK_TABLE_NOT_NEEDED.finding())
+        problems.append(
+            Problem(
+                code="mark_table",
+                message="Change tracking needs no mark table: nothing is written into it.",
+                location="source.mark_table",
+                action="Leave source.mark_table out.",
+                severity=Severity.NOTICE,
+            )
+        )
     return problems
 
 
@@ -100,16 +124,32 @@ def _key(table: CatalogTable) -> list[Problem]:
     name = quoted_table(table.table)
     if not table.key:
         reason = (
-            f"Its primary key ({', '.join(table.primary_key)}) has a part that cannot identify a row"
+            f"its primary key ({', '.join(table.primary_key)}) has a part that cannot identify a row"
             if table.primary_key
-            else "It has no primary key"
+            else "it has no primary key"
         )
-        return [rules.KEY_NEEDED_FOR_TRACKING.finding(table=str(table.table), reason=reason, name=name)]
+        return [
+            Problem(
+                code="key_needed",
+                table=str(table.table),
+                message=f"{reason}, and change tracking tells changed rows by it",
+                action=f"ALTER TABLE {name} ADD PRIMARY KEY (…); -- or exclude the table, or set source.capture: cdc",
+            )
+        ]
     declared = {k: table.specs[k].declared for k in table.key}
     spelled = [k for k, kind in declared.items() if kind.collation is not None or kind.name == "varbinary"]
     if not spelled:
         return []
-    return [rules.KEY_SPELLING.finding(table=str(table.table), spelled=", ".join(spelled))]
+    return [
+        Problem(
+            code="key_spelling",
+            table=str(table.table),
+            message=f"its key has text or varbinary ({', '.join(spelled)}): if it changes only in case, accents, trailing spaces or "
+            "trailing zeros, the target may keep the row under the former spelling, too",
+            action="If such changes happen, run `replicator snapshot NAME TABLE` after them, or set source.capture: cdc.",
+            severity=Severity.WARNING,
+        )
+    ]
 
 
 def _tracked(
@@ -121,19 +161,23 @@ def _tracked(
         if config.manage_capture:
             return []
         return [
-            rules.TABLE_NOT_TRACKED_0.finding(
+            Problem(
+                code="table_not_tracked",
                 table=str(table.table),
-                sql=remedies.track_table(table.table, facts.account),
+                message="its changes are not tracked",
+                # If the database tracks nothing, that is the cause, which fails no table by itself.
                 severity=Severity.BLOCKING if settings is not None else Severity.WARNING,
+                sql=remedies.track_table(table.table, facts.account),
             )
         ]
     if table.tracking.min_valid is None:
         return [
-            rules.TRACKING_NOT_VISIBLE_0.finding(
+            Problem(
+                code="tracking_not_visible",
                 table=str(table.table),
-                user=facts.account.user,
-                table_name=quoted_table(table.table),
-                user_2=quoted(facts.account.user),
+                message=f"the account {facts.account.user} may not see its changes",
+                sql=(f"GRANT VIEW CHANGE TRACKING ON {quoted_table(table.table)} TO {quoted(facts.account.user)};",),
+                is_access=True,
             )
         ]
     return []

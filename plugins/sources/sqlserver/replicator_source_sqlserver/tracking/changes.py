@@ -22,7 +22,6 @@ from replicator.model.events import DMLOperation
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.cursors import cursors
 from replicator.plugins.source import Cursor
-from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.connecting.connection import Row
 from replicator_source_sqlserver.names import quoted, quoted_table
 from replicator_source_sqlserver.rows import columns_of, decoded
@@ -139,8 +138,10 @@ class TrackedChanges:
         columns = columns_of(rows)
         version = int(columns[_VERSION][-1])
         if version > upto:
-            raise rules.SNAPSHOT_AHEAD.error(
-                SourceUnavailableError, table=str(schema.table), version=version, upto=upto
+            raise SourceUnavailableError(
+                f"the server's snapshot has changes of version {version}, and says that its version is {upto}.",
+                code="snapshot_not_exact",
+                table=str(schema.table),
             )
         named = [*schema.key, *(column.name for column in schema.columns)]
         arrays = [self._column(values, name) for name, values in zip(named, columns[_META:], strict=True)]

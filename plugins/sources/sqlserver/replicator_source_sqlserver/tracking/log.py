@@ -31,7 +31,6 @@ from replicator.model.isolation import of_table
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, LogReader, PullLimits, TableChanges
-from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.connecting.connection import Connection, Session
 from replicator_source_sqlserver.connecting.errors import DENIED, TABLE_CHANGED, facts_of, number_of, translate
 from replicator_source_sqlserver.snapshot.blocks import first_rows, next_rows
@@ -150,7 +149,11 @@ class TrackingReader(LogReader):
         moment = tracking.clock(connection)
         head = tracking.head(connection)
         if head < self._position:
-            raise rules.TRACKING_BEGINS_AGAIN.error(OffsetExpiredError, head=head, position=self._position)
+            raise OffsetExpiredError(
+                f"Change tracking is at version {head}, and we are at {self._position}: it was switched off, or the database restored.",
+                code="offset_expired",
+                action="Run `replicator snapshot NAME --changed-only` or `--restart`.",
+            )
         if head == self._position and not self._is_due(self._looked_at, LOOK_S):
             return self._idle(moment)
         self._looked_at = self._clock()
@@ -237,7 +240,7 @@ class TrackingReader(LogReader):
     def _part(self, round_: _Round, connection: Connection, limits: PullLimits) -> LogBatch:
         """Read the next part of a round: as much as a pull takes, of one table after the other."""
         if connection is not round_.connection:
-            raise rules.ROUND_LOST.error(SourceUnavailableError)
+            raise SourceUnavailableError("The connection that read a round was lost.", code="source_unavailable")
         taken: list[ChangesReader] = []
         rows, size = max(1, limits.rows), max(1, limits.bytes)
         while round_.parts and rows > 0 and size > 0:
@@ -272,7 +275,11 @@ class TrackingReader(LogReader):
         part.counted -= read
         part.is_over = read < limit and not is_cut
         if part.is_over and part.counted > 0:
-            raise rules.CHANGES_NOT_IN_SNAPSHOT.error(SourceUnavailableError, table=str(part.table))
+            raise SourceUnavailableError(
+                "changes that were counted in a snapshot are not there any more in it.",
+                code="snapshot_not_exact",
+                table=str(part.table),
+            )
         if found is not None:
             part.last = found.last
             if found.has_other_spelling:
@@ -284,7 +291,10 @@ class TrackingReader(LogReader):
         round_.connection.end_snapshot()
         is_same, lost = self._tables.look_behind(round_.connection, round_.since)
         if not is_same:
-            raise rules.TABLE_ALTERED.error(SourceUnavailableError)
+            raise SourceUnavailableError(
+                "A table was altered while its changes were read; they are read again.",
+                code="table_changed_under_snapshot",
+            )
         self._round, self._position = None, round_.version
         return sorted({*lost, *round_.respelled})
 
@@ -355,4 +365,6 @@ def _tables_kept(table: TableId | None = None) -> Iterator[None]:
             raise _denied(error, table) from error
         if number not in {*TABLE_CHANGED, _NOT_TRACKED}:
             raise
-        raise rules.TRACKING_READ_FAILED.error(SourceUnavailableError, facts=facts_of(error)) from error
+        raise SourceUnavailableError(
+            f"reading changes: {facts_of(error)}", code="table_changed_under_snapshot"
+        ) from error

@@ -10,7 +10,6 @@ from typing import Final
 
 from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import TableId
-from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.catalogue import discovery
 from replicator_source_sqlserver.catalogue.tables import CatalogTable, TrackedSince, Tracking
 from replicator_source_sqlserver.connecting.connection import Connection
@@ -60,7 +59,12 @@ def head(connection: Connection) -> int:
     """
     version = connection.rows(_HEAD)[0][0]
     if version is None:
-        raise rules.TRACKING_SWITCHED_OFF.error(SourceUnavailableError)
+        raise SourceUnavailableError(
+            "Change tracking is off for the database, so nothing tells which rows are changed.",
+            code="change_tracking_off",
+            action="ALTER DATABASE CURRENT SET CHANGE_TRACKING = ON (CHANGE_RETENTION = 7 DAYS, AUTO_CLEANUP = ON), then ALTER TABLE … "
+            "ENABLE CHANGE_TRACKING of each table. `replicator validate` prints the statements.",
+        )
     return int(version)
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from replicator.model.errors import CurableError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema
-from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.catalogue.tables import Accepted, CatalogTable, TrackedSince, tracked_since
 from replicator_source_sqlserver.connecting.connection import Connection
 from replicator_source_sqlserver.names import quoted_table
@@ -180,9 +179,24 @@ def _obstacle(table: CatalogTable) -> TableError | None:
         return refused
     name = quoted_table(name_of(table))
     if not table.key:
-        return rules.NO_KEY_TO_TRACK_BY.error(CurableError, table=str(table.table), name=name)
+        return CurableError(
+            "it has no primary key that identifies its rows, and change tracking tells changed rows by it.",
+            code="key_needed",
+            table=str(table.table),
+            action=f"ALTER TABLE {name} ADD PRIMARY KEY (…).",
+        )
     if table.tracking is None or table.tracking.since is None:
-        return rules.TABLE_NOT_TRACKED_1.error(CurableError, table=str(table.table), name=name)
+        return CurableError(
+            "its changes are not tracked.",
+            code="table_not_tracked",
+            table=str(table.table),
+            action=f"ALTER TABLE {name} ENABLE CHANGE_TRACKING.",
+        )
     if table.tracking.min_valid is None:
-        return rules.TRACKING_NOT_VISIBLE_1.error(CurableError, table=str(table.table), name=name)
+        return CurableError(
+            "the account may not see its changes.",
+            code="tracking_not_visible",
+            table=str(table.table),
+            action=f"GRANT VIEW CHANGE TRACKING ON {name} TO the account.",
+        )
     return None

@@ -17,7 +17,6 @@ from typing_extensions import override
 from replicator.model.errors import CorruptStreamError
 from replicator.model.offset import Offset
 from replicator.plugins.source import Seen, Visibility
-from replicator_source_sqlserver import rules
 
 _DIGITS: Final = 19
 """The number of digits of the largest bigint."""
@@ -43,7 +42,9 @@ class VersionPosition:
         """
         version = offset.value.get("version")
         if not isinstance(version, int):
-            raise rules.NO_TRACKING_OFFSET.error(CorruptStreamError, offset=offset)
+            raise CorruptStreamError(
+                f"{offset} is not an offset of a SQL Server source with change tracking.", code="corrupt_offset"
+            )
         return cls(version)
 
     @property

@@ -19,7 +19,6 @@ from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import Visibility
 from replicator.plugins.verification import ROWS_SCHEMA, Among, Bound, Checksum, KeyRange, SourceState
-from replicator_source_sqlserver import rules
 from replicator_source_sqlserver.catalogue.tables import CatalogTable
 from replicator_source_sqlserver.connecting.connection import Connection, Row
 from replicator_source_sqlserver.names import literal
@@ -57,7 +56,12 @@ def open_state(
 
 def _verify_text_comparable(connection: Connection, table: TableId) -> None:
     if connection.rows(_KNOWN)[0][0] is None:
-        raise rules.UTF8_MISSING.error(TableError, table=str(table))
+        raise TableError(
+            "this server cannot write text in UTF-8, in which it is compared.",
+            code="utf8_missing",
+            table=str(table),
+            action="Verification needs SQL Server 2019 or later, or Azure SQL.",
+        )
 
 
 class SqlServerState(SourceState):

@@ -28,7 +28,6 @@ from replicator.model.errors import TargetUnavailableError
 from replicator.model.schema import TableSchema
 from replicator.plugins.kit.findings import key_findings
 from replicator.plugins.kit.folding.needed import EngineNeededError
-from replicator_target_delta import rules
 from replicator_target_delta.definition.metadata import Action, Altered, RefusedError, altered, widened
 from replicator_target_delta.held import HeldTable
 from replicator_target_delta.lane.actions import removal
@@ -150,7 +149,12 @@ def alter(
         if commit(store, storage, held.path, log, [*planned.altered.actions, *ledgers, *files], _OPERATION, **info):
             return planned.altered.properties
         _remove(files, storage, held.path)
-    raise rules.COMMITTED_BY_OTHERS.error(TargetUnavailableError, table=str(held.table.table))
+    raise TargetUnavailableError(
+        "Others commit to the table all the time.",
+        code="target_busy",
+        table=str(held.table.table),
+        action="It is retried automatically.",
+    )
 
 
 def _rewritten(

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from replicator.model.errors import Problem
+from replicator.model.errors import Problem, Severity
 from replicator.model.naming import comment_notices as cut_notices
 from replicator.model.naming import cut
 from replicator.model.schema import TableSchema
-from replicator_target_delta import rules
 
 # Every file of the table carries the comments of its columns.
 COLUMN_COMMENT_MAX: Final = 4_000
@@ -37,7 +36,13 @@ def comment_notices(schema: TableSchema) -> Sequence[Problem]:
     return [
         *cut_notices(schema, TABLE_COMMENT_MAX, COLUMN_COMMENT_MAX),
         *(
-            rules.COMMENT_CHANGED.finding(table=str(schema.table), location=f"{schema.table}.{column.name}")
+            Problem(
+                code="comment_changed",
+                message="In the comment ${ becomes $ {: Hadoop would resolve the reference.",
+                table=str(schema.table),
+                location=f"{schema.table}.{column.name}",
+                severity=Severity.NOTICE,
+            )
             for column in schema.columns
             if column.comment and "${" in column.comment
         ),

@@ -8,7 +8,6 @@ from typing import Final
 from replicator.model.errors import Problem
 from replicator.model.naming import check_columns, folded
 from replicator.model.schema import TableSchema
-from replicator_target_delta import rules
 
 # What the MERGE, UPDATE and DELETE of Delta 4.4, and Spark's reader, add to a table's columns under these names.
 _TAKEN: Final = frozenset(
@@ -26,7 +25,12 @@ def column_problems(schema: TableSchema) -> Sequence[Problem]:
     return [
         *check_columns(schema),
         *(
-            rules.COLUMN_NAME_RESERVED.finding(table=str(schema.table), name=column.name)
+            Problem(
+                code="column_name_reserved",
+                message=f"The column {column.name} has a name that Delta uses for a column of its own.",
+                table=str(schema.table),
+                action="Rename the column in the source, or exclude the table (tables.exclude).",
+            )
             for column in schema.columns
             if folded(column.name) in _TAKEN or folded(column.name).startswith(_TAKEN_PREFIX)
         ),

@@ -11,7 +11,6 @@ from replicator.model import alteration
 from replicator.model.errors import Problem, UnsupportedTypeError
 from replicator.model.schema import Column, TableSchema
 from replicator.plugins.kit.findings import type_findings
-from replicator_target_delta import rules
 
 _DECIMAL_MAX: Final = 38
 _CLUSTERING_COLUMNS_MAX: Final = 4
@@ -46,7 +45,7 @@ def json_type(type_: pa.DataType) -> str | Mapping[str, Any]:
         # Delta's decimals end at 38 digits; more of them are kept as text, every digit.
         return f"decimal({type_.precision},{type_.scale})" if _fits(type_) else "string"
     if type_ not in _SIMPLE:
-        raise rules.UNSUPPORTED_TYPE.error(UnsupportedTypeError, type_=type_)
+        raise UnsupportedTypeError(f"The type {type_} does not exist in Delta.", code="unsupported_type")
     return _SIMPLE[type_]
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from replicator.model.errors import FatalError
 from replicator.plugins.kit.ledger import fenced, not_ours
 from replicator.plugins.target import Batch
-from replicator_target_delta import rules
 from replicator_target_delta.errors import is_missing, refuse_columns_of_others
 from replicator_target_delta.held import HeldTable
 from replicator_target_delta.ledger import Entry, Transaction, check_last, claim_lost, exists, identified
@@ -110,4 +109,8 @@ def check_applied(held: HeldTable, last: int) -> None:
     if entry is not None and entry.epoch > table.epoch:
         raise fenced(table, entry.epoch, table.incarnation)
     if entry is None or entry.last < last:
-        raise rules.LEDGER_DISAGREES.error(FatalError, table=str(table.table), last=last, entry=entry)
+        raise FatalError(
+            f"Delta skipped a batch up to {last}, and the ledger says {entry}.",
+            code="ledger_disagrees",
+            table=str(table.table),
+        )
